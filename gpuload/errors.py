@@ -1,0 +1,122 @@
+"""The error tree: every error says what happened, its cause and its remedy.
+
+    GpuloadError
+    ├── SpecError          ValueError         fields, shapes, dtypes or arguments that do not fit
+    ├── FormatError        ValueError         a file that is not what it claims to be
+    ├── RecordError        ValueError         one record is damaged
+    ├── FileError          OSError            a file that cannot be used
+    │   ├── MissingFileError     FileNotFoundError
+    │   ├── DirectoryError       IsADirectoryError
+    │   ├── UnreadableFileError  PermissionError
+    │   └── ChangedFileError     a file that changed or disappeared after it was opened
+    ├── RecordIndexError   IndexError         a record number outside the source
+    ├── UnknownFieldError  KeyError           a field that is not there
+    ├── ClosedError        ValueError         use after close
+    ├── StateError         ValueError         a saved state of other data, ops or seed
+    ├── DeviceError        RuntimeError       a device or executor that is not there
+    └── MissingPackageError ImportError       an optional package; names the extra to install
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GpuloadError(Exception):
+    """What happened, its cause and its remedy; the base of all errors of gpuload.
+
+    Args:
+        what: one line that names file, record, field or argument and the value found.
+        cause: why it is wrong.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, what: str, *, cause: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.cause, self.remedy = what, cause, remedy
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.cause:
+            lines.append(f"  cause:  {self.cause}")
+        if self.remedy:
+            lines.append(f"  remedy: {self.remedy}")
+        return "\n".join(lines)
+
+    def within(self, place: str) -> GpuloadError:
+        """Put where it happened (``"ops[2]"``, ``"train.npy, record 7"``) in front of what happened; returns self."""
+        self.what = f"{place}: {self.what}"
+        self.args = (self.what,)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.cause, self.remedy)
+
+
+def _rebuild(kind: type[GpuloadError], what: str, cause: str, remedy: str) -> GpuloadError:
+    return kind(what, cause=cause, remedy=remedy)
+
+
+class SpecError(GpuloadError, ValueError):
+    """Fields, shapes, dtypes or arguments do not fit together."""
+
+
+class FormatError(GpuloadError, ValueError):
+    """A file is not what it claims to be: magic, header, length."""
+
+
+class RecordError(GpuloadError, ValueError):
+    """One record is damaged."""
+
+
+class FileError(GpuloadError, OSError):
+    """A file cannot be used."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """No file is there."""
+
+
+class DirectoryError(FileError, IsADirectoryError):
+    """A directory stands where a file is needed."""
+
+
+class UnreadableFileError(FileError, PermissionError):
+    """The file may not be read."""
+
+
+class ChangedFileError(FileError):
+    """A file changed or disappeared after it was opened."""
+
+
+class RecordIndexError(GpuloadError, IndexError):
+    """A record number lies outside the source."""
+
+
+class UnknownFieldError(GpuloadError, KeyError):
+    """A field is not there."""
+
+
+class ClosedError(GpuloadError, ValueError):
+    """A source or loader was used after it was closed."""
+
+
+class StateError(GpuloadError, ValueError):
+    """A saved state belongs to other data, other ops or another seed."""
+
+
+class DeviceError(GpuloadError, RuntimeError):
+    """A device or executor is not there."""
+
+
+class MissingPackageError(GpuloadError, ImportError):
+    """An optional package is missing."""
+
+
+def missing_package(package: str, *, needed_for: str, extra: str) -> MissingPackageError:
+    """Return the error that names the extra to install for ``package``."""
+    return MissingPackageError(
+        f"{needed_for} needs the package {package!r}",
+        cause="it is not installed",
+        remedy=f'pip install "gpuload[{extra}]"',
+    )
