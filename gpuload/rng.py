@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import kernels
 from gpuload.errors import SpecError
 
 WORDS = NDArray[np.uint64]
@@ -48,11 +49,22 @@ def uniform(
 def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
     blocks = -(-count // 4)
+    compiled = kernels.load("random")
+    if compiled is not None:
+        words = np.empty((records.size, 4 * blocks), np.uint64)
+        key = np.uint64(checked_word(seed, "seed")), np.uint64(checked_word(stream, "stream"))
+        compiled.philox(records, np.uint64(checked_word(epoch, "epoch")), *key, words)
+        return words[:, :count]
+    return _bits(count, blocks, seed=seed, epoch=epoch, records=records, stream=stream)
+
+
+def _bits(count: int, blocks: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
+    """Return the same words by NumPy: the definition."""
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
     zeros = np.zeros_like(block)
-    words = philox((block, record, zeros + np.uint64(checked_word(epoch, "epoch")), zeros), (seed, stream))
-    return np.stack(words, axis=1).reshape(records.size, blocks * 4)[:, :count]
+    counter = (block, record, zeros + np.uint64(checked_word(epoch, "epoch")), zeros)
+    return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[:, :count]
 
 
 def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> tuple[WORDS, WORDS, WORDS, WORDS]:

@@ -1,0 +1,65 @@
+"""Stats: counters of a loader, each with what it means when it is high or low.
+
+Counting is thread-safe; a count costs about a microsecond, so it is done per batch or per part of one, not per record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+MEANING = {
+    "batches": "batches handed out",
+    "records": "records handed out, without padding",
+    "bytes": "bytes of the batches handed out",
+    "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
+    "read_s": "seconds that threads spent reading records, added over threads; high beside ops_s: storage is the limit",
+    "ops_s": "seconds that threads spent decoding and on ops, added over threads; high beside read_s: add cores or a GPU",
+    "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
+    "slots_reused": "buffers used again without an allocation",
+    "batches_copied": "batches copied because many were kept by the caller; drop batches earlier, or expect a copy each",
+    "tensors_shared": "tensors handed to a framework without a copy",
+    "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
+}
+
+
+class Stats(Mapping[str, float]):
+    """Counters by name; ``str(stats)`` is a table with the meaning beside each number."""
+
+    def __init__(self, counts: Mapping[str, float]) -> None:
+        self._counts = dict(counts)
+
+    def __getitem__(self, name: str) -> float:
+        return self._counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __str__(self) -> str:
+        rows = [(name, f"{value:.3f}" if name.endswith("_s") else f"{value:.0f}") for name, value in self.items()]
+        return "\n".join(f"{name:<15} {number:>14}  {MEANING.get(name, '')}" for name, number in rows)
+
+    def __repr__(self) -> str:
+        return f"Stats({self._counts})"
+
+
+class Counters:
+    """Counters that many threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, float] = dict.fromkeys(MEANING, 0)
+
+    def add(self, **amounts: float) -> None:
+        """Add to the named counters."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._counts[name] = self._counts.get(name, 0) + amount
+
+    def stats(self) -> Stats:
+        """Return the counts as they are now."""
+        with self._lock:
+            return Stats(self._counts)
