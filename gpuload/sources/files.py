@@ -1,0 +1,229 @@
+"""Files: which ones the user's words mean, what each was when it was opened, many looked at at once.
+
+Order   paths are sorted, so that records have the same numbers everywhere.
+Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
+Memory  three int64 numbers and a path a file; no file is kept open.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path]
+Stamp = tuple[int, int, int]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+NUM_THREADS = 8  # opening is waiting: on a cold disk eight wait at once, on a warm one they share the cores
+CHUNK = 64  # files for each task of a thread; fewer files than this are opened without threads
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: opening a pipe must not wait for its writer
+
+
+def expand(paths: Paths) -> list[str]:
+    """Return the files that are meant, as absolute paths, sorted.
+
+    Args:
+        paths: a path, a string with the wildcards ``* ? [...] **``, or a list of these. ``~`` is the home folder.
+            A wildcard never means a directory or a hidden file.
+
+    Raises:
+        MissingFileError: a wildcard matches no file.
+        SpecError: no path at all, something that is no path, or a file named twice.
+    """
+    named = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = sorted(os.path.abspath(path) for one in named for path in _matches(one))
+    if not found:
+        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
+    twice = next((path for path, after in zip(found, found[1:], strict=False) if path == after), None)
+    if twice is not None:
+        raise SpecError(
+            f"{twice} is named twice",
+            cause="two of the paths or wildcards mean the same file",
+            remedy="name it once; source.select(...) repeats records",
+        )
+    return found
+
+
+def _matches(path: Path) -> list[str]:
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise SpecError(
+            f"{path!r} as a path",
+            cause=f"a path is a str or a pathlib.Path, not {type(path).__name__}",
+            remedy="pass a path, a string with wildcards, or a list of these",
+        )
+    text = os.path.expanduser(os.fspath(path))
+    if not glob.has_magic(text) or os.path.lexists(text):
+        return [text]
+    matches = [match for match in glob.iglob(text, recursive=True) if not os.path.isdir(match)]
+    if not matches:
+        raise MissingFileError(
+            f"no file matches {text}",
+            cause=f"seen from {os.getcwd()}" if not os.path.isabs(text) else "nothing there has such a name",
+            remedy="check the folder and the wildcard",
+        )
+    return matches
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files as they were when they were opened.
+
+    Attributes:
+        paths: absolute paths.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+    """
+
+    paths: tuple[str, ...]
+    stamps: NDArray[np.int64]
+    names: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(os.path.basename(path) for path in self.paths))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The size of each file in bytes."""
+        return self.stamps[:, 0]
+
+    def check(self, number: int) -> None:
+        """Raise ``ChangedFileError`` if a file is no longer what it was when it was opened."""
+        try:
+            now = stamp_of(os.stat(self.paths[number]))
+        except OSError as error:
+            raise self.changed(number, f"it cannot be read any more: {error.strerror}") from None
+        if now != self.stamp(number):
+            raise self.changed(number, difference(self.stamp(number), now))
+
+    def stamp(self, number: int) -> Stamp:
+        """Return size, time of modification and inode of a file when it was opened."""
+        size, mtime_ns, inode = self.stamps[number].tolist()
+        return size, mtime_ns, inode
+
+    def changed(self, number: int, cause: str) -> ChangedFileError:
+        """Return the error that says that a file changed."""
+        return ChangedFileError(
+            f"{self.paths[number]} changed after it was opened",
+            cause=cause,
+            remedy="open it again, and write new data under a new name while a loader reads",
+        )
+
+    def digest(self, *more: object) -> str:
+        """Return a short text made of the names and sizes of the files and of ``more``, not of folders or times."""
+        text = hashlib.sha256(repr((self.names, more)).encode("utf-8", "surrogateescape"))
+        text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
+        return text.hexdigest()[:16]
+
+
+def look_at(paths: Sequence[str], head_bytes: int) -> tuple[Files, list[bytes]]:
+    """Return the files, and the first ``head_bytes`` bytes of each; each is opened, read and closed, in threads.
+
+    Raises:
+        MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
+    """
+    seen = each(lambda path: _look(path, head_bytes), paths)
+    stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
+    return Files(tuple(paths), stamps), [head for _, head in seen]
+
+
+def _look(path: str, head_bytes: int) -> tuple[Stamp, bytes]:
+    try:
+        descriptor = os.open(path, OPEN_FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _no_file(path, status.st_mode)
+            return stamp_of(status), os.pread(descriptor, head_bytes, 0) if head_bytes else b""
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise open_error(path, error) from None
+
+
+def read_bytes(path: str, num_bytes: int) -> bytes:
+    """Return the first ``num_bytes`` bytes of a file, or all where it has fewer."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(num_bytes)
+    except OSError as error:
+        raise open_error(path, error) from None
+
+
+def open_error(path: str, error: OSError) -> FileError:
+    """Return the error of ours for one of the operating system's about a path."""
+    if isinstance(error, FileError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        folder = os.path.dirname(path)
+        cause = "no such file" if os.path.isdir(folder) else f"the folder {folder} is not there either"
+        return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
+    if isinstance(error, IsADirectoryError):
+        return _no_file(path, stat.S_IFDIR)
+    if isinstance(error, PermissionError):
+        return UnreadableFileError(
+            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod +r {path}"
+        )
+    return FileError(f"{path} cannot be read", cause=str(error.strerror or error), remedy="see what the system says")
+
+
+def _no_file(path: str, mode: int) -> FileError:
+    if stat.S_ISDIR(mode):
+        return DirectoryError(
+            f"{path} is a directory", cause="files are needed here", remedy=f"name its files: {os.path.join(path, '*')}"
+        )
+    return FileError(
+        f"{path} is no regular file",
+        cause="records are read by their place, which pipes and devices do not have",
+        remedy="copy the data into a file",
+    )
+
+
+def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return ``[function(item) for item in items]``, made in threads where there are many; the first error is raised."""
+    if len(items) <= CHUNK:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="gpuload-open") as pool:
+        chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
+        try:
+            done = list(pool.map(lambda chunk: [function(item) for item in chunk], chunks))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [result for chunk in done for result in chunk]
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what must stay the same about a file while it is open: size, time of modification, inode."""
+    inode = status.st_ino if status.st_ino < 2**63 else status.st_ino - 2**64  # kept in an int64
+    return status.st_size, status.st_mtime_ns, inode
+
+
+def difference(before: Stamp, now: Stamp) -> str:
+    """Return in words what is different between two stamps of a file."""
+    if before[0] != now[0]:
+        return f"it had {before[0]} bytes, now it has {now[0]}"
+    if before[2] != now[2]:
+        return "another file stands in its place"
+    return f"it was modified {(now[1] - before[1]) / 1e9:+.3f} s after the time it had"
