@@ -36,6 +36,9 @@ class Op:
     num_uniforms: ClassVar[int] = 0
     """How many uniform numbers ``draw`` needs for one record."""
 
+    codec: ClassVar[bool] = False
+    """True if the op decodes images, which no array library can: the executors do it, with a codec or by ``lower``."""
+
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the names of the fields that the op acts on.
 
@@ -98,8 +101,24 @@ class Op:
         same = len({(one.shape, one.dtype) for one in done}) == 1
         return xp.stack(done) if same and not isinstance(x, list) else done
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any]) -> Any:
-        """The same in DALI: ``x`` and the draws are DataNodes; ``dali`` is the module ``nvidia.dali``."""
+    def check(self, xp: ModuleType, x: Any) -> tuple[int, str] | None:
+        """Return the first row of a batch whose values the op cannot take, and why; None if it can take them all.
+
+        Executors ask before they run the op, because DALI has no error for values (``OneHot`` of a label that is no
+        class would be all zeros).
+        """
+        return None
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """The same in DALI.
+
+        Args:
+            dali: the module ``nvidia.dali``.
+            x: DataNode of the field.
+            draw: DataNodes of the draws, on the CPU whatever the device, as DALI wants its arguments.
+            field: the field before the op; DALI's graph does not know dtypes and shapes when it is built.
+            device: ``"cpu"`` or ``"gpu"``; encoded images come on the CPU all the same.
+        """
         raise NotImplementedError
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
