@@ -1,0 +1,82 @@
+"""State: where a run is, as a small JSON, and whether a saved one belongs to this loader.
+
+A state names what was *delivered*, not what was read ahead, so a run that was killed goes on with the next batch. It
+holds a position in the global order, so it fits any number of shards and any batch size; everything else that decides
+what a batch holds must be the same, and is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuload.errors import StateError
+from gpuload.order import Plan, Start
+
+VERSION = 1
+IDENTITY = {
+    "source": "the source's files, lengths or fields",
+    "records": "the number of records",
+    "seed": "the seed",
+    "shuffle": "the kind of shuffle",
+    "ops": "the ops",
+}
+
+
+def identity(fingerprint: str, ops: tuple[Any, ...], plan: Plan) -> dict[str, Any]:
+    """Return what must be the same for a state to be taken up again."""
+    return {
+        "source": fingerprint,
+        "records": plan.length,
+        "seed": plan.seed,
+        "shuffle": repr(plan.shuffle),
+        "ops": [repr(op) for op in ops],
+    }
+
+
+def save(plan: Plan, epoch: int, step: int, start: Start, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state in which ``step`` is the next to be delivered; the end of an epoch is the start of the next."""
+    if step >= plan.end(start):
+        epoch, step, start = epoch + 1, 0, Start()
+    return {"version": VERSION, "epoch": epoch, "step": step, "position": plan.position(step, start), **known}
+
+
+def load(state: object, plan: Plan, known: Mapping[str, Any]) -> tuple[int, Start]:
+    """Return the epoch of a state and where it goes on under this plan.
+
+    Raises:
+        StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
+    """
+    epoch, position = _checked(state, plan)
+    assert isinstance(state, Mapping)  # noqa: S101  for the type checker; _checked refuses anything else
+    differing = [name for name in IDENTITY if state.get(name) != known[name]]
+    if differing:
+        lines = "; ".join(f"{IDENTITY[name]}: saved {state.get(name)!r}, here {known[name]!r}" for name in differing)
+        raise StateError(
+            "the state belongs to another run",
+            cause=lines,
+            remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
+        )
+    return epoch, plan.start_at(position)
+
+
+def _checked(state: object, plan: Plan) -> tuple[int, int]:
+    if not isinstance(state, Mapping) or state.get("version") != VERSION:
+        found = state.get("version") if isinstance(state, Mapping) else type(state).__name__
+        raise StateError(
+            f"no state of this version: {found!r}",
+            cause=f"this is version {VERSION}, as loader.state_dict() returns it",
+            remedy="pass what state_dict() returned, whole",
+        )
+    epoch, position = state.get("epoch"), state.get("position")
+    if not _is_count(epoch) or not _is_count(position) or position > max(plan.length, state.get("records") or 0):
+        raise StateError(
+            f"epoch {epoch!r}, position {position!r}",
+            cause=f"an epoch is at least 0, a position lies in 0 to {plan.length}",
+            remedy="pass what state_dict() returned, unchanged",
+        )
+    return epoch, position
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
