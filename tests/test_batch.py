@@ -1,0 +1,108 @@
+"""A slot goes back to the ring when nothing refers to it, and not before."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from gpuload.batch import ALIGN_BYTES, Batch, Ring, arranged, names_in
+from gpuload.device import PAGE_BYTES, page_aligned
+from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.spec import Field, Spec
+from gpuload.stats import Counters
+
+SPEC = Spec(tuple(Field(name, np.dtype("f4"), (2,)) for name in ("a", "b", "c")))
+
+
+def ring(limit=4, num_bytes=1024):
+    return Ring(num_bytes, limit=limit, allocate=page_aligned, counters=Counters())
+
+
+def test_a_slot_begins_at_a_page():
+    assert ring().take().ctypes.data % PAGE_BYTES == 0
+
+
+def test_a_dropped_slot_is_used_again():
+    slots = ring()
+    address = slots.take().ctypes.data
+    assert slots.take().ctypes.data == address
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda root: root[:8],
+        lambda root: root[64:128].view(np.float32).reshape(4, 4)[1:, ::2],
+        lambda root: memoryview(root[:16]),
+        lambda root: np.from_dlpack(root[:32]),
+        lambda root: root[:32].__dlpack__(),
+    ],
+)
+def test_any_view_keeps_the_slot(keep):
+    slots = ring()
+    root = slots.take()
+    address = root.ctypes.data
+    kept = keep(root)
+    del root
+    gc.collect()
+
+    assert slots.take().ctypes.data != address
+    del kept
+    gc.collect()
+    assert address in {slot.ctypes.data for slot in [slots.take(), slots.take()]}
+
+
+def test_slots_beyond_the_limit_are_not_kept():
+    slots = ring(limit=2)
+    kept = [slots.take() for _ in range(5)]
+    assert slots.crowded
+    assert len({slot.ctypes.data for slot in kept}) == 5
+    del kept
+    assert not slots.crowded
+    assert len(slots._free) == 2
+
+
+def test_arrays_in_a_slot_may_begin_every_256_bytes():
+    assert ALIGN_BYTES % 64 == 0 and PAGE_BYTES % ALIGN_BYTES == 0
+
+
+def batch(nest=None):
+    fields = {"a": np.zeros(2), "b": np.ones(2)}
+    return Batch(fields, nest, records=np.arange(2), valid=np.ones(2, bool), epoch=0, step=0)
+
+
+def test_a_batch_is_a_mapping_of_its_fields():
+    assert dict(batch().items()).keys() == {"a", "b"}
+    assert list(batch()) == ["a", "b"]
+    assert "a" in batch() and "z" not in batch()
+
+
+def test_a_batch_with_a_tuple_as_output_unpacks_like_it():
+    first, second = batch(("b", "a"))
+    assert first[0] == 1 and second[0] == 0
+
+
+def test_output_nests_tuples_and_dicts():
+    out = batch({"x": ("a", {"y": "b"})}).output
+    assert out["x"][0][0] == 0 and out["x"][1]["y"][0] == 1
+
+
+def test_an_unknown_field_is_a_key_error_that_names_the_fields():
+    with pytest.raises(UnknownFieldError, match=r"fields are \['a', 'b'\]"):
+        batch()["z"]
+    with pytest.raises(KeyError):
+        batch()["z"]
+
+
+def test_names_in_a_nest_come_once_in_order():
+    assert names_in(("c", {"k": ["a", "c"]}), SPEC) == ("c", "a")
+    assert names_in(None, SPEC) == ("a", "b", "c")
+    assert arranged(["a"], {"a": 3}) == [3]
+
+
+@pytest.mark.parametrize(("nest", "error"), [(("a", 3), SpecError), (("a", "z"), UnknownFieldError)])
+def test_a_nest_of_anything_else_is_refused(nest, error):
+    with pytest.raises(error):
+        names_in(nest, SPEC)

@@ -1,0 +1,146 @@
+"""Threads work ahead, in order, within bounds, and are gone when nobody wants them."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gpuload.reading import Reading
+from gpuload.stats import Counters
+
+
+class Step:
+    """A step of a few parts that notes what was done."""
+
+    def __init__(self, number, num_parts=1, fail=None, gate=None):
+        self.number, self.num_parts, self.fail, self.gate = number, num_parts, fail, gate
+        self.prepared, self.done = 0, []
+
+    def prepare(self):
+        self.prepared += 1
+        if self.fail == "prepare":
+            raise KeyError(self.number)
+
+    def do(self, part):
+        if self.gate is not None:
+            self.gate.wait(10)
+        if self.fail == part:
+            raise ValueError(f"step {self.number}, part {part}")
+        self.done.append(part)
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
+
+
+def reading(steps, num_threads=2, ahead=2):
+    return Reading(iter(steps), num_threads=num_threads, ahead=ahead, counters=Counters())
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        threading.Event().wait(0.005)
+    return condition()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_steps_come_in_order_with_all_their_parts_done(num_threads, num_parts):
+    ahead = reading([Step(i, num_parts) for i in range(50)], num_threads)
+    for i in range(50):
+        step = ahead.take()
+        assert step.number == i
+        assert step.prepared == 1
+        assert sorted(step.done) == list(range(num_parts))
+    assert ahead.take() is None
+    ahead.close()
+
+
+def test_no_more_than_ahead_steps_are_begun():
+    begun = []
+
+    def steps():
+        for i in range(100):
+            begun.append(i)
+            yield Step(i)
+
+    work = reading(steps(), ahead=3)
+    assert begun == [0, 1, 2]
+    work.take()
+    assert begun == [0, 1, 2, 3]
+    work.close()
+
+
+@pytest.mark.parametrize(("fail", "error"), [(0, ValueError), (2, ValueError), ("prepare", KeyError)])
+def test_an_error_arrives_as_itself_at_its_step_and_the_others_come_through(fail, error):
+    work = reading([Step(i, 3, fail if i == 4 else None) for i in range(8)])
+    got = []
+    for i in range(8):
+        if i == 4:
+            with pytest.raises(error, match="4"):
+                work.take()
+        else:
+            got.append(work.take().number)
+    assert got == [0, 1, 2, 3, 5, 6, 7]
+    work.close()
+
+
+def test_the_first_part_that_failed_is_the_one_reported():
+    class Both(Step):
+        def do(self, part):
+            raise ValueError(f"part {part}")
+
+    work = reading([Both(0, 4)], num_threads=4)
+    with pytest.raises(ValueError, match="part 0"):
+        work.take()
+    work.close()
+
+
+def test_closing_in_the_middle_leaves_no_thread():
+    before = len(threads())
+    work = reading([Step(i) for i in range(100)], num_threads=4)
+    work.take()
+    work.close()
+    work.close()
+    assert len(threads()) == before
+
+
+def test_dropping_the_last_reference_leaves_no_thread():
+    before = len(threads())
+    work = reading([Step(i) for i in range(100)], num_threads=4)
+    work.take()
+    del work
+    gc.collect()
+    assert until(lambda: len(threads()) == before)
+
+
+def test_close_waits_for_work_that_is_being_done():
+    gate = threading.Event()
+    step = Step(0, gate=gate)
+    work = reading([step], num_threads=1)
+    threading.Timer(0.05, gate.set).start()
+    assert until(lambda: step.prepared == 1)
+    work.close()
+    assert step.done == [0]
+
+
+def test_an_interpreter_that_ends_in_the_middle_ends_at_once():
+    program = (
+        "import itertools, time\n"
+        "from gpuload.reading import Reading\n"
+        "from gpuload.stats import Counters\n"
+        "class Step:\n"
+        "    num_parts = 1\n"
+        "    def prepare(self): pass\n"
+        "    def do(self, part): time.sleep(0.001)\n"
+        "work = Reading((Step() for _ in itertools.count()), num_threads=4, ahead=8, counters=Counters())\n"
+        "work.take(); print('taken')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "taken\n", "")
