@@ -1,0 +1,205 @@
+"""DALI executor: the ops of a graph as one DALI pipeline, on the CPU or on a GPU; the only importer of nvidia.dali.
+
+Flow      DALI decides nothing: what is random comes in as a draw. Batches in flight are counted here, not by DALI: its
+          executor takes any number of ``schedule_run`` ahead of ``outputs``, and its prefetch queue (which wants to be
+          full before the first run) is set to 1.
+Memory    CPU inputs are not copied, so they must not change before ``finish``. Outputs are DALI's memory: it lives as
+          long as an array, view or DLPack capsule of it, also after ``close``, and shares nothing with the inputs.
+Errors    after any error the pipeline is thrown away and the next call makes a new one (about 5 ms), fed again with the
+          batches that were started; so only the damaged batch raises. Its rows are run one by one to find which it is.
+          DALI's codec writes a line of its own about a damaged image to stderr; it has no switch for that.
+Source    DALI 2.4, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/pipeline.html
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import deque
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from gpuload import device as devices
+from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
+from gpuload.executors.base import Fields, Graph, RowError
+from gpuload.executors.daligraph import Program, Started, reason
+from gpuload.ops.base import Draw
+
+
+class DaliExecutor:
+    """Runs a graph in DALI; an ``Executor``, driven from one thread at a time.
+
+    Args:
+        graph: what it runs.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        batch_size: the largest batch; any smaller one will do.
+        num_threads: DALI's worker threads, for decoding and the other CPU work.
+        depth: how many batches its user should start before the first of them is finished.
+
+    Raises:
+        MissingPackageError: DALI, or for a GPU CuPy, is not installed.
+        DeviceError: the GPU cannot be used; the cause is named.
+        SpecError: a field has a dtype or rank that DALI has not, or DALI refuses an op.
+    """
+
+    name = "dali"
+
+    def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int, depth: int = 2) -> None:
+        self.graph, self.device, self.depth = graph, devices.choose(device)[0], depth
+        self.batch_size, self.num_threads = batch_size, num_threads
+        self._dali = _load(self.device)
+        self._program = Program(self._dali, graph, None if self.device == "cpu" else devices.number(self.device))
+        self._started: deque[Started] = deque()
+        self._held: deque[Any] = deque()
+        self._closed = False
+        self._pipeline: Any = None
+        self._put_back(self._take())
+
+    def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
+        """Begin a batch; see ``Executor``.
+
+        Raises:
+            SpecError: fields or draws are not what the graph says. Nothing was started then.
+        """
+        batch = self._program.check(fields, draws, self.batch_size)
+        pipeline = self._take()
+        if pipeline is not None:
+            _feed(pipeline, batch.inputs)
+        self._started.append(batch)
+        self._put_back(pipeline)
+
+    def finish(self) -> Fields:
+        """Return the fields of the oldest batch that was started; see ``Executor``.
+
+        Raises:
+            RowError: a row cannot be decoded; the other batches that were started are not touched by that.
+            DeviceError: the GPU failed, out of memory say.
+            SpecError: DALI refuses the batch as a whole, or no batch was started.
+        """
+        if not self._started:
+            raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
+        pipeline = self._take()
+        if pipeline is None:
+            self._started.popleft()
+            return {}
+        outputs, failure = _outputs(pipeline)
+        batch = self._started.popleft()
+        if failure is not None:
+            pipeline = None
+            raise self._blamed(batch, failure) from failure
+        self._put_back(pipeline)
+        self._hold(outputs)
+        return self._program.arrays(outputs)
+
+    def reset(self) -> None:
+        """Forget the batches that were started and not finished; waits for what DALI has begun."""
+        if self._started:
+            self._pipeline = None
+            self._started.clear()
+
+    def describe(self) -> dict[str, str]:
+        """Return what was chosen, a line each."""
+        on_gpu = self.device != "cpu"
+        decoder = "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ" if on_gpu else (
+            "libjpeg-turbo and the other CPU codecs in DALI"
+        )  # fmt: skip
+        return {
+            "executor": f"dali {self._dali.__version__}, pipeline mode",
+            "device": self.device,
+            "decoder": decoder if self._program.decodes else "none: no encoded images",
+            "threads": str(self.num_threads),
+            "depth": f"{self.depth} batches in flight",
+        }
+
+    def close(self) -> None:
+        """Give back threads and memory; what was returned stays valid."""
+        self.reset()
+        self._pipeline, self._closed = None, True
+        self._release(0)
+
+    def _take(self) -> Any:
+        """Return the pipeline, fed with all that was started; None if the graph has no op.
+
+        While it is taken it is not in ``self``: whoever is interrupted leaves none, and the next call makes a new one.
+        """
+        if self._closed:
+            raise ClosedError("a DALI executor that was closed", cause="close() was called", remedy="make a new one")
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is None and self._program.names:
+            pipeline = self._program.build(self.batch_size, self.num_threads)
+            for batch in self._started:
+                _feed(pipeline, batch.inputs)
+        return pipeline
+
+    def _put_back(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    def _blamed(self, batch: Started, error: Exception) -> Exception:
+        """Return the error to raise for a batch that DALI refused."""
+        said = reason(error)
+        if isinstance(error, MemoryError) or "CUDA" in said:
+            return DeviceError(
+                f"DALI on {self.device}, a batch of {batch.count}",
+                cause=said,
+                remedy="a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is",
+            )
+        return self._damaged_row(batch, str(error)) or SpecError(
+            f"DALI refuses a batch of {batch.count}, but takes each row of it alone",
+            cause=said,
+            remedy='executor="array" runs the same ops without DALI',
+        )
+
+    def _damaged_row(self, batch: Started, text: str) -> RowError | None:
+        """Return the first row that DALI refuses alone, looking first at the one that its message names."""
+        named = re.search(r"sample #(\d+)", text)
+        pipeline = self._program.build(1, 1)
+        for row in sorted(range(batch.count), key=lambda row: named is None or row != int(named[1])):
+            _feed(pipeline, {name: values[row : row + 1] for name, values in batch.inputs.items()})
+            _, failure = _outputs(pipeline)
+            if failure is not None:
+                return RowError(row, reason(failure))
+        return None
+
+    def _hold(self, outputs: Any) -> None:
+        """Keep the latest outputs of a GPU, so that none is reused while a kernel of the user still reads it."""
+        if self.device != "cpu":
+            self._held.append(outputs)
+            if len(self._held) > 2 * (self.depth + 1):  # not each time: it waits for the whole GPU
+                self._release(self.depth + 1)
+
+    def _release(self, keep: int) -> None:
+        if self._held:
+            devices.cupy().cuda.Device(devices.number(self.device)).synchronize()
+        while len(self._held) > keep:
+            self._held.popleft()
+
+
+def _load(device: str) -> ModuleType:
+    """Return the module ``nvidia.dali``, able to use the device."""
+    try:
+        dali = importlib.import_module("nvidia.dali")
+    except ModuleNotFoundError:
+        extra = "cpu" if device == "cpu" else "cuda12"
+        raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None
+    if device != "cpu" and dali.backend.GetCUDADeviceCount() <= devices.number(device):
+        raise DeviceError(
+            f"DALI on {device}",
+            cause=f"DALI sees {dali.backend.GetCUDADeviceCount()} GPUs",
+            remedy="install the driver that this DALI needs (nvidia-smi shows it), or use device='cpu'",
+        )
+    return dali
+
+
+def _feed(pipeline: Any, inputs: dict[str, Any]) -> None:
+    for name, values in inputs.items():
+        pipeline.feed_input(name, values)
+    pipeline.schedule_run()
+
+
+def _outputs(pipeline: Any) -> tuple[Any, Exception | None]:
+    """Return the outputs of the oldest run, or DALI's error, without the frames that would keep the pipeline alive."""
+    try:
+        return pipeline.outputs(), None
+    except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
+        return None, error.with_traceback(None)
