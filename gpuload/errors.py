@@ -1,20 +1,20 @@
 """The error tree: every error says what happened, its cause and its remedy.
 
-    GpuloadError
-    ├── SpecError          ValueError         fields, shapes, dtypes or arguments that do not fit
-    ├── FormatError        ValueError         a file that is not what it claims to be
-    ├── RecordError        ValueError         one record is damaged
-    ├── FileError          OSError            a file that cannot be used
-    │   ├── MissingFileError     FileNotFoundError
-    │   ├── DirectoryError       IsADirectoryError
-    │   ├── UnreadableFileError  PermissionError
-    │   └── ChangedFileError     a file that changed or disappeared after it was opened
-    ├── RecordIndexError   IndexError         a record number outside the source
-    ├── UnknownFieldError  KeyError           a field that is not there
-    ├── ClosedError        ValueError         use after close
-    ├── StateError         ValueError         a saved state of other data, ops or seed
-    ├── DeviceError        RuntimeError       a device or executor that is not there
-    └── MissingPackageError ImportError       an optional package; names the extra to install
+GpuloadError
+├── SpecError          ValueError         fields, shapes, dtypes or arguments that do not fit
+├── FormatError        ValueError         a file that is not what it claims to be
+├── RecordError        ValueError         one record is damaged
+├── FileError          OSError            a file that cannot be used
+│   ├── MissingFileError     FileNotFoundError
+│   ├── DirectoryError       IsADirectoryError
+│   ├── UnreadableFileError  PermissionError
+│   └── ChangedFileError     a file that changed or disappeared after it was opened
+├── RecordIndexError   IndexError         a record number outside the source
+├── UnknownFieldError  KeyError           a field that is not there
+├── ClosedError        ValueError         use after close
+├── StateError         ValueError         a saved state of other data, ops or seed
+├── DeviceError        RuntimeError       a device or executor that is not there
+└── MissingPackageError ImportError       an optional package; names the extra to install
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     for batch in loader: ...        the first `for` is epoch 0, the next is epoch 1, ...
 
-Each `for` (each ``iter(loader)``) is the next epoch, whether or not the one before was read to its end. Iterators of the
-same loader, and several loaders, may be alive at once; each has its own threads and its own place. To go on in the
-middle of an epoch after something else, keep the iterator: ``batches = iter(loader)``. The state is that of the iterator
-that was begun last.
+Each `for` (each ``iter(loader)``) is the next epoch, whether or not the one before was read to its end. Iterators of
+the same loader, and several loaders, may be alive at once; each has its own threads and its own place. To go on in the
+middle of an epoch after something else, keep the iterator: ``batches = iter(loader)``. The state is that of the
+iterator that was begun last.
 """
 
 from __future__ import annotations

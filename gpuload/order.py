@@ -244,7 +244,8 @@ def _mix(half: NDArray[np.uint32], keys: NDArray[np.uint32], modulus: np.uint32)
     h = ((h ^ (h >> np.uint32(15))) + keys[1]) * np.uint32(0x85EBCA77)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE3D)
     h = h ^ (h >> np.uint32(16))
-    return ((h.astype(np.uint64) * np.uint64(modulus)) >> np.uint64(32)).astype(np.uint32)
+    scaled: NDArray[np.uint32] = ((h.astype(np.uint64) * np.uint64(modulus)) >> np.uint64(32)).astype(np.uint32)
+    return scaled
 
 
 def _added(half: NDArray[np.uint32], hashed: NDArray[np.uint32], modulus: np.uint32) -> NDArray[np.uint32]:

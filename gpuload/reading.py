@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gpuload.stats import Counters
 
@@ -131,7 +131,7 @@ class Reading(Generic[S]):
         self._finalizer()
 
 
-_alive: weakref.WeakSet[Reading[Step]] = weakref.WeakSet()
+_alive: weakref.WeakSet[Reading[Any]] = weakref.WeakSet()
 
 
 def _work(queue: SimpleQueue[tuple[_Job[S], int] | None]) -> None:

@@ -27,9 +27,7 @@ LOW32 = np.uint64(0xFFFFFFFF)
 SHIFT32 = np.uint64(32)
 
 
-def uniform(
-    count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int
-) -> NDArray[np.float64]:
+def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
     """Return ``count`` numbers in [0, 1) for each record.
 
     Args:

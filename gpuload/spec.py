@@ -6,8 +6,10 @@ the fields of a fixed-size record lie in its raw bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from gpuload.errors import SpecError, UnknownFieldError
 
 Shape = tuple[int | None, ...]
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
+LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ class Field:
 
     @property
     def host_only(self) -> bool:
-        """True for bytes, text and datetimes, which stay on the host whatever the device."""
-        return self.dtype.kind in HOST_KINDS
+        """True for bytes, text, datetimes and long doubles, which stay on the host whatever the device."""
+        real_bytes = self.dtype.itemsize // 2 if self.dtype.kind == "c" else self.dtype.itemsize
+        return self.dtype.kind in HOST_KINDS or real_bytes > LARGEST_REAL_BYTES
 
     @property
     def fixed_shape(self) -> tuple[int, ...]:
@@ -137,17 +141,44 @@ class Part:
         dtype: the dtype as stored, with its byte order.
         offset_bytes: where it begins in the record.
         fortran: True if the stored elements are in Fortran (first axis fastest) order.
+        strides_bytes: for elements that do not lie side by side (one field of an array of structures): the bytes from
+            one to the next along each axis of the field's shape.
     """
 
     field: Field
     dtype: np.dtype[Any]
     offset_bytes: int = 0
     fortran: bool = False
+    strides_bytes: tuple[int, ...] | None = None
 
     @property
     def is_native(self) -> bool:
-        """True if the stored bytes already are the field's elements in C order."""
-        return self.dtype == self.field.dtype and self.dtype.isnative and not self.fortran
+        """True if the stored bytes already are the field's elements in C order, side by side."""
+        return self.dtype == self.field.dtype and self.dtype.isnative and self.is_c_order
+
+    @property
+    def is_c_order(self) -> bool:
+        """True if the elements, whatever their byte order, lie side by side in C order."""
+        return not self.fortran and self.strides_bytes is None
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of the field's elements in one record."""
+        return math.prod(self.field.fixed_shape) * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes from one stored element to the next along each axis of the field's shape."""
+        if self.strides_bytes is not None:
+            return self.strides_bytes
+        return element_strides(self.field.fixed_shape, self.dtype.itemsize, fortran=self.fortran)
+
+
+def element_strides(shape: tuple[int, ...], item_bytes: int, *, fortran: bool = False) -> tuple[int, ...]:
+    """Return the bytes from one element to the next along each axis, of elements that lie side by side."""
+    lengths = shape if fortran else shape[::-1]
+    steps = tuple(item_bytes * math.prod(lengths[:axis]) for axis in range(len(lengths)))
+    return steps if fortran else steps[::-1]
 
 
 @dataclass(frozen=True)
@@ -157,12 +188,10 @@ class Layout:
     record_bytes: int
     parts: tuple[Part, ...]
 
-    @property
+    @cached_property
     def is_direct(self) -> bool:
         """True if the raw bytes of a batch already are its one field, so that they need no decoding at all."""
         return len(self.parts) == 1 and self.parts[0].is_native and self._fills_record()
 
     def _fills_record(self) -> bool:
-        part = self.parts[0]
-        elements = int(np.prod(part.field.fixed_shape, dtype=np.int64))
-        return part.offset_bytes == 0 and elements * part.dtype.itemsize == self.record_bytes
+        return self.parts[0].offset_bytes == 0 and self.parts[0].num_bytes == self.record_bytes

@@ -29,6 +29,7 @@ from gpuload.spec import Field, Layout
 from gpuload.stats import Counters
 
 Array = NDArray[Any]
+Regions = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Stage:
     plan: Plan
     executor: Any
     needed: frozenset[str]
-    regions: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    regions: Regions
     device: str
     num_parts: int
     counters: Counters
@@ -96,7 +97,7 @@ def make_stage(
     needed = frozenset(name for name in source.spec.names if name in names or name in graph.touched)
     on_rows = executor if hasattr(executor, "run") and executor.device == "cpu" else None
     if executor.device != "cpu" and source.blocks:
-        regions = {_block(i): (np.dtype(np.uint8), (one.record_bytes,)) for i, one in enumerate(source.blocks)}
+        regions: Regions = {_block(i): (np.dtype(np.uint8), (one.record_bytes,)) for i, one in enumerate(source.blocks)}
     else:
         spec = graph.spec_out if on_rows else source.spec
         held = [spec[name] for name in spec.names if name in (names if on_rows else needed)]

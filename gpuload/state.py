@@ -47,36 +47,35 @@ def load(state: object, plan: Plan, known: Mapping[str, Any]) -> tuple[int, Star
     Raises:
         StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
     """
-    epoch, position = _checked(state, plan)
-    assert isinstance(state, Mapping)  # noqa: S101  for the type checker; _checked refuses anything else
-    differing = [name for name in IDENTITY if state.get(name) != known[name]]
+    given = _of_this_version(state)
+    differing = [name for name in IDENTITY if given.get(name) != known[name]]
     if differing:
-        lines = "; ".join(f"{IDENTITY[name]}: saved {state.get(name)!r}, here {known[name]!r}" for name in differing)
+        lines = "; ".join(f"{IDENTITY[name]}: saved {given.get(name)!r}, here {known[name]!r}" for name in differing)
         raise StateError(
             "the state belongs to another run",
             cause=lines,
             remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
         )
+    epoch, position = _count(given, "epoch", 2**64 - 1), _count(given, "position", plan.length)
     return epoch, plan.start_at(position)
 
 
-def _checked(state: object, plan: Plan) -> tuple[int, int]:
-    if not isinstance(state, Mapping) or state.get("version") != VERSION:
-        found = state.get("version") if isinstance(state, Mapping) else type(state).__name__
-        raise StateError(
-            f"no state of this version: {found!r}",
-            cause=f"this is version {VERSION}, as loader.state_dict() returns it",
-            remedy="pass what state_dict() returned, whole",
-        )
-    epoch, position = state.get("epoch"), state.get("position")
-    if not _is_count(epoch) or not _is_count(position) or position > max(plan.length, state.get("records") or 0):
-        raise StateError(
-            f"epoch {epoch!r}, position {position!r}",
-            cause=f"an epoch is at least 0, a position lies in 0 to {plan.length}",
-            remedy="pass what state_dict() returned, unchanged",
-        )
-    return epoch, position
+def _of_this_version(state: object) -> Mapping[str, Any]:
+    if isinstance(state, Mapping) and state.get("version") == VERSION:
+        return state
+    raise StateError(
+        f"no state of this version: {state.get('version') if isinstance(state, Mapping) else type(state).__name__!r}",
+        cause=f"this is version {VERSION}, as loader.state_dict() returns it",
+        remedy="pass what state_dict() returned, whole",
+    )
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _count(state: Mapping[str, Any], name: str, most: int) -> int:
+    value = state.get(name)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    raise StateError(
+        f"{name} = {value!r}",
+        cause=f"it is a whole number from 0 to {most}",
+        remedy="pass what state_dict() returned, unchanged",
+    )

@@ -65,7 +65,8 @@ def test_slots_beyond_the_limit_are_not_kept():
 
 
 def test_arrays_in_a_slot_may_begin_every_256_bytes():
-    assert ALIGN_BYTES % 64 == 0 and PAGE_BYTES % ALIGN_BYTES == 0
+    assert ALIGN_BYTES % 64 == 0
+    assert PAGE_BYTES % ALIGN_BYTES == 0
 
 
 def batch(nest=None):
@@ -76,17 +77,20 @@ def batch(nest=None):
 def test_a_batch_is_a_mapping_of_its_fields():
     assert dict(batch().items()).keys() == {"a", "b"}
     assert list(batch()) == ["a", "b"]
-    assert "a" in batch() and "z" not in batch()
+    assert "a" in batch()
+    assert "z" not in batch()
 
 
 def test_a_batch_with_a_tuple_as_output_unpacks_like_it():
     first, second = batch(("b", "a"))
-    assert first[0] == 1 and second[0] == 0
+    assert first[0] == 1
+    assert second[0] == 0
 
 
 def test_output_nests_tuples_and_dicts():
     out = batch({"x": ("a", {"y": "b"})}).output
-    assert out["x"][0][0] == 0 and out["x"][1]["y"][0] == 1
+    assert out["x"][0][0] == 0
+    assert out["x"][1]["y"][0] == 1
 
 
 def test_an_unknown_field_is_a_key_error_that_names_the_fields():

@@ -25,9 +25,7 @@ def _high(x: Any, y: Any) -> Any:
 
 
 @kernel
-def philox(
-    records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, out: NDArray[np.uint64]
-) -> None:
+def philox(records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, out: NDArray[np.uint64]) -> None:
     """Write the words of each record into its row of ``out``, uint64 ``[N, 4 * blocks]``."""
     for i in range(records.size):
         for block in range(out.shape[1] // 4):

@@ -1,0 +1,386 @@
+"""A batch is a pure function of (source, ops, seed, epoch, step), and stays what it was."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import loader as loader_module
+from gpuload.errors import (
+    ClosedError,
+    DeviceError,
+    RecordIndexError,
+    SpecError,
+    StateError,
+    UnknownFieldError,
+)  # fmt: skip
+
+OPS = [gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))]
+
+
+def source(count=61):
+    images = np.random.default_rng(0).integers(0, 256, (count, 6, 6, 3), np.uint8)
+    return gl.arrays(image=images, label=np.arange(count), name=np.array([f"n{i}" for i in range(count)]))
+
+
+def loader(count=61, **changes):
+    arguments = {"batch_size": 7, "ops": OPS, "shuffle": True, "seed": 3, "device": "cpu", **changes}
+    return gl.Loader(source(count), **arguments)
+
+
+def by_record(batches):
+    """Every field of every valid record, by record number."""
+    found = {}
+    for batch in batches:
+        for row, record in enumerate(batch.records.tolist()):
+            if batch.valid[row]:
+                assert record not in found
+                found[record] = {name: np.array(values[row]) for name, values in batch.items()}
+    return found
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for record, fields in ours.items():
+        for name, value in fields.items():
+            assert np.array_equal(value, theirs[record][name]), (record, name)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with loader(num_threads=1) as load:
+        return by_record(load)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_a_record_is_the_same_for_every_batch_size_and_number_of_threads(expected, batch_size, num_threads):
+    with loader(batch_size=batch_size, num_threads=num_threads) as load:
+        assert_same(by_record(load), expected)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 7])
+@pytest.mark.parametrize("last_batch", ["partial", "pad"])
+def test_a_record_is_the_same_for_every_number_of_shards(expected, num_shards, last_batch):
+    shards = [loader(num_shards=num_shards, shard_id=i, last_batch=last_batch) for i in range(num_shards)]
+    assert len({len(load) for load in shards}) == 1
+    assert_same(by_record(batch for load in shards for batch in load), expected)
+
+
+def test_the_array_form_of_each_op_is_what_a_record_goes_through(expected):
+    records = np.arange(61)
+    graph = loader()._graph
+    read = source().read(records)
+    sizes = {"image": np.full((61, 2), 6, np.int32)}
+    draws = graph.draw(seed=3, epoch=0, records=records, sizes=sizes)
+    images = list(read["image"])
+    for op, draw in zip(graph.ops, draws, strict=True):
+        images = [op.array(np, image, {k: v[i] for k, v in draw.items()}) for i, image in enumerate(images)]
+    for record in records:
+        assert np.array_equal(expected[record]["image"], images[record])
+        assert expected[record]["label"] == record
+        assert expected[record]["name"] == f"n{record}"
+
+
+@pytest.mark.parametrize("ops", [[], OPS])
+def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops):
+    with loader(500, batch_size=4, ops=ops) as load:
+        kept, copies = [], []
+        for batch in load:
+            kept.append(batch)
+            copies.append({name: values.copy() for name, values in batch.items()})
+        for batch, copy in zip(kept, copies, strict=True):
+            for name, values in batch.items():
+                assert np.array_equal(values, copy[name])
+        assert load.stats()["batches_copied"] == len(load) - loader_module.KEPT_SLOTS - load.prefetch - 2 or (
+            0 < load.stats()["batches_copied"] < len(load)
+        )
+
+
+def test_a_slice_of_a_batch_stays_what_it_was():
+    with loader(500, batch_size=4) as load:
+        kept = [(batch["image"][1:2, ::2], batch["image"][1:2, ::2].copy()) for batch in load]
+    assert all(np.array_equal(view, copy) for view, copy in kept)
+
+
+def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
+    with loader(2000, batch_size=4) as load:
+        for _ in load:
+            pass
+        made = load.stats()["slots_made"]
+        for _ in range(3):
+            for _ in load:
+                pass
+        assert load.stats()["slots_made"] == made <= load.prefetch + 2
+        assert load.stats()["batches_copied"] == 0
+
+
+def test_arrays_of_a_batch_are_aligned_and_contiguous():
+    for batch in loader():
+        for values in batch.values():
+            assert values.ctypes.data % 256 == 0
+            assert values.flags.c_contiguous
+
+
+def test_each_for_is_the_next_epoch():
+    load = loader()
+    epochs = [[(batch.epoch, batch.step) for batch in load] for _ in range(3)]
+    assert epochs == [[(epoch, step) for step in range(len(load))] for epoch in range(3)]
+
+
+def test_leaving_a_loop_early_makes_the_next_for_the_next_epoch():
+    load = loader()
+    for batch in load:
+        if batch.step == 2:
+            break
+    assert next(iter(load)).epoch == 1
+
+
+def test_two_iterators_of_one_loader_are_independent():
+    load = loader()
+    first, second = iter(load), iter(load)
+    pairs = list(zip(first, second, strict=True))
+    assert all((a.epoch, b.epoch) == (0, 1) and a.step == b.step for a, b in pairs)
+    assert_same(by_record(a for a, _ in pairs), by_record(loader()))
+
+
+def test_batch_at_makes_any_batch_again_and_moves_nothing():
+    load = loader()
+    batches = [batch for _ in range(2) for batch in load]
+    state = load.state_dict()
+    for batch in (batches[-1], batches[3], batches[0]):
+        again = load.batch_at(batch.step, batch.epoch)
+        assert np.array_equal(again.records, batch.records)
+        assert np.array_equal(again["image"], batch["image"])
+    assert load.state_dict() == state
+
+
+def test_batch_at_beyond_the_epoch_is_refused():
+    with pytest.raises(RecordIndexError, match="step 9 of an epoch of 9 steps"):
+        loader().batch_at(9)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 8, 9])
+def test_a_resumed_run_gives_the_same_batches(stop):
+    whole = loader()
+    batches = [batch for _ in range(2) for batch in whole]
+    load = loader()
+    run = iter(load)
+    for _ in range(stop):
+        next(run)
+    state = json.loads(json.dumps(load.state_dict()))
+
+    resumed = loader()
+    resumed.load_state_dict(state)
+    rest = [batch for _ in range(2) for batch in resumed][: len(batches) - stop]
+
+    for ours, theirs in zip(rest, batches[stop:], strict=True):
+        assert (ours.epoch, ours.step) == (theirs.epoch, theirs.step)
+        assert np.array_equal(ours.records, theirs.records)
+        assert np.array_equal(ours["image"], theirs["image"])
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_a_state_of_two_shards_goes_on_with_one_or_three(expected, num_shards):
+    shards = [loader(num_shards=2, shard_id=i) for i in range(2)]
+    runs = [iter(load) for load in shards]
+    done = by_record(next(run) for run in runs for _ in range(2))
+    states = [load.state_dict() for load in shards]
+    assert states[0] == states[1]
+
+    resumed = [loader(num_shards=num_shards, shard_id=i, batch_size=5) for i in range(num_shards)]
+    for load in resumed:
+        load.load_state_dict(states[0])
+    rest = by_record(batch for load in resumed for batch in load)
+
+    assert not done.keys() & rest.keys()
+    assert_same({**done, **rest}, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"seed": 4}, "the seed"), ({"ops": OPS[1:]}, "the ops"), ({"shuffle": False}, "shuffle"),
+        ({"count": 60}, "records"),
+    ],
+)  # fmt: skip
+def test_a_state_of_another_run_is_refused_saying_what_differs(changes, word):
+    state = loader().state_dict()
+    with pytest.raises(StateError, match=word):
+        loader(**changes).load_state_dict(state)
+
+
+def test_a_state_of_other_data_is_refused():
+    other = gl.arrays(
+        image=np.zeros((61, 6, 6, 3), np.uint8), label=np.arange(61), name=source().read([0])["name"].repeat(61)
+    )
+    with pytest.raises(StateError, match="source"):
+        gl.Loader(other, batch_size=7, ops=OPS, shuffle=True, seed=3).load_state_dict(loader().state_dict())
+
+
+@pytest.mark.parametrize("state", [None, {}, {"version": 99}, {"version": 1, "epoch": -1, "position": 0}, []])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(StateError):
+        loader().load_state_dict(state)
+
+
+def test_output_arranges_the_fields_and_leaves_out_the_rest():
+    images, labels = next(iter(loader(output=("image", "label"))))
+    assert images.shape == (7, 6, 6, 3)
+    assert labels.shape == (7,)
+    batch = next(iter(loader(output={"x": "image", "y": ("label", "name")})))
+    assert batch.output["x"] is batch["image"]
+    assert batch.output["y"][1].dtype.kind == "U"
+
+
+def test_leaving_a_field_out_does_not_change_the_others(expected):
+    ops = [gl.ops.RandomFlip(on="mask"), *OPS]
+    images = source().read(np.arange(61))["image"]
+    both = gl.zip(source(), gl.arrays(mask=images))
+    load = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], output="image", seed=3)
+    whole = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], seed=3)
+    for one, other in zip(load, whole, strict=True):
+        assert np.array_equal(one["image"], other["image"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"batch_size": 0}, SpecError, "batch_size = 0"),
+        ({"output": "nothing"}, UnknownFieldError, "nothing"),
+        ({"ops": [gl.ops.RandomFlip(on="nothing")]}, UnknownFieldError, r"ops\[0\]"),
+        ({"ops": [gl.ops.RandomFlip]}, SpecError, "with the brackets"),
+        ({"ops": [gl.ops.Decode()]}, SpecError, r"ops\[0\]"),
+        ({"device": "tpu"}, SpecError, "device = 'tpu'"),
+        ({"executor": "fast"}, SpecError, "executor = 'fast'"),
+        ({"num_threads": 0}, SpecError, "num_threads = 0"),
+        ({"prefetch": -1}, SpecError, "prefetch = -1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_loader_is_made(changes, error, text):
+    with pytest.raises(error, match=text):
+        loader(**changes)
+
+
+def test_a_source_that_is_none_is_refused():
+    with pytest.raises(SpecError, match="source is a ndarray"):
+        gl.Loader(np.zeros(3), batch_size=1)
+
+
+def test_a_gpu_that_is_not_there_is_an_error_that_names_the_cause():
+    if loader_module.devices.gpu_problem(0) is None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceError, match=r"cause:  .*CuPy"):
+        loader(device="gpu")
+
+
+def test_auto_says_what_it_chose_and_why(caplog):
+    with caplog.at_level(logging.INFO, "gpuload"):
+        load = loader(device="auto")
+    assert "device:" in caplog.text
+    assert "executor:" in caplog.text
+    assert load.describe().count("\n") > 5
+
+
+def test_replace_is_a_new_loader_with_something_changed():
+    assert next(iter(loader().replace(batch_size=3)))["image"].shape[0] == 3
+    with pytest.raises(SpecError, match="batchsize"):
+        loader().replace(batchsize=3)
+
+
+def test_after_close_nothing_is_left_and_using_it_is_an_error():
+    before = threading.active_count()
+    load = loader()
+    run = iter(load)
+    next(run)
+    load.close()
+    assert threading.active_count() == before
+    assert list(run) == []
+    with pytest.raises(ClosedError):
+        iter(load)
+
+
+def test_dropping_an_iterator_and_a_loader_leaves_no_thread():
+    before = threading.active_count()
+    load = loader()
+    next(iter(load))
+    for _ in load:
+        break
+    del load
+    gc.collect()
+    assert threading.active_count() == before
+
+
+class Broken(gl.sources.base.Source):
+    """Record 30 cannot be read."""
+
+    def __init__(self):
+        self._whole = source()
+        self.spec = self._whole.spec
+
+    def __len__(self):
+        return 61
+
+    def where(self, index):
+        return f"record {index}"
+
+    def fingerprint(self):
+        return "broken"
+
+    def read(self, indices):
+        if 30 in indices:
+            raise OSError("no record 30")
+        return self._whole.read(indices)
+
+
+def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
+    load = gl.Loader(Broken(), batch_size=4, num_threads=2)
+    run, steps = iter(load), []
+    while True:
+        try:
+            steps.append(next(run).step)
+        except OSError as error:
+            failed = (len(steps), str(error))
+        except StopIteration:
+            break
+    assert failed == (7, "no record 30")
+    assert steps == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+KILLED = """
+import json, sys, numpy as np, hashlib
+sys.path.insert(0, {tests!r})
+from tests.test_loader import loader
+load = loader()
+if len(sys.argv) > 1:
+    load.load_state_dict(json.loads(sys.argv[1]))
+while True:
+    for batch in load:
+        digest = hashlib.sha256(batch["image"].tobytes()).hexdigest()
+        print(json.dumps([batch.epoch, batch.step, digest, load.state_dict()]), flush=True)
+"""
+
+
+def test_a_killed_run_goes_on_with_the_next_batch(tmp_path, request):
+    program = KILLED.format(tests=str(request.config.rootpath))
+
+    def first_lines(count, *arguments):
+        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+        lines = [json.loads(process.stdout.readline()) for _ in range(count)]
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        return lines
+
+    whole = first_lines(20)
+    for stop in (1, 5, 9, 12):
+        resumed = first_lines(3, json.dumps(whole[stop - 1][3]))
+        assert [line[:3] for line in resumed] == [line[:3] for line in whole[stop : stop + 3]]
