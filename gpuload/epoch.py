@@ -61,7 +61,7 @@ class Epoch:
         if isinstance(work, BaseException):
             raise work
         batch = finish(self._loader, work, self._executor)
-        self._place.step += 1
+        self._place.step = batch.step + 1
         return batch
 
     def _start_one(self) -> bool:
