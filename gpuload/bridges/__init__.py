@@ -1,0 +1,1 @@
+"""Bridges hand batches to a framework: one module each, which is the only importer of that framework."""

@@ -1,0 +1,41 @@
+"""The command line, ``gpuload VERB``: one verb a module; an error of gpuload is a message and exit status 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gpuload.errors import GpuloadError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb and return the exit status: 0 done, 1 the verb's own no, 2 an error or a wrong command line."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except GpuloadError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    from gpuload.cli import demo
+
+    parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
+    parser.add_argument("--version", action="version", version=f"gpuload {_version()}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    demo.add_parser(verbs)
+    return parser
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("gpuload")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

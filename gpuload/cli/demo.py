@@ -1,0 +1,159 @@
+"""``gpuload demo``: the main job on real data: write records, train, stop and resume, compare executors, measure.
+
+Exit status 0 only if all of it held: the accuracy, the resumed batches and the executors' agreement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuload.errors import missing_package
+
+if TYPE_CHECKING:
+    from gpuload.cli.demo_data import Digits
+    from gpuload.cli.demo_report import Report
+
+PACKAGES = {
+    "rich": "demo", "sklearn": "demo", "PIL": "demo",
+    "tensorflow": "cpu", "nvidia.dali": "cpu", "cv2": "cpu",
+}  # fmt: skip
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser("demo", help="train, resume and compare on real data, in about a minute")
+    parser.add_argument("--output", type=Path, default=Path("gpuload-demo.png"), help="the contact sheet (a PNG)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu (default: auto)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of order, augmentation and network (default: 0)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="time for each measured rate (default: 1.5)")
+    parser.add_argument("--epochs", type=int, default=12, help="epochs of model.fit (default: 12)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo and return its exit status."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import: TensorFlow's greetings are not ours
+    for package, extra in PACKAGES.items():
+        if not _is_installed(package):
+            raise missing_package(package, needed_for="gpuload demo", extra=extra)
+    from gpuload.cli.demo_report import Report
+
+    report, began = Report(), time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
+        _all_parts(report, Path(folder), arguments)
+    return report.end(time.perf_counter() - began)
+
+
+def _all_parts(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
+    from gpuload import device as devices
+    from gpuload.cli import demo_data
+
+    device, why = devices.choose(arguments.device)
+    report.title("gpuload demo", f"device {device}: {why}")
+    digits = demo_data.load_digits()
+    _write(report, folder, digits)
+    _train(report, folder, device, arguments)
+    _resume(report, folder, device)
+    _compare(report, folder, device, arguments.seed)
+    _measure(report, folder, digits, device, arguments.seconds)
+    _sheet(report, folder, arguments)
+
+
+def _write(report: Report, folder: Path, digits: Digits) -> None:
+    from gpuload.cli import demo_data
+
+    with report.part("1  Real records, in the formats that data comes in"):
+        demo_data.write(folder, digits)
+    for number, shard in enumerate(demo_data.SHARDS):
+        report.fact(f"images-{number}.npy  {shard}")
+    with demo_data.npy(folder) as npy, demo_data.fixed(folder) as fixed:
+        report.fact(f"one source of all the shards: {len(npy):,} records of {npy.spec}")
+        report.fact(f"fixed-length records: {len(fixed):,} of {fixed.spec}")
+    with demo_data.digit_jpegs(folder) as digit_jpegs, demo_data.photos(folder) as photos:
+        report.fact(f"JPEG files: {len(digit_jpegs):,} digits, {len(photos)} pieces of two photographs")
+
+
+def _train(report: Report, folder: Path, device: str, arguments: argparse.Namespace) -> None:
+    from gpuload.cli import demo_train
+
+    with report.part("2  A network, trained through gpuload") as say:
+        say("starting TensorFlow")
+        began = time.perf_counter()
+        done = demo_train.train(folder, seed=arguments.seed, device=device, num_epochs=arguments.epochs, say=say)
+        took = time.perf_counter() - began
+    report.fact(f"model.fit over dataset(loader), NPY shards: {done.after_fit:.1%} of held-out digits right")
+    report.fact(f"a loop over tensors(loader), fixed records: {done.shared:,} tensors shared, {done.copied} copied")
+    report.check(
+        done.accuracy >= demo_train.TARGET,
+        f"{done.accuracy:.1%} of {done.num_held_out} held-out digits right: {done.num_epochs} epochs in {took:.0f} s",
+        otherwise=f"accuracy on held-out digits is {done.accuracy:.1%}, below {demo_train.TARGET:.0%}",
+    )
+
+
+def _resume(report: Report, folder: Path, device: str) -> None:
+    from gpuload.cli import demo_resume
+
+    with report.part("3  Stopped in mid-epoch, resumed in a new process") as say:
+        say("a new process resumes")
+        done = demo_resume.resume(folder, device=device)
+    report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {done.state_bytes} bytes of JSON")
+    for line in done.resumed[:2]:
+        report.fact(f"[dim]resumed: {line}[/]")
+    report.check(
+        done.equal,
+        f"all {len(done.resumed)} batches up to the end of the next epoch are those of a run that never stopped",
+        otherwise=f"the resumed batches differ: {_first_difference(done.uninterrupted, done.resumed)}",
+    )
+
+
+def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
+    from gpuload.cli import demo_parity
+
+    with report.part("4  The same pixels from DALI as from arrays") as say:
+        say("decoding and augmenting twice")
+        done = demo_parity.compare(folder, seed=seed, device="cpu")
+        on_device = done if device == "cpu" else demo_parity.compare(folder, seed=seed, device=device)
+    apart = f"{done.largest} of 255 levels, on {done.share:.4%} of the values"
+    report.check(
+        done.largest <= demo_parity.TOLERANCE,
+        f"{done.num_images} JPEGs decoded, cut, resized, mirrored: largest difference {apart}",
+        otherwise=f"DALI and the array executor differ by {apart}; the tolerance is {demo_parity.TOLERANCE}",
+    )
+    if device != "cpu":
+        report.fact(f"DALI on {device}: largest difference {on_device.largest}, on {on_device.share:.4%} of the values")
+
+
+def _measure(report: Report, folder: Path, digits: Digits, device: str, seconds: float) -> None:
+    from gpuload.cli import demo_rates
+
+    with report.part("5  Records per second, beside plain tf.data on the same work") as say:
+        rates = demo_rates.measure(folder, digits, device=device, seconds=seconds, say=say)
+    report.rates(rates)
+
+
+def _sheet(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
+    from gpuload.cli import demo_sheet
+
+    with report.part("6  What augmentation did"):
+        width, height = demo_sheet.save(folder, arguments.output, seed=arguments.seed)
+    report.fact(f"contact sheet: {arguments.output} ({width} x {height} pixels)")
+
+
+def _first_difference(expected: list[str], got: list[str]) -> str:
+    for one, other in zip(expected, got, strict=False):
+        if one != other:
+            return f"{one!r} became {other!r}"
+    return f"{len(expected)} batches became {len(got)}"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the parent of a dotted name
+        return False

@@ -1,0 +1,73 @@
+"""What the demo prints: parts, facts, checks that must hold, the table of rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Records a second of one part of the work, through gpuload and through plain tf.data."""
+
+    work: str
+    gpuload: float
+    tf_data: float
+
+
+@dataclass
+class Report:
+    """Prints what happens, and remembers which checks failed."""
+
+    console: Console = field(default_factory=lambda: Console(highlight=False))
+    failed: list[str] = field(default_factory=list)
+
+    def title(self, text: str, detail: str) -> None:
+        """Print the heading."""
+        self.console.print(Panel(f"[bold]{text}[/]\n[dim]{detail}[/]", box=box.ROUNDED, border_style="cyan"))
+
+    @contextmanager
+    def part(self, title: str) -> Iterator[Any]:
+        """Print a part's heading and show that it works while it does; yields ``say(text)`` for what it is at."""
+        self.console.print(f"\n[bold cyan]{title}[/]")
+        with self.console.status("[dim]working[/]", spinner="dots") as status:
+            yield lambda text: status.update(f"[dim]{text}[/]")
+
+    def fact(self, text: str) -> None:
+        """Print something seen."""
+        self.console.print(f"  [dim]·[/] {text}")
+
+    def check(self, held: bool, text: str, *, otherwise: str) -> None:
+        """Print a check; where it did not hold, remember ``otherwise``, which says what failed."""
+        self.console.print(f"  [green]✓[/] {text}" if held else f"  [bold red]✗[/] {otherwise}")
+        if not held:
+            self.failed.append(otherwise)
+
+    def rates(self, rates: list[Rate]) -> None:
+        """Print the table of rates."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
+        table.add_column("work")
+        for heading in ("gpuload", "plain tf.data", "ratio"):
+            table.add_column(heading, justify="right")
+        for rate in rates:
+            ratio = rate.gpuload / rate.tf_data
+            colour = "green" if ratio >= 1 else "yellow"
+            table.add_row(rate.work, f"{rate.gpuload:,.0f}", f"{rate.tf_data:,.0f}", f"[{colour}]{ratio:.1f} x[/]")
+        self.console.print(table)
+        self.console.print("  [dim]records per second to tf.Tensor, medians of interleaved rounds in this run[/]")
+
+    def end(self, seconds: float) -> int:
+        """Print the last line and return the exit status: 0 if every check held."""
+        if self.failed:
+            lines = "\n".join(f"[red]✗[/] {text}" for text in self.failed)
+            self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))
+            return 1
+        self.console.print(Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green"))
+        return 0

@@ -1,0 +1,94 @@
+"""Resume in the demo: a loader stops in mid-epoch, another process goes on; both print what they saw as hashes.
+
+``python -m gpuload.cli.demo_resume FOLDER STATE.json`` is that other process: it prints a line for each batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpuload as gl
+from gpuload.cli import demo_data, demo_train
+
+SEED, STOP_AFTER = 11, 10
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The batches after the stop, as hashes: of the loader that never stopped, and of the process that resumed."""
+
+    uninterrupted: list[str]
+    resumed: list[str]
+    state_bytes: int
+
+    @property
+    def equal(self) -> bool:
+        """True if there are batches, and all are the same."""
+        return bool(self.uninterrupted) and self.uninterrupted == self.resumed
+
+
+def resume(folder: Path, *, device: str) -> Resumed:
+    """Stop an epoch after some steps, resume it in a new process, compare to a loader that was not stopped."""
+    with loader(folder, device=device) as stopped:
+        for batch in stopped:
+            if batch.step == STOP_AFTER - 1:
+                break
+        state = json.dumps(stopped.state_dict())
+    (folder / "state.json").write_text(state)
+    with loader(folder, device=device) as whole:
+        expected = remaining(whole)[STOP_AFTER:]
+    return Resumed(expected, _in_a_new_process(folder, device), len(state))
+
+
+def loader(folder: Path, *, device: str) -> gl.Loader:
+    """Return the loader that is stopped, and made again in the new process."""
+    return demo_train.digits_loader(demo_data.npy(folder), seed=SEED, device=device)
+
+
+def remaining(batches: gl.Loader) -> list[str]:
+    """Return a hash of each batch in what is left of this epoch and in the next one."""
+    return [digest(batch) for _ in range(2) for batch in batches]
+
+
+def digest(batch: Any) -> str:
+    """Return where a batch is and the SHA-256 of its records and of all its bytes."""
+    total = hashlib.sha256(batch.records.tobytes())
+    for array in batch.values():
+        total.update(np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.get()))
+    return f"epoch {batch.epoch} step {batch.step} {total.hexdigest()[:16]}"
+
+
+def _in_a_new_process(folder: Path, device: str) -> list[str]:
+    package = str(Path(gl.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise gl.GpuloadError(
+            f"{' '.join(command)} ended with status {done.returncode}",
+            cause=done.stderr.strip()[-2000:],
+            remedy="run this command by itself to see more",
+        )
+    return done.stdout.splitlines()
+
+
+def _main() -> None:
+    folder, device = Path(sys.argv[1]), sys.argv[2]
+    with loader(folder, device=device) as resumed:
+        resumed.load_state_dict(json.loads((folder / "state.json").read_text()))
+        print("\n".join(remaining(resumed)))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,110 @@
+"""Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gpuload as gl
+from gpuload.cli import demo_data
+from gpuload.sources.base import Source
+
+MEAN, STD = (77.8,), (95.9,)  # of the digits' pixels
+TARGET = 0.95
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How far training came: accuracy on held-out digits after ``fit`` and after the loop, and what it took."""
+
+    after_fit: float
+    accuracy: float
+    num_held_out: int
+    num_epochs: int
+    shared: int
+    copied: int
+
+
+def digits_loader(source: Source, *, seed: int, device: str, augment: bool = True, **options: Any) -> gl.Loader:
+    """Return a loader of digits as the network takes them: float32 (8, 8, 1), and the label."""
+    ops = [gl.ops.Reshape((8, 8, 1))]
+    if augment:
+        ops.append(gl.ops.RandomCrop(8, 8, pad=1))
+    ops.append(gl.ops.Normalize(mean=MEAN, std=STD))
+    return gl.Loader(
+        source, batch_size=64, ops=ops, output=("image", "label"), shuffle=augment, seed=seed, device=device, **options
+    )
+
+
+def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Trained:
+    """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed records by a loop."""
+    from gpuload.bridges import tensorflow as gltf
+
+    model = _model(seed)
+    train_npy, held_out = demo_data.npy(folder).split(0.9, seed=seed)
+    train_fixed, _ = demo_data.fixed(folder).split(0.9, seed=seed)  # the same records, as the split is of numbers
+    with (
+        digits_loader(train_npy, seed=seed, device=device) as by_fit,
+        digits_loader(train_fixed, seed=seed + 1, device=device) as by_loop,
+        digits_loader(held_out, seed=seed, device=device, augment=False) as validation,
+    ):
+        examination = gltf.dataset(validation)
+        model.fit(gltf.dataset(by_fit), epochs=num_epochs, shuffle=False, verbose=0, callbacks=[_progress(say)])
+        _, after_fit = model.evaluate(examination, verbose=0)
+        _loop(model, gltf.tensors(by_loop), num_epochs=num_epochs // 2, say=say)
+        _, accuracy = model.evaluate(examination, verbose=0)
+        stats = by_loop.stats()
+    return Trained(
+        after_fit, accuracy, len(held_out), num_epochs + num_epochs // 2,
+        int(stats["tensors_shared"]), int(stats["tensors_copied"]),
+    )  # fmt: skip
+
+
+def _model(seed: int) -> Any:
+    import keras
+
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    model = keras.Sequential([
+        layers.Input((8, 8, 1)),
+        layers.Conv2D(32, 3, padding="same", activation="relu"),
+        layers.Conv2D(64, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Flatten(),
+        layers.Dropout(0.3),
+        layers.Dense(10),
+    ])  # fmt: skip
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(2e-3), loss=loss, metrics=["accuracy"])
+    return model
+
+
+def _progress(say: Say) -> Any:
+    import keras
+
+    def after_epoch(epoch: int, logs: dict[str, float]) -> None:
+        say(f"model.fit: epoch {epoch + 1}, accuracy {logs['accuracy']:.1%}")
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=after_epoch)
+
+
+def _loop(model: Any, batches: Any, *, num_epochs: int, say: Say) -> None:
+    """Train by a loop of one's own over tensors that share the loader's memory."""
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True)
+    def step(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = model.loss(labels, model(images, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    for epoch in range(num_epochs):
+        loss = 0.0
+        for images, labels in batches:
+            loss = step(images, labels)
+        say(f"a loop over tensors: epoch {epoch + 1}, loss {float(loss):.3f}")
