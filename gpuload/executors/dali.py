@@ -23,7 +23,7 @@ from typing import Any
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 from gpuload.executors.base import Fields, Graph, RowError
-from gpuload.executors.daligraph import Program, Started, reason
+from gpuload.executors.daligraph import Program, Started, reason, refusal
 from gpuload.ops.base import Draw
 
 
@@ -137,18 +137,8 @@ class DaliExecutor:
 
     def _blamed(self, batch: Started, error: Exception) -> Exception:
         """Return the error to raise for a batch that DALI refused."""
-        said = reason(error)
-        if isinstance(error, MemoryError) or "CUDA" in said:
-            return DeviceError(
-                f"DALI on {self.device}, a batch of {batch.count}",
-                cause=said,
-                remedy="a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is",
-            )
-        return self._damaged_row(batch, str(error)) or SpecError(
-            f"DALI refuses a batch of {batch.count}, but takes each row of it alone",
-            cause=said,
-            remedy='executor="array" runs the same ops without DALI',
-        )
+        problem = refusal(f"DALI refuses a batch of {batch.count} on {self.device}", error)
+        return problem if isinstance(problem, DeviceError) else self._damaged_row(batch, str(error)) or problem
 
     def _damaged_row(self, batch: Started, text: str) -> RowError | None:
         """Return the first row that DALI refuses alone, looking first at the one that its message names."""
@@ -192,14 +182,17 @@ def _load(device: str) -> ModuleType:
 
 
 def _feed(pipeline: Any, inputs: dict[str, Any]) -> None:
-    for name, values in inputs.items():
-        pipeline.feed_input(name, values)
-    pipeline.schedule_run()
+    try:
+        for name, values in inputs.items():
+            pipeline.feed_input(name, values)
+        pipeline.schedule_run()
+    except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
+        raise refusal("DALI does not take a batch", error) from error.with_traceback(None)
 
 
 def _outputs(pipeline: Any) -> tuple[Any, Exception | None]:
     """Return the outputs of the oldest run, or DALI's error, without the frames that would keep the pipeline alive."""
     try:
         return pipeline.outputs(), None
-    except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
+    except Exception as error:  # as in _feed
         return None, error.with_traceback(None)

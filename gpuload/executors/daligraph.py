@@ -65,12 +65,7 @@ class Program:
         except GpuloadError:
             raise
         except Exception as error:  # DALI raises whatever its C++ threw
-            kind = DeviceError if "CUDA" in reason(error) else SpecError
-            raise kind(
-                f"DALI makes no pipeline of {list(self.graph.ops)}",
-                cause=reason(error),
-                remedy='executor="array" runs the same ops without DALI',
-            ) from error.with_traceback(None)
+            raise refusal(f"DALI makes no pipeline of {list(self.graph.ops)}", error) from error.with_traceback(None)
         return pipeline
 
     def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> Started:
@@ -246,6 +241,15 @@ def _arrays(xp: ModuleType, field: Field, output: Any) -> Array | list[Array]:
         cause=f"the graph's spec says {field.dtype} {field.shape}",
         remedy="the op's lower() and its field_after() must agree",
     )
+
+
+def refusal(what: str, error: Exception) -> GpuloadError:
+    """Return the error for what DALI refused, of the device or of the ops."""
+    said = reason(error)
+    if isinstance(error, MemoryError) or "CUDA" in said:
+        remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
+        return DeviceError(what, cause=said, remedy=remedy)
+    return SpecError(what, cause=said, remedy='executor="array" runs the same ops without DALI')
 
 
 def reason(error: Exception) -> str:
