@@ -113,7 +113,7 @@ def _write_npy(folder: Path, digits: Digits) -> None:
 
 def _write_fixed(folder: Path, digits: Digits) -> None:
     folder.mkdir()
-    records = np.empty(len(digits.labels), np.dtype(RECORD))  # type: ignore[arg-type]
+    records = np.empty(len(digits.labels), np.dtype(RECORD))
     records["label"] = digits.labels
     records["image"] = digits.images[..., None]
     for number, part in enumerate(np.array_split(records, 3)):

@@ -71,33 +71,37 @@ def _tf_rows(digits: demo_data.Digits) -> Batches:
     import tensorflow as tf
 
     rows = tf.data.Dataset.from_tensor_slices((digits.images[..., None], digits.labels))
-    return _tf_augmented(rows, len(digits.labels))
+    return _tf_batches(rows, len(digits.labels), _tf_augmented)
 
 
 def _tf_fixed(folder: Path) -> Batches:
     import tensorflow as tf
 
-    def decode(record: Any) -> tuple[Any, Any]:
-        data = tf.io.decode_raw(record, tf.uint8)
-        return tf.cast(tf.reshape(data[1:], (8, 8, 1)), tf.float32), data[0]
+    def decode(records: Any) -> tuple[Any, Any]:
+        data = tf.io.decode_raw(records, tf.uint8)
+        return _tf_augmented(tf.cast(tf.reshape(data[:, 1:], (-1, 8, 8, 1)), tf.float32), data[:, 0])
 
     paths = sorted(map(str, (folder / "fixed").glob("*.bin")))
-    size = np.dtype(demo_data.RECORD).itemsize  # type: ignore[arg-type]
-    records = tf.data.Dataset.from_tensor_slices(paths).interleave(
-        lambda path: tf.data.FixedLengthRecordDataset(path, size), num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return _tf_augmented(records.map(decode, num_parallel_calls=tf.data.AUTOTUNE), 1797)
+    size = np.dtype(demo_data.RECORD).itemsize
+    return _tf_batches(tf.data.FixedLengthRecordDataset(paths, size), 1797, decode)
 
 
-def _tf_augmented(records: Any, num_records: int) -> Batches:
+def _tf_batches(records: Any, num_records: int, decode: Callable[..., Any]) -> Batches:
+    """Work on whole batches: ten times as fast as tf.data is record by record."""
     import tensorflow as tf
 
-    def augment(image: Any, label: Any) -> tuple[Any, Any]:
-        padded = tf.pad(image, ((1, 1), (1, 1), (0, 0)))
-        return (tf.image.random_crop(padded, (8, 8, 1)) - demo_train.MEAN) / demo_train.STD, label
+    batches = records.shuffle(num_records).batch(256)
+    return _prefetched(batches.map(decode, num_parallel_calls=tf.data.AUTOTUNE))
 
-    shuffled = records.shuffle(num_records).map(augment, num_parallel_calls=tf.data.AUTOTUNE)
-    return _prefetched(shuffled.batch(256))
+
+def _tf_augmented(images: Any, labels: Any) -> tuple[Any, Any]:
+    import tensorflow as tf
+
+    padded = tf.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    start = tf.random.uniform((tf.shape(images)[0], 2, 1), 0, 3, tf.int32) + tf.range(8)
+    rows = tf.gather(padded, start[:, 0], axis=1, batch_dims=1)
+    crop = tf.gather(rows, start[:, 1], axis=2, batch_dims=1)
+    return (crop - demo_train.MEAN) / demo_train.STD, labels
 
 
 def _tf_photos(folder: Path) -> Batches:

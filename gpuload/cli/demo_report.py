@@ -54,7 +54,7 @@ class Report:
         """Print the table of rates."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
         table.add_column("work")
-        for heading in ("gpuload", "plain tf.data", "ratio"):
+        for heading in ("gpuload", "tf.data", "ratio"):
             table.add_column(heading, justify="right")
         for rate in rates:
             ratio = rate.gpuload / rate.tf_data

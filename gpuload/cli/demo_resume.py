@@ -63,7 +63,7 @@ def digest(batch: Any) -> str:
     """Return where a batch is and the SHA-256 of its records and of all its bytes."""
     total = hashlib.sha256(batch.records.tobytes())
     for array in batch.values():
-        total.update(np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.get()))
+        total.update((array if isinstance(array, np.ndarray) else array.get()).tobytes())
     return f"epoch {batch.epoch} step {batch.step} {total.hexdigest()[:16]}"
 
 

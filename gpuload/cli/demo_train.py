@@ -95,7 +95,6 @@ def _loop(model: Any, batches: Any, *, num_epochs: int, say: Say) -> None:
     """Train by a loop of one's own over tensors that share the loader's memory."""
     import tensorflow as tf
 
-    @tf.function(reduce_retracing=True)
     def step(images: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = model.loss(labels, model(images, training=True))
@@ -103,8 +102,8 @@ def _loop(model: Any, batches: Any, *, num_epochs: int, say: Say) -> None:
         model.optimizer.apply(gradients, model.trainable_variables)
         return loss
 
+    compiled, loss = tf.function(step, reduce_retracing=True), 0.0
     for epoch in range(num_epochs):
-        loss = 0.0
         for images, labels in batches:
-            loss = step(images, labels)
+            loss = compiled(images, labels)
         say(f"a loop over tensors: epoch {epoch + 1}, loss {float(loss):.3f}")
