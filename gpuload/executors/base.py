@@ -1,8 +1,8 @@
 """Graph and Executor: a list of ops checked against a spec, and what runs it on a batch.
 
-    graph = compile_ops(spec, ops)         errors here, when the loader is made, not at step 400
-    draws = graph.draw(...)                host, pure; one Draw for each op
-    executor.start(fields, draws); executor.finish()    fields in, fields out, in order
+graph = compile_ops(spec, ops)         errors here, when the loader is made, not at step 400
+draws = graph.draw(...)                host, pure; one Draw for each op
+executor.start(fields, draws); executor.finish()    fields in, fields out, in order
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gpuload import imagehead, rng
 from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.ops import images
 from gpuload.ops.base import Draw, Op, Sizes, streams
 from gpuload.spec import Field, Spec
 
@@ -65,9 +66,7 @@ class Graph:
         graph = compile_ops(self.spec_in, [self.ops[place] for place in kept])
         return replace(graph, streams=tuple(self.streams[place] for place in kept))
 
-    def draw(
-        self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]
-    ) -> list[Draw]:
+    def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
         """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
 
         Args:
@@ -78,12 +77,12 @@ class Graph:
         """
         now = dict(sizes)
         draws = []
-        for op, on, stream in zip(self.ops, self.targets, self.streams, strict=True):
+        for op, on, stream, spec in zip(self.ops, self.targets, self.streams, self.specs, strict=True):
             size = _common_size(op, on, now)
             u = rng.uniform(op.num_uniforms, seed=seed, epoch=epoch, records=records, stream=stream)
             draw = op.draw(u, size)
             after = op.size_after(size, draw)
-            now.update(dict.fromkeys(on, after))
+            now.update({name: _known_size(spec[name], after) for name in on})
             draws.append(draw)
         return draws
 
@@ -122,10 +121,9 @@ def image_sizes(field: Field, values: Array | list[Array], count: int) -> Sizes:
         return np.array([_head_size(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 2)
     if field.shape is None or len(field.shape) != 3:
         return np.zeros((count, 2), np.int32)
-    height, width = (1, 2) if field.axes == "CHW" else (0, 1)
+    height, width = _size_axes(field)
     if field.uniform:
-        shape = field.fixed_shape
-        return np.broadcast_to(np.array([shape[height], shape[width]], np.int32), (count, 2))
+        return _known_size(field, np.zeros((count, 2), np.int32))
     return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
 
 
@@ -170,6 +168,18 @@ def _head_size(row: int, data: NDArray[np.uint8]) -> tuple[int, int]:
     except imagehead.HeadError as error:
         raise RowError(row, str(error)) from None
     return head.height, head.width
+
+
+def _size_axes(field: Field) -> tuple[int, int]:
+    return (1, 2) if images.channels_first(field) else (0, 1)
+
+
+def _known_size(field: Field, otherwise: Sizes) -> Sizes:
+    """Return the size that the field's shape says for all records, or ``otherwise`` where it varies or is no image."""
+    if field.encoded or not field.uniform or len(field.fixed_shape) != 3:
+        return otherwise
+    size = np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
+    return np.broadcast_to(size, otherwise.shape)
 
 
 def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:

@@ -89,14 +89,14 @@ class Op:
         return {}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """What the op means, for one record: ``x`` is an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.
+        """What the op means, for one record: ``x`` an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.
 
         Every executor must equal this.
         """
         raise NotImplementedError
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The array form for a batch ``[N, ...]`` of one shape (or a list of arrays); equals ``array`` record by record."""
+        """The array form for a batch ``[N, ...]`` (or a list of arrays); equals ``array`` record by record."""
         done = [self.array(xp, x[i], {name: values[i] for name, values in draw.items()}) for i in range(len(x))]
         same = len({(one.shape, one.dtype) for one in done}) == 1
         return xp.stack(done) if same and not isinstance(x, list) else done

@@ -1,0 +1,124 @@
+"""Reshape and Transpose: the same numbers under other axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op, Walk
+from gpuload.spec import Field
+
+ORDERS = {"HWC": (1, 2, 0), "CHW": (2, 0, 1)}  # to each from the other
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """Give each record another shape with the same number of elements, in C order.
+
+    Args:
+        shape: the new shape; one length may be -1, which is found from the others.
+    """
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        given = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        lengths = tuple(arguments.whole(self, "shape", length, least=-1) for length in given)
+        arguments.keep(self, shape=lengths)
+        if lengths.count(-1) > 1 or 0 in lengths:
+            raise arguments.refuse(self, "shape", lengths, "lengths greater than zero, one of them -1 at most")
+
+    def field_after(self, field: Field) -> Field:
+        """The shape becomes ``shape``; the axes are no longer known."""
+        images.numeric(self, field)
+        count, known = math.prod(field.fixed_shape), math.prod(length for length in self.shape if length != -1)
+        if count % known or (count != known and -1 not in self.shape):
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {field.shape}, {count} elements",
+                cause=f"they do not fill the shape {self.shape}",
+                remedy="use a shape of as many elements, or -1 for one of its lengths",
+            )
+        return field.with_(shape=tuple(count // known if length == -1 else length for length in self.shape), axes="")
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one record in the new shape."""
+        return x.reshape(self.shape)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        if isinstance(x, list):
+            return super().array_batch(xp, x, draw)
+        return x.reshape(len(x), *self.field_shape(x.shape[1:]))
+
+    def field_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the new shape of a record of this shape, with -1 resolved."""
+        known = math.prod(length for length in self.shape if length != -1)
+        return tuple(math.prod(shape) // known if length == -1 else length for length in self.shape)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``reshape``, without a layout."""
+        return dali.fn.reshape(x, shape=list(self.field_shape(field.fixed_shape)), layout="")
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Reorder the axes of each record.
+
+    Args:
+        axes: ``"HWC"`` or ``"CHW"`` for images in the other of the two orders; or the old axis numbers in their
+            new order.
+    """
+
+    axes: str | tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.axes, str):
+            arguments.choice(self, "axes", self.axes, ORDERS)
+            return
+        axes = tuple(arguments.whole(self, "axes", axis, least=0) for axis in self.axes)
+        arguments.keep(self, axes=axes)
+        if sorted(axes) != list(range(len(axes))):
+            raise arguments.refuse(self, "axes", axes, "'HWC', 'CHW' or each axis number from 0 once")
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The old axis numbers in their new order."""
+        return ORDERS[self.axes] if isinstance(self.axes, str) else self.axes
+
+    def field_after(self, field: Field) -> Field:
+        """The shape in the new order."""
+        images.numeric(self, field)
+        shape = field.shape
+        if shape is None or len(shape) != len(self.order) or (self.axes == field.axes):
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {shape}{f' in {field.axes} order' if field.axes else ''}",
+                cause="it has that order already" if self.axes == field.axes else f"it has not {len(self.order)} axes",
+                remedy="leave Transpose out, or name other axes or fields",
+            )
+        names = "".join(field.axes[axis] for axis in self.order) if field.axes else ""
+        named = self.axes if isinstance(self.axes, str) else names
+        return field.with_(shape=tuple(shape[axis] for axis in self.order), axes=named)
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one record in the new order (a view)."""
+        return x.transpose(self.order)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        if isinstance(x, list):
+            return super().array_batch(xp, x, draw)
+        return x.transpose(0, *(axis + 1 for axis in self.order))
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``transpose``; DALI's layout is set to what the op says."""
+        layout = {"output_layout": self.axes} if isinstance(self.axes, str) else {}
+        x = dali.fn.reshape(x, layout="")
+        return dali.fn.transpose(x, perm=list(self.order), transpose_layout=False, **layout)
+
+    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+        """The walk's way of writing."""
+        return walk.with_(out_axes=self.axes) if isinstance(self.axes, str) and self.axes != walk.out_axes else None

@@ -1,0 +1,92 @@
+"""Cast: another dtype.
+
+Meaning  a floating-point number becomes the nearest integer, halves away from zero, and the dtype's limits bound it;
+         not a number becomes 0. Integers are bounded by the dtype's limits. To floating point: the nearest value.
+DALI     its CPU rounds like this, its GPU rounds halves to even (DALI 2.4, include/dali/core/convert.h), so there the
+         rounding is spelt out; not a number becomes the least int32 or int64 in DALI, so that is taken out before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op, Walk
+from gpuload.spec import Field
+
+DALI_TYPES = {
+    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FLOAT16", "float32": "FLOAT", "float64": "FLOAT64",
+}  # fmt: skip
+ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))  # floor(x + this) rounds halves up, and only them
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
+
+    Args:
+        dtype: an integer or floating-point dtype.
+    """
+
+    dtype: str
+
+    def __post_init__(self) -> None:
+        arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
+
+    def field_after(self, field: Field) -> Field:
+        """The dtype becomes ``dtype``."""
+        images.numeric(self, field)
+        if field.dtype == np.float64 and np.dtype(self.dtype).kind in "ui":
+            raise SpecError(
+                f"{self}: field {field.name!r} is float64",
+                cause="DALI does not round float64 to integers the same way on every device",
+                remedy="put gl.ops.Cast('float32') before it",
+            )
+        return field.with_(dtype=np.dtype(self.dtype))
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one record in the other dtype."""
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "f" or x.dtype.kind == "b" or x.dtype == dtype:
+            with np.errstate(over="ignore"):
+                return x.astype(dtype)
+        if x.dtype.kind == "f":
+            return _to_integer(xp, x.astype(xp.float32), dtype)
+        low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
+        return x.clip(max(low.min, high.min), min(low.max, high.max)).astype(dtype)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``cast``; its rounding and its not-a-number spelt out where they are not ours."""
+        math, types, dtype = dali.math, dali.types, np.dtype(self.dtype)
+        if field.dtype.kind == "f" and dtype.kind in "ui" and (device == "gpu" or dtype.itemsize > 2):
+            x = dali.fn.cast(x, dtype=types.FLOAT)
+            above, below = math.max(x, 0.0), math.min(x, 0.0)  # each is 0 where x is not a number
+            x = math.floor(above + ALMOST_HALF) + math.ceil(below - ALMOST_HALF)
+        return dali.fn.cast(x, dtype=getattr(types, DALI_TYPES[self.dtype]))
+
+    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+        """uint8 and float32 become floating point within the walk."""
+        dtype = np.dtype(self.dtype)
+        return walk.with_(dtype=dtype) if walk.dtype in (np.uint8, np.float32) and dtype.kind == "f" else None
+
+
+def _to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
+    """Round float32 to integers, halves away from zero; bounded before, as the limits of int64 are no float32."""
+    half = xp.float32(ALMOST_HALF)
+    x = xp.where(xp.isnan(x), xp.float32(0), x)
+    x = xp.floor(xp.maximum(x, 0) + half) + xp.ceil(xp.minimum(x, 0) - half)
+    limits = np.iinfo(dtype)
+    low, high = x <= xp.float32(limits.min), x >= xp.float32(limits.max)
+    inside = xp.where(low | high, xp.float32(0), x).astype(dtype)
+    return xp.where(low, xp.asarray(limits.min, dtype), xp.where(high, xp.asarray(limits.max, dtype), inside))

@@ -1,0 +1,75 @@
+"""RandomFlip: mirror some of the images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op, Sizes, Walk
+from gpuload.spec import Field
+
+
+@dataclass(frozen=True)
+class RandomFlip(Op):
+    """Mirror an image left to right (and, if wanted, top to bottom); HWC, any dtype.
+
+    Args:
+        p: probability of each mirroring; the two are drawn independently.
+        horizontal: mirror left to right.
+        vertical: mirror top to bottom.
+    """
+
+    p: float = 0.5
+    horizontal: bool = True
+    vertical: bool = False
+
+    num_uniforms: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        arguments.keep(
+            self,
+            p=arguments.probability(self, "p", self.p),
+            horizontal=arguments.flag(self, "horizontal", self.horizontal),
+            vertical=arguments.flag(self, "vertical", self.vertical),
+        )
+        if not (self.horizontal or self.vertical):
+            raise arguments.refuse(self, "horizontal", False, "True where vertical is False", "leave the op out")
+
+    def field_after(self, field: Field) -> Field:
+        """The shape stays."""
+        return field.with_(shape=images.image(self, field), axes="HWC")
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``vertical`` and ``horizontal``: 1 where the image is mirrored, int32 ``[N]``."""
+        mirrored = (u < self.p).astype(np.int32)
+        return {"vertical": mirrored[:, 1] * self.vertical, "horizontal": mirrored[:, 0] * self.horizontal}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image, mirrored or not."""
+        return x[:: -1 if draw["vertical"] else 1, :: -1 if draw["horizontal"] else 1]
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The images of a batch of one size, taken by index."""
+        if isinstance(x, list):
+            return super().array_batch(xp, x, draw)
+        rows = _order(xp, x.shape[1], draw["vertical"])
+        columns = _order(xp, x.shape[2], draw["horizontal"])
+        return x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``flip``; of raw integers for the dtypes that it does not know."""
+        return images.moved(dali, field.dtype, ("bool", "float16"), lambda raw: dali.fn.flip(raw, **draw), x)
+
+    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+        """The walk mirrors once more, or no longer."""
+        return walk.with_(mirror=walk.mirror ^ np.stack([draw["vertical"], draw["horizontal"]], axis=1))
+
+
+def _order(xp: ModuleType, length: int, mirrored: NDArray[np.int32]) -> Any:
+    forward = xp.arange(length)
+    return xp.where(xp.asarray(mirrored)[:, None] == 1, forward[::-1], forward)

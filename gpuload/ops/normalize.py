@@ -1,0 +1,97 @@
+"""Normalize: subtract a mean and divide by a standard deviation, both given.
+
+Formula  ``(float32(x) - float32(mean)) * (float32(1) / float32(std))``, each step rounded to float32 (the product with
+         the reciprocal, not the quotient: that is DALI's ``crop_mirror_normalize``), then rounded to ``dtype``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op, Walk
+from gpuload.spec import Field
+
+DTYPES = ("float32", "float16")
+FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop_mirror_normalize takes
+
+
+@dataclass(frozen=True)
+class Normalize(Op):
+    """Return ``(x - mean) / std`` as floating-point numbers.
+
+    Args:
+        mean: one number, or one for each channel; in units of the pixels (0 to 255 for uint8).
+        std: likewise; not zero.
+        dtype: ``"float32"`` or ``"float16"``.
+    """
+
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        mean, std = arguments.numbers(self, "mean", self.mean), arguments.numbers(self, "std", self.std)
+        arguments.keep(self, mean=mean, std=std, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
+        if not (np.asarray(std, np.float32) > 0).all():
+            raise arguments.refuse(self, "std", std, "greater than zero")
+        if np.ndim(mean) and np.ndim(std) and np.shape(mean) != np.shape(std):
+            raise arguments.refuse(self, "std", std, f"as many numbers as mean, {len(np.atleast_1d(mean))}")
+
+    def field_after(self, field: Field) -> Field:
+        """The dtype becomes ``dtype``."""
+        images.numeric(self, field)
+        if np.ndim(self.mean) or np.ndim(self.std):
+            self._check_channels(field)
+        return field.with_(dtype=np.dtype(self.dtype))
+
+    @property
+    def constants(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean and scale (the reciprocal of std), float32, one number or one for each channel."""
+        return np.asarray(self.mean, np.float32), np.float32(1) / np.asarray(self.std, np.float32)
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one record, normalised."""
+        mean, scale = (xp.asarray(one) for one in self.constants)
+        return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``crop_mirror_normalize`` for images, arithmetic for other fields."""
+        fn, types = dali.fn, dali.types
+        if field.dtype.name not in FUSED:
+            x = fn.cast(x, dtype=types.FLOAT)
+        dtype = {"float32": types.FLOAT, "float16": types.FLOAT16}[self.dtype]
+        if field.shape is not None and len(field.shape) == 3:
+            x = fn.reshape(x, layout="HWC")
+            return fn.crop_mirror_normalize(x, dtype=dtype, output_layout="HWC", mean=self.mean, std=self.std)
+        mean, scale = (types.Constant(np.atleast_1d(one)) for one in self.constants)
+        return fn.cast((fn.cast(x, dtype=types.FLOAT) - mean) * scale, dtype=dtype)
+
+    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+        """The walk's last step, once."""
+        if walk.mean is not None or walk.out_axes != "HWC":
+            return None
+        mean, scale = (np.broadcast_to(one, walk.channels).copy() for one in self.constants)
+        return walk.with_(mean=mean, scale=scale, dtype=np.dtype(self.dtype))
+
+    def _check_channels(self, field: Field) -> None:
+        shape = field.shape
+        if shape is not None and len(shape) == 3:
+            shape = images.image(self, field)
+        count = max(len(np.atleast_1d(self.mean)), len(np.atleast_1d(self.std)))
+        if not shape or (count != 1 and shape[-1] != count):
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {shape}",
+                cause=f"its last axis, the channels, is not {count} long",
+                remedy="give one number, or one for each channel",
+            )

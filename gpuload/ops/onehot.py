@@ -1,0 +1,76 @@
+"""OneHot: a class number to a vector with a 1 at its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.cast import DALI_TYPES
+from gpuload.spec import Field, Spec
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """Make a vector of zeros with a 1 at the label's place, along a new last axis; on ``"label"`` by default.
+
+    Args:
+        num_classes: how many; labels are 0 to ``num_classes - 1``, others are an error that names the record.
+        dtype: dtype of the vector.
+    """
+
+    num_classes: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
+        arguments.keep(self, num_classes=arguments.whole(self, "num_classes", self.num_classes), dtype=dtype)
+
+    def targets(self, spec: Spec) -> tuple[str, ...]:
+        """Return the field ``"label"`` unless ``on`` says otherwise."""
+        return ("label",) if self.on is None and "label" in spec else super().targets(spec)
+
+    def field_after(self, field: Field) -> Field:
+        """A new last axis, ``num_classes`` long."""
+        images.numeric(self, field)
+        if field.dtype.kind not in "ui" or field.shape is None:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
+                cause="labels are integers",
+                remedy=f"name the field of labels with on=, or put gl.ops.Cast('int64', on={field.name!r}) before it",
+            )
+        return field.with_(dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes="")
+
+    def check(self, xp: ModuleType, x: Any) -> tuple[int, str] | None:
+        """Return the first row with a label that is no class."""
+        outside = [bool(((one < 0) | (one >= self.num_classes)).any()) for one in x] if isinstance(x, list) else None
+        if outside is None:
+            wrong = (x < 0) | (x >= self.num_classes)
+            if not wrong.any():
+                return None
+            outside = wrong.reshape(len(x), -1).any(axis=1).tolist()
+        if True not in outside:
+            return None
+        row = outside.index(True)
+        return row, f"label {x[row]} is not in 0 to {self.num_classes - 1}"
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the vector of one label (or of an array of labels)."""
+        return (xp.asarray(x)[..., None] == xp.arange(self.num_classes)).astype(self.dtype)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``one_hot``, cast where it does not make the dtype itself."""
+        fn, types = dali.fn, dali.types
+        if self.dtype == "float16":
+            hot = fn.one_hot(x, num_classes=self.num_classes, dtype=types.FLOAT)
+            return fn.cast(hot, dtype=types.FLOAT16)
+        return fn.one_hot(x, num_classes=self.num_classes, dtype=getattr(types, DALI_TYPES[self.dtype]))

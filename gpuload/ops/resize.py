@@ -1,0 +1,195 @@
+"""Resize and RandomResizedCrop: images of one size; the formula is that of `resampling`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images, resampling
+from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.spec import Field
+
+INTERPOLATIONS = ("linear", "nearest", "cubic")
+TRIES = 10  # as in torchvision
+
+
+@dataclass(frozen=True)
+class Resize(Op):
+    """Resize images to ``height`` x ``width``, or so that the shorter side has ``shorter`` pixels.
+
+    Args:
+        height: pixels; together with ``width``.
+        width: pixels.
+        shorter: pixels; the longer side keeps the proportions, rounded to nearest, halves up.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        antialias: average over all source pixels where the image becomes smaller (linear and cubic).
+    """
+
+    height: int | None = None
+    width: int | None = None
+    shorter: int | None = None
+    interpolation: str = "linear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.shorter is None) != (self.height is not None and self.width is not None) or (
+            self.shorter is not None and (self.height is not None or self.width is not None)
+        ):
+            raise SpecError(
+                f"{self}",
+                cause="the new size is height and width, or the length of the shorter side",
+                remedy="write Resize(224, 224) or Resize(shorter=224)",
+            )
+        for name in ("height", "width", "shorter"):
+            if getattr(self, name) is not None:
+                arguments.keep(self, **{name: arguments.whole(self, name, getattr(self, name))})
+        _check_filter(self)
+
+    def field_after(self, field: Field) -> Field:
+        """Height and width become the new ones."""
+        height, width, channels = _resizable(self, field)
+        if self.shorter is None:
+            return field.with_(shape=(self.height, self.width, channels), axes="HWC")
+        if height is None or width is None:
+            return field.with_(shape=(None, None, channels), axes="HWC")
+        size = self.size_after(np.array([[height, width]], np.int32), {})[0]
+        return field.with_(shape=(int(size[0]), int(size[1]), channels), axes="HWC")
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """Return the new sizes."""
+        if self.shorter is None:
+            return np.broadcast_to(np.array([self.height, self.width], np.int32), size.shape)
+        sides = size.astype(np.int64)
+        short: NDArray[np.int64] = sides.min(axis=1, keepdims=True).clip(1)
+        return np.asarray((2 * sides * self.shorter + short) // (2 * short), np.int32).clip(1)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``size``: the new size of each image where they differ, float32 ``[N, 2]`` as DALI wants it."""
+        return {} if self.shorter is None else {"size": self.size_after(size, {}).astype(np.float32)}
+
+    def new_size(self, draw: Draw) -> tuple[int, int]:
+        """Return the new height and width for one row of a draw."""
+        if self.height is not None and self.width is not None:
+            return self.height, self.width
+        return int(draw["size"][0]), int(draw["size"][1])
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image, resized."""
+        return resampling.resize(xp, x, self.new_size(draw), self.interpolation, self.antialias)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``resize`` to sizes that were computed on the host."""
+        size = draw["size"] if self.shorter is not None else [self.height, self.width]
+        return _lower_resize(self, dali, x, size, field)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Op):
+    """Cut a random box and resize it to ``height`` x ``width``; the pixels of the box alone are used.
+
+    The box has a random part of the image's area and a random ratio of width to height (uniform on a logarithmic
+    scale), as in Inception and torchvision: ten tries, then the largest central box within ``ratio``. One pair of
+    numbers is drawn for each try and one pair for the place, whichever try fits.
+
+    Args:
+        height: pixels of the result.
+        width: pixels of the result; ``height`` if left out.
+        scale: least and greatest part of the area, more than 0.
+        ratio: least and greatest width / height.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        antialias: average over all source pixels where the box becomes smaller (linear and cubic).
+    """
+
+    height: int
+    width: int | None = None
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: str = "linear"
+    antialias: bool = True
+
+    num_uniforms: ClassVar[int] = 2 * TRIES + 2
+
+    def __post_init__(self) -> None:
+        height = arguments.whole(self, "height", self.height)
+        arguments.keep(
+            self,
+            height=height,
+            width=height if self.width is None else arguments.whole(self, "width", self.width),
+            scale=arguments.interval(self, "scale", self.scale),
+            ratio=arguments.interval(self, "ratio", self.ratio),
+        )
+        _check_filter(self)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Height and width of the result, pixels."""
+        return self.height, int(self.width or self.height)
+
+    def field_after(self, field: Field) -> Field:
+        """Height and width become the result's."""
+        return field.with_(shape=(*self.window, _resizable(self, field)[2]), axes="HWC")
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """Return the result's size for every image."""
+        return np.broadcast_to(np.array(self.window, np.int32), size.shape)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return the boxes: ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
+        image = size.astype(np.float64)[:, None, :]
+        area = image[..., 0] * image[..., 1] * (self.scale[0] + u[:, :TRIES] * (self.scale[1] - self.scale[0]))
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        ratio = np.exp(low + u[:, TRIES : 2 * TRIES] * (high - low))
+        tries = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], axis=-1)))
+        fits = np.logical_and.reduce((tries >= 1) & (tries <= image), axis=2)
+        chosen = tries[np.arange(len(u)), fits.argmax(axis=1)]
+        any_fits = np.logical_or.reduce(fits, axis=1, keepdims=True)
+        shape = np.where(any_fits, chosen, self._central(size)).astype(np.int32)
+        start = np.floor(u[:, 2 * TRIES :] * (size - shape + 1)).astype(np.int32)
+        return {"start": np.where(any_fits, start, (size - shape) // 2), "shape": shape}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the box of one image, resized."""
+        (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
+        box = x[top : top + height, left : left + width]
+        return resampling.resize(xp, box, self.window, self.interpolation, self.antialias)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
+        box = dali.fn.slice(x, start=draw["start"], shape=draw["shape"], axes=[0, 1])
+        return _lower_resize(self, dali, box, list(self.window), field)
+
+    def _central(self, size: Sizes) -> NDArray[np.int64]:
+        """Return the largest boxes whose width / height lies within ``ratio``, int64 ``[N, 2]``."""
+        height, width = size[:, 0].astype(np.float64), size[:, 1].astype(np.float64)
+        lower, upper = np.rint(width / self.ratio[0]), np.rint(height * self.ratio[1])
+        box = np.stack([np.minimum(height, lower), np.minimum(width, upper)], axis=1)
+        return box.clip(1, size.clip(1)).astype(np.int64)
+
+
+def _check_filter(op: Resize | RandomResizedCrop) -> None:
+    arguments.choice(op, "interpolation", op.interpolation, INTERPOLATIONS)
+    arguments.keep(op, antialias=arguments.flag(op, "antialias", op.antialias))
+
+
+def _resizable(op: Op, field: Field) -> tuple[int | None, int | None, int | None]:
+    shape = images.image(op, field)
+    if field.dtype not in (np.uint8, np.float32):
+        raise SpecError(
+            f"{op}: field {field.name!r} has dtype {field.dtype}",
+            cause="images are resized as uint8 or float32",
+            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+        )
+    return shape
+
+
+def _lower_resize(op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field) -> Any:
+    types = dali.types
+    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[op.interpolation]
+    dtype = types.UINT8 if field.dtype == np.uint8 else types.FLOAT
+    return dali.fn.resize(x, size=size, interp_type=kind, antialias=op.antialias, dtype=dtype)
