@@ -18,6 +18,7 @@ import numpy as np
 from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Graph, RowError
+from gpuload.ops import images
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.spec import Field, Shape, Spec
 
@@ -203,20 +204,25 @@ class Started:
 
 def _probe(graph: Graph, fields: Sequence[Field]) -> list[Draw]:
     """Return the draws for one made-up record, to learn their names, dtypes and ranks before the first batch."""
-    sizes = {field.name: _probe_size(field) for field in fields}
+    sizes = {}
+    for field in fields:
+        is_image = field.encoded or len(field.shape or ()) == 3
+        sizes[field.name] = _probe_size(field, np.full((1, 2), PROBE_PIXELS if is_image else 0, np.int32))
     draws = []
-    for op, on in zip(graph.ops, graph.targets, strict=True):
+    for op, on, spec in zip(graph.ops, graph.targets, graph.specs, strict=True):
         size = np.minimum.reduce([sizes[name] for name in on])  # fields that share a draw have one size
         draws.append(op.draw(np.full((1, op.num_uniforms), 0.5), size))
-        sizes.update(dict.fromkeys(on, op.size_after(size, draws[-1])))
+        after = op.size_after(size, draws[-1])
+        sizes.update({name: _probe_size(spec[name], after) for name in on})
     return draws
 
 
-def _probe_size(field: Field) -> Sizes:
-    if field.shape is None or len(field.shape) != 3:
-        return np.full((1, 2), PROBE_PIXELS if field.encoded else 0, np.int32)
-    height, width = (1, 2) if field.axes == "CHW" else (0, 1)
-    return np.array([[field.shape[height] or PROBE_PIXELS, field.shape[width] or PROBE_PIXELS]], np.int32)
+def _probe_size(field: Field, otherwise: Sizes) -> Sizes:
+    """Return height and width as far as the field's shape says them, int32 ``[1, 2]``."""
+    if field.encoded or field.shape is None or len(field.shape) != 3:
+        return otherwise
+    sides = field.shape[1:] if images.channels_first(field) else field.shape[:2]
+    return np.array([[side or other for side, other in zip(sides, otherwise[0], strict=True)]], np.int32)
 
 
 def _contiguous(values: Array) -> Array:

@@ -167,6 +167,16 @@ def of_arrays(field: Field, *ops: Op, batch_size: int = 8) -> DaliExecutor:
     return DaliExecutor(compile_ops(Spec((field,)), ops), batch_size=batch_size, num_threads=1)
 
 
+def interrupted(function: Any) -> Any:
+    """Return a function that is interrupted when it has done its work and before it returns."""
+
+    def run(*args: Any) -> None:
+        function(*args)
+        raise KeyboardInterrupt
+
+    return run
+
+
 def num_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
@@ -234,16 +244,10 @@ class TestFlow:
     ) -> None:
         begin(executor, range(5))
         begin(executor, range(5, 10))
-        real = executor._pipeline.outputs
-
-        def interrupted() -> Any:
-            real()
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(executor._pipeline, "outputs", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            executor.finish()
-        del real, interrupted
+        with monkeypatch.context() as during:
+            during.setattr(executor._pipeline, "_outputs", interrupted(executor._pipeline._outputs))
+            with pytest.raises(KeyboardInterrupt):
+                executor.finish()
 
         np.testing.assert_array_equal(executor.finish()["image"], reference[:5])
         np.testing.assert_array_equal(executor.finish()["image"], reference[5:10])
@@ -395,7 +399,7 @@ class TestDamage:
         draws[1]["start"][5] = 999
         executor.start({"image": FILES[:8]}, draws)
 
-        with pytest.raises(RowError, match="slice: .*999") as caught:
+        with pytest.raises(RowError, match=r"slice: .*999") as caught:
             executor.finish()
 
         assert caught.value.row == 5
@@ -430,7 +434,7 @@ class TestRefusals:
 
         executor = of_arrays(Field("x", np.dtype(np.uint8), (3,)), Liar())
         executor.start({"x": np.zeros((2, 3), np.uint8)}, [{}])
-        with pytest.raises(SpecError, match="uint8.*\n.*int16"):
+        with pytest.raises(SpecError, match=r"uint8.*\n.*int16"):
             executor.finish()
 
     @pytest.mark.parametrize(
@@ -513,3 +517,80 @@ class TestEnd:
         assert "libjpeg-turbo" in said["decoder"]
         assert said["executor"].startswith("dali 2.")
         assert all("\n" not in line for line in said.values())
+
+
+@pytest.mark.gpu
+class TestGpu:
+    # Measured on no GPU yet. nvJPEG's inverse DCT and chroma upsampling round in other places than libjpeg-turbo's.
+    JPEG_LEVELS = 4
+
+    def on_gpu(self, graph: Graph, batch_size: int = 16) -> DaliExecutor:
+        return DaliExecutor(graph, device="gpu:0", batch_size=batch_size, num_threads=2)
+
+    def of_arrays(self, *ops: Op) -> DaliExecutor:
+        return self.on_gpu(compile_ops(Spec((Field("x", np.dtype(np.float32), (6,)),)), ops))
+
+    def test_decoded_images_are_near_those_of_the_cpu(self, reference: Any) -> None:
+        executor = self.on_gpu(training())
+        for batch in (range(16), range(16, 23)):
+            got = devices.cupy().asnumpy(images(executor, batch))
+            np.testing.assert_allclose(got, reference[batch], rtol=0, atol=self.JPEG_LEVELS)
+
+    @pytest.mark.parametrize("batch_size", [1, 7, 64])
+    def test_decoded_images_are_the_same_for_every_batch_size(self, batch_size: int) -> None:
+        cupy = devices.cupy()
+        whole = images(self.on_gpu(training(), NUM_IMAGES), range(NUM_IMAGES))
+        executor = self.on_gpu(training(), batch_size)
+
+        parts = [images(executor, range(a, min(a + batch_size, NUM_IMAGES))) for a in range(0, NUM_IMAGES, batch_size)]
+
+        cupy.testing.assert_array_equal(cupy.concatenate(parts), whole)
+
+    @pytest.mark.parametrize("where", ["host", "gpu"])
+    def test_arrays_come_from_the_host_or_the_gpu(self, where: str) -> None:
+        values = np.random.default_rng(0).random((5, 6), np.float32)
+        executor = self.of_arrays(Scale())
+        draws = draws_of(executor.graph, range(5))
+        given = values if where == "host" else devices.cupy().asarray(values)
+        for _ in range(3):
+            executor.start({"x": given}, draws)
+
+        for _ in range(3):
+            got = executor.finish()["x"]
+            np.testing.assert_array_equal(devices.cupy().asnumpy(got), values * draws[0]["factor"][:, None])
+
+    def test_ragged_fields_are_lists_on_the_gpu_too(self) -> None:
+        rows = [np.arange(3 * n, dtype=np.float32).reshape(n, 3) for n in (1, 4, 2)]
+        executor = self.on_gpu(compile_ops(Spec((Field("x", np.dtype(np.float32), (None, 3)),)), [Scale()]))
+        draws = draws_of(executor.graph, range(3))
+        executor.start({"x": rows}, draws)
+
+        for row, one in enumerate(executor.finish()["x"]):
+            np.testing.assert_array_equal(devices.cupy().asnumpy(one), rows[row] * draws[0]["factor"][row])
+
+    def test_held_batches_stay_what_they_were(self) -> None:
+        executor = self.of_arrays(Same())
+        held: list[Any] = []
+        for step in range(50):
+            executor.start({"x": np.full((8, 6), step, np.float32)}, [{}])
+            held.append(executor.finish()["x"])
+        executor.close()
+
+        assert [float(one.min()) for one in held] == [float(one.max()) for one in held] == list(range(50))
+
+    @pytest.mark.parametrize("kind", DAMAGED)
+    def test_a_damaged_image_raises_its_row(self, kind: str) -> None:
+        executor = self.on_gpu(training())
+        begin(executor, range(10), {6: DAMAGED[kind]})
+        begin(executor, range(10))
+
+        with pytest.raises(RowError) as caught:
+            executor.finish()
+
+        assert caught.value.row == 6
+        assert len(executor.finish()["image"]) == 10
+
+    def test_a_gpu_array_is_refused_on_the_cpu(self) -> None:
+        executor = of_arrays(Field("x", np.dtype(np.float32), (6,)), Same())
+        with pytest.raises(SpecError, match="on a GPU"):
+            executor.start({"x": devices.cupy().zeros((2, 6), np.float32)}, [{}])
