@@ -22,6 +22,9 @@ from gpuload.executors.dali import DaliExecutor
 from gpuload.executors.daligraph import DALI_DTYPES
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.decode import Decode
+from gpuload.ops.flip import RandomFlip
+from gpuload.ops.normalize import Normalize
+from gpuload.ops.resize import RandomResizedCrop
 from gpuload.spec import Field, Spec
 
 pytest.importorskip("nvidia.dali")
@@ -135,13 +138,22 @@ def images(executor: DaliExecutor, records: Any) -> Any:
     return executor.finish()["image"]
 
 
-def expected(records: Any) -> NDArray[np.float32]:
+def epoch(graph: Graph, batch_size: int, num_threads: int) -> Any:
+    """The images of all records, in batches of a size, the last one shorter."""
+    executor = DaliExecutor(graph, batch_size=batch_size, num_threads=num_threads)
+    starts = range(0, NUM_IMAGES, batch_size)
+    parts = [images(executor, range(start, min(start + batch_size, NUM_IMAGES))) for start in starts]
+    executor.close()
+    return np.concatenate(parts)
+
+
+def expected(graph: Graph, records: Any) -> NDArray[np.float32]:
     """Decoded by Pillow, then the ops' array form."""
-    draws = draws_of(training(), records)
+    draws = draws_of(graph, records)
     done = []
     for row, record in enumerate(records):
         pixels = np.asarray(Image.open(io.BytesIO(FILES[record].tobytes())))
-        for op, draw in list(zip(training().ops, draws, strict=True))[1:]:
+        for op, draw in list(zip(graph.ops, draws, strict=True))[1:]:
             pixels = op.array(np, pixels, {key: values[row] for key, values in draw.items()})
         done.append(pixels)
     return np.stack(done)
@@ -153,7 +165,7 @@ def training() -> Graph:
 
 @pytest.fixture(scope="module")
 def reference() -> Any:
-    return expected(range(NUM_IMAGES))
+    return expected(training(), range(NUM_IMAGES))
 
 
 @pytest.fixture
@@ -187,11 +199,19 @@ class TestPixels:
     def test_they_are_the_same_for_every_batch_size_and_number_of_threads(
         self, batch_size: int, num_threads: int, reference: Any
     ) -> None:
-        executor = DaliExecutor(training(), batch_size=batch_size, num_threads=num_threads)
+        np.testing.assert_array_equal(epoch(training(), batch_size, num_threads), reference)
 
-        parts = [images(executor, range(a, min(a + batch_size, NUM_IMAGES))) for a in range(0, NUM_IMAGES, batch_size)]
+    def test_they_are_the_same_with_resampling_and_near_the_array_form(self) -> None:
+        std = 50.0
+        ops = [Decode(), RandomResizedCrop(24), RandomFlip(), Normalize(mean=(120.0,), std=(std,))]
+        graph = compile_ops(ENCODED, ops)
 
-        np.testing.assert_array_equal(np.concatenate(parts), reference)
+        alone = epoch(graph, 1, 1)
+
+        np.testing.assert_array_equal(epoch(graph, 7, 4), alone)
+        np.testing.assert_array_equal(epoch(graph, 64, 2), alone)
+        # One level of 255: where a value lies halfway, DALI rounds one way or the other.
+        np.testing.assert_allclose(alone, expected(graph, range(NUM_IMAGES)), rtol=0, atol=1.001 / std)
 
     def test_they_do_not_depend_on_the_neighbours(self, executor: DaliExecutor, reference: Any) -> None:
         order = np.random.default_rng(0).permutation(NUM_IMAGES)[:16]
