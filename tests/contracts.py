@@ -1,4 +1,4 @@
-"""Contracts: what every source promises. A test class subclasses one, says how its source is made, and inherits the tests."""
+"""Contracts: what every source promises; a test class subclasses one and says how its source is made."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -54,7 +54,7 @@ def expand(paths: Paths) -> list[str]:
     found = sorted(os.path.abspath(path) for one in named for path in _matches(one))
     if not found:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
-    twice = next((path for path, after in zip(found, found[1:], strict=False) if path == after), None)
+    twice = next((path for path, after in itertools.pairwise(found) if path == after), None)
     if twice is not None:
         raise SpecError(
             f"{twice} is named twice",
@@ -201,9 +201,11 @@ def _no_file(path: str, mode: int) -> FileError:
 
 
 def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return ``[function(item) for item in items]``, made in threads where there are many; the first error is raised."""
+    """Return ``[function(item) for item in items]``, in threads where there are many; the first error is raised."""
     if len(items) <= CHUNK:
         return [function(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # not at the top: `import gpuload` loads NumPy only
+
     with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="gpuload-open") as pool:
         chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
         try:

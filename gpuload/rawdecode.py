@@ -1,0 +1,97 @@
+"""Decode raw: the bytes of records to typed fields, the same on NumPy and CuPy.
+
+In     uint8 ``[N, record_bytes]`` and the ``Layout`` that says where the fields lie in a record.
+Out    for each field ``[N, *shape]``, native byte order, C order within a record.
+Views  where the bytes already are what is asked, no byte is copied: on NumPy at any alignment and distance, on CuPy
+       (which has neither) where a field fills the record. Anything else is one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.spec import Layout, Part
+
+Array = Any  # numpy.ndarray or cupy.ndarray
+
+
+def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
+    """Return the fields of raw records.
+
+    Args:
+        xp: ``numpy``, or ``cupy`` with ``raw`` on the GPU.
+        raw: uint8 ``[N, record_bytes]``; the last axis is contiguous.
+        layout: where the fields lie.
+
+    Raises:
+        SpecError: ``raw`` is no such array, or a field that only the host can hold is asked of CuPy.
+    """
+    _check(raw, layout)
+    one = _on_host if xp is np else _on_any
+    return {part.field.name: one(xp, raw, part) for part in layout.parts}
+
+
+def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArray[Any]]) -> None:
+    """Write the fields of raw records into arrays that are there already, in one pass; fields not in ``out`` are left.
+
+    Args:
+        raw: uint8 ``[N, record_bytes]``; the last axis is contiguous.
+        layout: where the fields lie.
+        out: for each wanted field a native ``[N, *shape]``.
+    """
+    _check(raw, layout)
+    for part in layout.parts:
+        if part.field.name in out:
+            np.copyto(out[part.field.name], stored(raw, part), casting="equiv")
+
+
+def stored(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
+    """Return a field as it is stored, ``[N, *shape]``: a view with the stored byte order, order and distances."""
+    shape = (len(raw), *part.field.fixed_shape)
+    if 0 in shape or not part.dtype.itemsize:
+        return np.ndarray(shape, part.dtype)
+    if part.is_c_order:
+        return raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes].view(part.dtype).reshape(shape)
+    first = raw[:, part.offset_bytes : part.offset_bytes + part.dtype.itemsize].view(part.dtype)
+    return as_strided(first, shape, (raw.strides[0], *part.strides), writeable=raw.flags.writeable)
+
+
+def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
+    view = stored(raw, part)
+    return view if part.is_native else view.astype(part.field.dtype, order="C", copy=True)
+
+
+def _on_any(xp: ModuleType, raw: Array, part: Part) -> Array:
+    """The same with bytes alone, for libraries without big-endian and unaligned arrays; ``xp`` may be NumPy too."""
+    if part.field.host_only:
+        raise SpecError(
+            f"field {part.field.name!r} of {part.field.dtype} on the GPU",
+            cause=f"{xp.__name__} has no arrays of this kind",
+            remedy="decode it on the host, with NumPy",
+        )
+    shape, item_bytes = (len(raw), *part.field.fixed_shape), part.dtype.itemsize
+    if 0 in shape:
+        return xp.empty(shape, part.field.dtype)
+    steps = (raw.strides[0], *part.strides, 1)
+    values = xp.lib.stride_tricks.as_strided(raw[:, part.offset_bytes :], (*shape, item_bytes), steps)
+    if part.dtype != part.field.dtype:
+        number_bytes = item_bytes // 2 if part.dtype.kind == "c" else item_bytes  # real and imaginary part
+        values = values.reshape(*shape, item_bytes // number_bytes, number_bytes)[..., ::-1]
+    return xp.ascontiguousarray(values).reshape(-1).view(part.field.dtype).reshape(shape)
+
+
+def _check(raw: Array, layout: Layout) -> None:
+    fits = raw.ndim == 2 and raw.dtype == np.uint8 and raw.shape[1] == layout.record_bytes
+    if not fits or (raw.size and raw.strides[1] != 1):
+        raise SpecError(
+            f"raw records of {raw.dtype} {raw.shape}",
+            cause=f"the layout is of uint8 (N, {layout.record_bytes}) with bytes side by side",
+            remedy="pass a block as Source.fill writes it",
+        )

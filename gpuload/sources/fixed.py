@@ -1,0 +1,97 @@
+"""Fixed-length records: N records of the same number of bytes, one after the other.
+
+Layout  header_bytes of header, record i at header_bytes + i * record_bytes, footer_bytes of footer, in each file.
+Access  any record by index; a record is never split.
+Limits  a file whose body is no whole number of records is refused when it is opened.
+Source  CIFAR-10 binary version, https://www.cs.toronto.edu/~kriz/cifar.html
+        (record_bytes = 1 + 3 * 32 * 32 = 3073); tf.data.FixedLengthRecordDataset
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gpuload.errors import FormatError, SpecError
+from gpuload.sources import files as file_system
+from gpuload.sources.files import Files, Paths
+from gpuload.sources.layouts import layout_of
+from gpuload.sources.rows import Form, RecordFiles, Stored
+
+
+class FixedSource(RecordFiles):
+    """Fixed-length records of one or many files as one sequence; made by ``gl.fixed``."""
+
+
+def fixed(
+    paths: Paths, dtype: DTypeLike, header_bytes: int = 0, footer_bytes: int = 0, *, field: str = "x"
+) -> FixedSource:
+    """Return the records of files of fixed-length records.
+
+    ``gl.fixed("data_batch_*.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])`` is CIFAR-10.
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these; sorted.
+        dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a structured dtype become
+            the record's fields. Byte orders are as they say: ``"u1"``, ``">f4"``.
+        header_bytes: bytes to skip at the beginning of each file.
+        footer_bytes: bytes to leave out at the end of each file.
+        field: the name of the one field where ``dtype`` is not structured.
+
+    Raises:
+        SpecError: the dtype is none, holds objects or no bytes; header or footer are negative.
+        FileError: a file is missing, a directory, or cannot be read.
+        FormatError: a file is shorter than header and footer, or its body is no whole number of records.
+    """
+    layout = layout_of(_record_dtype(dtype), field=field)
+    for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+            raise SpecError(f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy="pass such one")
+    found, _ = file_system.look_at(file_system.expand(paths), 0)
+    bodies = found.sizes - header_bytes - footer_bytes
+    _check_bodies(found, bodies, layout.record_bytes)
+    num_files = len(found)
+    return FixedSource(
+        Stored(
+            found,
+            counts=bodies // layout.record_bytes,
+            offsets=np.full(num_files, header_bytes, np.int64),
+            forms=(Form(layout),),
+            form_of=np.zeros(num_files, np.int64),
+        )
+    )
+
+
+def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(given)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise SpecError(
+            f"dtype = {given!r}",
+            cause=f"numpy.dtype does not take it: {error}",
+            remedy='write it like [("label", "u1"), ("image", "u1", (3, 32, 32))]',
+        ) from None
+    if not dtype.itemsize:
+        raise SpecError(f"dtype = {given!r}", cause="a record would have no bytes", remedy="give each field a length")
+    return dtype
+
+
+def _check_bodies(files: Files, bodies: np.ndarray[Any, np.dtype[np.int64]], record_bytes: int) -> None:
+    wrong = np.flatnonzero((bodies < 0) | (bodies % record_bytes != 0))
+    if not wrong.size:
+        return
+    path, size, body = files.paths[wrong[0]], int(files.sizes[wrong[0]]), int(bodies[wrong[0]])
+    if body < 0:
+        raise FormatError(
+            f"{path} has {size} bytes",
+            cause=f"header and footer alone are {size - body}",
+            remedy="check header_bytes and footer_bytes, and that the file is whole",
+        )
+    raise FormatError(
+        f"{path} has body length {body} bytes, which is not an exact multiple of the record length "
+        f"({record_bytes} bytes)",
+        cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the dtype is not its layout",
+        remedy="check dtype, header_bytes and footer_bytes, and that the file is whole",
+    )

@@ -1,0 +1,238 @@
+"""The NPY format: a header that says dtype, order and shape, then the elements.
+
+Layout  6 bytes magic, 1 byte major and 1 minor version; the length of the header, little-endian, as uint16 (version 1)
+        or uint32 (2 and 3); the header, a Python literal ``{'descr': ..., 'fortran_order': ..., 'shape': ...}`` in
+        Latin-1 (1 and 2) or UTF-8 (3), padded; then the elements, in C or Fortran order.
+Safety  the literal is parsed here and never evaluated; objects (pickles) are refused unread; no length is believed
+        before it was compared with the file's.
+Accepts what ``numpy.load`` does: other paddings, a missing trailing comma, Python 2's long integers (versions 1 and
+        2), bytes after the last element.
+Source  numpy/lib/_format_impl.py, https://numpy.org/neps/nep-0001-npy-format.html
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import struct
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import FormatError
+
+MAGIC = b"\x93NUMPY"
+VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
+HEAD_BYTES = 1024  # read at once; nearly all headers are shorter
+LARGEST_HEADER_BYTES = 1 << 20  # of a structure with tens of thousands of fields; nothing real is longer
+DEEPEST = 64  # structures within structures; nothing real is deeper
+LARGEST_DATA_BYTES = 2**63 - 1
+LARGEST_NDIM = 64  # NumPy's own limit
+KEYS = {"descr", "fortran_order", "shape"}
+TOKEN = re.compile(
+    r"""\s*(?:(?P<mark>[{}()\[\]:,])|(?P<text>[uU]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))"""
+    r"""|(?P<number>-?(?:0|[1-9]\d*))(?P<long>[lL]?)(?![\w.])|(?P<word>True|False)(?!\w)|(?P<end>$)|(?P<bad>.))""",
+    re.ASCII | re.DOTALL,
+)
+CLOSING = {"{": "}", "(": ")", "[": "]"}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of an NPY file says.
+
+    Attributes:
+        dtype: the dtype as stored, with its byte order.
+        fortran: True if the elements are in Fortran order; False where that makes no difference.
+        shape: the shape of the array.
+        offset_bytes: where the elements begin.
+    """
+
+    dtype: np.dtype[Any]
+    fortran: bool
+    shape: tuple[int, ...]
+    offset_bytes: int
+
+    @property
+    def data_bytes(self) -> int:
+        """The bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class _Refused(Exception):
+    """Why a header is refused: cause and remedy."""
+
+    def __init__(self, cause: str, remedy: str = "write it with numpy.save") -> None:
+        super().__init__(cause)
+        self.cause, self.remedy = cause, remedy
+
+
+def read(path: str, head: bytes, size_bytes: int, more: Callable[[int], bytes]) -> Header:
+    """Return the header of a file, checked against its size.
+
+    Args:
+        path: the file, for messages.
+        head: its first HEAD_BYTES bytes, or all where it has fewer.
+        size_bytes: its size.
+        more: gives so many of its first bytes, for the rare header that is longer than ``head``.
+
+    Raises:
+        FormatError: it is no NPY file, holds objects, or is shorter than it says.
+    """
+    try:
+        text, version, offset = _header_text(head, size_bytes, more)
+        header = _parse(text, version, offset)
+        if offset + header.data_bytes > size_bytes:
+            raise _Refused(
+                f"the header says {header.data_bytes} bytes of data ({header.dtype} {header.shape}), "
+                f"the file has {size_bytes - offset} after its header",
+                "it was cut short or is still being written: copy it again",
+            )
+        return header
+    except _Refused as refused:
+        raise FormatError(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
+
+
+def _header_text(head: bytes, size_bytes: int, more: Callable[[int], bytes]) -> tuple[bytes, int, int]:
+    """Return the header's text, the version and where the data begins."""
+    if not head:
+        raise _Refused("the file is empty", "it was never written: make it again")
+    if not head.startswith(MAGIC):
+        raise _Refused(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
+    if len(head) < 8 or head[6] not in VERSIONS or head[7] != 0:
+        raise _Refused(f"its version is {'.'.join(map(str, head[6:8]))}; there are 1.0, 2.0 and 3.0")
+    length_format, _ = VERSIONS[head[6]]
+    start = 8 + struct.calcsize(length_format)
+    if len(head) < start:
+        raise _Refused(f"it has only {len(head)} bytes, fewer than a header", "it was cut short: copy it again")
+    (length,) = struct.unpack_from(length_format, head, 8)
+    if start + length > size_bytes:
+        raise _Refused(f"its header of {length} bytes does not fit into the file of {size_bytes}", "copy it again")
+    if length > LARGEST_HEADER_BYTES:
+        raise _Refused(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
+    if start + length > len(head):
+        head = more(start + length)
+    return head[start : start + length], head[6], start + length
+
+
+@lru_cache(maxsize=1024)  # files of one set have the same header; 20,000 of them are parsed once
+def _parse(text: bytes, version: int, offset: int) -> Header:
+    try:
+        decoded = text.decode(VERSIONS[version][1])
+    except UnicodeDecodeError:
+        raise _Refused("its header is not UTF-8, as version 3.0 must be") from None
+    values = _Literal(decoded, longs=version < 3).value()
+    if not isinstance(values, dict) or values.keys() != KEYS:
+        raise _Refused(f"its header must be a dict of {sorted(KEYS)}, it is {decoded[:200]!r}")
+    shape, fortran = _shape(values["shape"]), values["fortran_order"]
+    if not isinstance(fortran, bool):
+        raise _Refused(f"fortran_order is {fortran!r}, neither True nor False")
+    dtype = _dtype(values["descr"])
+    if math.prod(length for length in shape if length) * max(dtype.itemsize, 1) > LARGEST_DATA_BYTES:
+        raise _Refused(f"its shape {shape} of {dtype} is more than 2**63 bytes")
+    return Header(dtype, fortran and sum(length != 1 for length in shape) > 1, shape, offset)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise _Refused(f"its shape is {str(shape)[:200]}, not a tuple of whole numbers of at least 0")
+    if len(shape) > LARGEST_NDIM:
+        raise _Refused(f"its shape has {len(shape)} axes; NumPy has at most {LARGEST_NDIM}")
+    return shape
+
+
+def _dtype(descr: Any) -> np.dtype[Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old names of dtypes are what old files have
+            dtype = np.lib.format.descr_to_dtype(descr)
+    except (TypeError, ValueError, SyntaxError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        raise _Refused(f"its dtype {str(descr)[:200]!r} is none that NumPy has here: {error}") from None
+    if dtype.hasobject:
+        raise _Refused(
+            f"its dtype {dtype} holds Python objects (a pickle), which could run any code when read",
+            "store numbers, bytes or text of fixed length; records of varying shape go into one file each",
+        )
+    if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
+        raise _Refused(f"its dtype {dtype} is none that an array can have")
+    return dtype
+
+
+class _Literal:
+    """A parser of the literals that headers are made of: dict, tuple, list, text, whole number, True, False."""
+
+    def __init__(self, text: str, *, longs: bool) -> None:
+        self.text, self.place, self.longs = text, 0, longs
+        self.kind, self.token = "", ""
+        self._next()
+
+    def value(self) -> Any:
+        """Return the value of the whole text."""
+        value = self._value(DEEPEST)
+        self._expect("end")
+        return value
+
+    def _next(self) -> None:
+        match = TOKEN.match(self.text, self.place)
+        if match is None or match.lastgroup == "bad" or (match["long"] and not self.longs):
+            raise self._refuse()
+        self.kind = "number" if match.lastgroup == "long" else str(match.lastgroup)
+        self.token, self.place = match[self.kind], match.end()
+
+    def _refuse(self) -> _Refused:
+        around = self.text[max(0, self.place - 20) : self.place + 20]
+        return _Refused(f"its header is no plain literal near {around!r}; anything else is not evaluated")
+
+    def _expect(self, token: str) -> None:
+        if token not in (self.token, self.kind):
+            raise self._refuse()
+        if self.kind != "end":
+            self._next()
+
+    def _value(self, depth: int) -> Any:
+        kind, token = self.kind, self.token
+        if depth == 0 or kind == "end":
+            raise self._refuse()
+        self._next()
+        if kind == "mark" and token in CLOSING:
+            return self._collection(token, depth - 1)
+        if kind == "text":
+            return self._text(token)
+        if kind == "number" and len(token) <= 20:
+            return int(token)
+        if kind == "word":
+            return token == "True"
+        raise self._refuse()
+
+    def _collection(self, opening: str, depth: int) -> Any:
+        items: list[Any] = []
+        commas = 0
+        while self.token != CLOSING[opening] or self.kind != "mark":
+            if commas != len(items):
+                raise self._refuse()
+            items.append(self._pair(depth) if opening == "{" else self._value(depth))
+            if self.kind == "mark" and self.token == ",":
+                commas += 1
+                self._next()
+        self._next()
+        if opening == "(":
+            return tuple(items) if commas or not items else items[0]
+        return dict(items) if opening == "{" else items
+
+    def _pair(self, depth: int) -> tuple[str, Any]:
+        key = self._value(depth)
+        self._expect(":")
+        if not isinstance(key, str):
+            raise self._refuse()
+        return key, self._value(depth)
+
+    def _text(self, token: str) -> str:
+        try:
+            return str(ast.literal_eval(token))  # one quoted text and nothing else, for its escapes
+        except (ValueError, SyntaxError):
+            raise self._refuse() from None
