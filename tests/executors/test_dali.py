@@ -379,6 +379,13 @@ class TestDamage:
         assert "\n" not in str(caught.value)
         np.testing.assert_array_equal(images(executor, range(10)), reference[:10])
 
+    @pytest.mark.parametrize("row", range(7))
+    def test_the_row_is_found_wherever_it_is(self, row: int, executor: DaliExecutor) -> None:
+        begin(executor, range(7), {6: DAMAGED["ends early"], row: DAMAGED["no image"]})
+        with pytest.raises(RowError) as caught:
+            executor.finish()
+        assert caught.value.row == row
+
     def test_only_the_damaged_batches_raise_of_several_in_flight(self, executor: DaliExecutor, reference: Any) -> None:
         damaged = {1: {3: DAMAGED["no image"]}, 3: {0: DAMAGED["ends early"], 9: DAMAGED["empty"]}}
         for step in range(5):
