@@ -1,0 +1,45 @@
+"""A device is chosen with a reason, or refused with a cause."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload import device
+from gpuload.errors import DeviceError, SpecError
+
+
+@pytest.mark.parametrize("name", ["cuda", "gpu:", "gpu:-1", "GPU", 0, None])
+def test_an_unknown_device_is_refused(name):
+    with pytest.raises(SpecError, match="device = "):
+        device.choose(name)
+
+
+def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
+    monkeypatch.setattr(device, "gpu_problem", lambda number: "the fan is off")
+    assert device.choose("auto") == ("cpu", "no usable GPU: the fan is off")
+    with pytest.raises(DeviceError, match="cause:  the fan is off"):
+        device.choose("gpu:1")
+
+
+def test_auto_takes_the_first_gpu_that_is_there(monkeypatch):
+    monkeypatch.setattr(device, "gpu_problem", lambda number: None)
+    assert device.choose("auto")[0] == "gpu:0"
+    assert device.choose("gpu:3") == ("gpu:3", "asked for")
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 4096, 100_001])
+def test_memory_begins_at_a_page(num_bytes):
+    memory = device.page_aligned(num_bytes)
+    assert memory.size == num_bytes
+    assert memory.ctypes.data % device.PAGE_BYTES == 0
+
+
+@pytest.mark.gpu
+def test_pinned_memory_goes_to_the_gpu_and_comes_back():
+    host = device.pinned(1 << 20)
+    host[:] = np.arange(host.size) % 251
+    on_gpu = device.upload(host, "gpu:0")
+    device.synchronize("gpu:0")
+    host[:] = 0
+    assert np.array_equal(device.cupy().asnumpy(on_gpu), np.arange(1 << 20) % 251)

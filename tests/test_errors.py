@@ -1,0 +1,62 @@
+"""Every error is ours and the built-in one, and reads: what, cause, remedy."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from gpuload import errors
+from gpuload.errors import GpuloadError
+
+BUILT_IN = {
+    "SpecError": ValueError,
+    "FormatError": ValueError,
+    "RecordError": ValueError,
+    "FileError": OSError,
+    "MissingFileError": FileNotFoundError,
+    "DirectoryError": IsADirectoryError,
+    "UnreadableFileError": PermissionError,
+    "ChangedFileError": OSError,
+    "RecordIndexError": IndexError,
+    "UnknownFieldError": KeyError,
+    "ClosedError": ValueError,
+    "StateError": ValueError,
+    "DeviceError": RuntimeError,
+    "MissingPackageError": ImportError,
+}
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GpuloadError)]
+
+
+def test_every_error_is_in_the_table():
+    assert {kind.__name__ for kind in KINDS} == {*BUILT_IN, "GpuloadError"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not GpuloadError])
+def test_an_error_is_also_the_built_in_one(kind):
+    with pytest.raises(BUILT_IN[kind.__name__]):
+        raise kind("x.npy", cause="it is gone", remedy="bring it back")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_reads_what_cause_remedy(kind):
+    assert str(kind("x.npy", cause="it is gone", remedy="bring it back")) == (
+        "x.npy\n  cause:  it is gone\n  remedy: bring it back"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_survives_the_way_between_processes(kind):
+    error = pickle.loads(pickle.dumps(kind("x.npy", cause="it is gone", remedy="bring it back")))
+    assert type(error) is kind
+    assert str(error).endswith("bring it back")
+
+
+def test_a_place_is_put_in_front():
+    assert str(errors.SpecError("no field 'x'").within("ops[2]")) == "ops[2]: no field 'x'"
+
+
+def test_a_missing_package_names_its_extra():
+    error = errors.missing_package("numba", needed_for="speed", extra="cpu")
+    assert 'pip install "gpuload[cpu]"' in str(error)

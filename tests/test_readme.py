@@ -1,0 +1,103 @@
+"""The README's code runs, and its tables name what is there."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"<!-- test: (\w+) -->\n```python\n(.*?)```", README, re.DOTALL)
+
+
+def cifar(folder):
+    """Two files in CIFAR-10's binary layout, a model and a train_step."""
+    tf = pytest.importorskip("tensorflow")
+    random = np.random.default_rng(0)
+    (folder / "cifar-10").mkdir()
+    for number in (1, 2):
+        records = random.integers(0, 256, (400, 3073), np.uint8)
+        records[:, 0] %= 10
+        (folder / f"cifar-10/data_batch_{number}.bin").write_bytes(records.tobytes())
+    model = tf.keras.Sequential([tf.keras.Input((32, 32, 3)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)])
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    def train_step(images, labels):
+        assert images.dtype == tf.float32
+        assert images.shape[1:] == (32, 32, 3)
+        assert labels.dtype == tf.uint8
+        model.train_on_batch(images, labels)
+
+    return {"model": model, "train_step": train_step}
+
+
+def photos(folder):
+    """Two classes of JPEG files."""
+    image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(33):
+            pixels = random.integers(0, 256, (12, 16, 3), np.uint8)
+            image.fromarray(pixels).resize((160, 120)).save(folder / "photos" / name / f"{number}.jpg")
+    return {}
+
+
+def rows(folder):
+    """Three NPY shards and the labels of their rows."""
+    (folder / "shards").mkdir()
+    for number in range(3):
+        np.save(folder / f"shards/{number}.npy", np.random.default_rng(number).random((50, 8), np.float32))
+    return {"labels": np.arange(150) % 10}
+
+
+PREPARE = {"cifar": cifar, "photos": photos, "rows": rows}
+
+
+@pytest.mark.parametrize("group", PREPARE)
+def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = PREPARE[group](tmp_path)
+    code = "\n".join(block for name, block in BLOCKS if name == group)
+    assert code
+
+    exec(compile(code, f"README.md, {group}", "exec"), names)
+
+    if group == "photos":
+        assert names["images"].shape == (64, 224, 224, 3)
+        assert "device:" in capsys.readouterr().out
+    if group == "cifar":
+        assert names["again"].step == 3
+        assert len(names["loader"]) == 6
+    if group == "rows":
+        assert len(names["pairs"]) == len(names["more"]) == 150
+
+
+def test_every_block_of_python_is_run():
+    assert len(BLOCKS) == README.count("```python")
+
+
+def test_the_tables_name_every_op_and_source():
+    ops = {
+        name
+        for name, value in vars(gl.ops).items()
+        if inspect.isclass(value) and value.__module__ != "gpuload.ops.base"
+    }
+    for name in ops:
+        assert re.search(rf"`{name}\(", README), f"the README does not mention gl.ops.{name}"
+    for name in set(gl.__all__) - {"Loader", "GpuloadError", "ops"}:
+        assert f"gl.{name}(" in README, f"the README does not mention gl.{name}"
+
+
+def test_the_figures_are_those_of_the_results():
+    results = Path(__file__).parent.parent / "benchmarks" / "results"
+    tables = "".join(path.read_text() for path in sorted(results.glob("*.md")))
+    quoted = re.findall(r"^\| (?:\*\*)?gpuload.*$", README, re.MULTILINE)
+    assert quoted
+    for line in quoted:
+        assert line.replace("*", "") in tables.replace("*", ""), f"no results file holds the line {line}"

@@ -1,0 +1,62 @@
+"""Specs are ordered, named and checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.spec import Field, Layout, Part, Spec
+
+F4 = np.dtype("f4")
+X = Field("x", F4, (2, 3))
+
+
+def test_a_field_is_uniform_if_no_axis_varies():
+    assert X.uniform
+    assert not Field("x", F4, (None, 3)).uniform
+    assert not Field("x", F4, None).uniform
+
+
+def test_the_shape_of_a_field_that_varies_is_an_error_that_names_it():
+    with pytest.raises(SpecError, match=r"field 'x' has shape \(None, 3\)"):
+        _ = Field("x", F4, (None, 3)).fixed_shape
+
+
+@pytest.mark.parametrize(
+    ("dtype", "host"), [("S4", True), ("U2", True), ("M8[s]", True), ("m8[s]", True), ("c8", False), ("?", False)]
+)
+def test_text_bytes_and_datetimes_stay_on_the_host(dtype, host):
+    assert Field("x", np.dtype(dtype), ()).host_only is host
+
+
+def test_two_fields_of_one_name_are_refused():
+    with pytest.raises(SpecError, match=r"\['x'\] occur twice"):
+        Spec((X, X))
+
+
+def test_a_field_that_is_not_there_is_an_error_that_names_those_that_are():
+    with pytest.raises(UnknownFieldError, match=r"no field 'y'\n  cause:  the fields are \['x'\]"):
+        Spec((X,))["y"]
+
+
+def test_only_keeps_the_order_of_the_spec():
+    spec = Spec((X, X.with_(name="y"), X.with_(name="z")))
+    assert spec.only(["z", "x"]).names == ("x", "z")
+    assert spec.replacing(X.with_(name="y", dtype=np.dtype("u1")))["y"].dtype == np.uint8
+    assert "x" in spec
+    assert len(spec) == 3
+
+
+@pytest.mark.parametrize(
+    ("layout", "direct"),
+    [
+        (Layout(24, (Part(X, F4),)), True),
+        (Layout(25, (Part(X, F4),)), False),
+        (Layout(24, (Part(X, np.dtype(">f4")),)), False),
+        (Layout(24, (Part(X, F4, fortran=True),)), False),
+        (Layout(28, (Part(X, F4, 4),)), False),
+    ],
+)
+def test_bytes_that_are_the_field_already_need_no_decoding(layout, direct):
+    assert layout.is_direct is direct

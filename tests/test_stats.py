@@ -1,0 +1,32 @@
+"""Counters count, from any thread, and say what they mean."""
+
+from __future__ import annotations
+
+import threading
+
+from gpuload.stats import MEANING, Counters
+
+
+def test_counts_from_many_threads_add_up():
+    counters = Counters()
+    threads = [
+        threading.Thread(target=lambda: [counters.add(batches=1, wait_s=0.5) for _ in range(1000)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counters.stats()["batches"] == 4000
+    assert counters.stats()["wait_s"] == 2000
+
+
+def test_every_counter_is_shown_with_its_meaning():
+    text = str(Counters().stats())
+    assert all(name in text and meaning in text for name, meaning in MEANING.items())
+
+
+def test_stats_are_those_of_the_moment():
+    counters = Counters()
+    before = counters.stats()
+    counters.add(batches=1)
+    assert before["batches"] == 0
