@@ -137,15 +137,27 @@ class Files:
         return text.hexdigest()[:16]
 
 
-def look_at(paths: Sequence[str], head_bytes: int) -> tuple[Files, list[bytes]]:
-    """Return the files, and the first ``head_bytes`` bytes of each; each is opened, read and closed, in threads.
+def look_at(
+    paths: Sequence[str], head_bytes: int, use: Callable[[str, int, bytes], Result]
+) -> tuple[Files, list[Result]]:
+    """Return the files, and what ``use`` makes of the beginning of each; many are looked at in threads.
+
+    Args:
+        paths: absolute paths, from ``expand``.
+        head_bytes: how many of its first bytes to read of each.
+        use: called with path, size in bytes, and these bytes (fewer where the file is shorter).
 
     Raises:
         MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
     """
-    seen = each(lambda path: _look(path, head_bytes), paths)
+
+    def look(path: str) -> tuple[Stamp, Result]:
+        stamp, head = _look(path, head_bytes)
+        return stamp, use(path, stamp[0], head)
+
+    seen = each(look, paths)
     stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
-    return Files(tuple(paths), stamps), [head for _, head in seen]
+    return Files(tuple(paths), stamps), [result for _, result in seen]
 
 
 def _look(path: str, head_bytes: int) -> tuple[Stamp, bytes]:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources import files as file_system
-from gpuload.sources.files import Files, Paths
+from gpuload.sources.files import Files, Paths, expand, look_at
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
 
@@ -49,7 +48,7 @@ def fixed(
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise SpecError(f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy="pass such one")
-    found, _ = file_system.look_at(file_system.expand(paths), 0)
+    found, _ = look_at(expand(paths), 0, lambda path, size_bytes, head: None)
     bodies = found.sizes - header_bytes - footer_bytes
     _check_bodies(found, bodies, layout.record_bytes)
     num_files = len(found)

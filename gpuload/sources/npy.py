@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpuload import rawdecode
 from gpuload.errors import SpecError
-from gpuload.sources import files as file_system
 from gpuload.sources import maps, npyheader
 from gpuload.sources.base import Fields, Source
-from gpuload.sources.files import Files, Paths
+from gpuload.sources.files import Files, Paths, expand, look_at
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.maps import MappedReader
 from gpuload.sources.npyheader import Header
@@ -46,8 +45,7 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     """
     if record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
-    found, heads = file_system.look_at(file_system.expand(paths), npyheader.HEAD_BYTES)
-    headers = [_header(found, number, head) for number, head in enumerate(heads)]
+    found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
     _check_dtypes(found, headers)
     if record == "row":
         _check_rows(found, headers)
@@ -55,11 +53,6 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     if len({header.shape for header in headers}) == 1:
         return NpySource(_stored_files(found, headers, field))
     return RaggedNpySource(found, headers, field)
-
-
-def _header(files: Files, number: int, head: bytes) -> Header:
-    path = files.paths[number]
-    return npyheader.read(path, head, int(files.sizes[number]), lambda length: file_system.read_bytes(path, length))
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:

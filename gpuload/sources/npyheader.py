@@ -17,7 +17,6 @@ import math
 import re
 import struct
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError
+from gpuload.sources.files import read_bytes
 
 MAGIC = b"\x93NUMPY"
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
@@ -72,20 +72,19 @@ class _Refused(Exception):
         self.cause, self.remedy = cause, remedy
 
 
-def read(path: str, head: bytes, size_bytes: int, more: Callable[[int], bytes]) -> Header:
+def read(path: str, size_bytes: int, head: bytes) -> Header:
     """Return the header of a file, checked against its size.
 
     Args:
-        path: the file, for messages.
-        head: its first HEAD_BYTES bytes, or all where it has fewer.
+        path: the file, for messages, and for the rare header that is longer than ``head``.
         size_bytes: its size.
-        more: gives so many of its first bytes, for the rare header that is longer than ``head``.
+        head: its first HEAD_BYTES bytes, or all where it has fewer.
 
     Raises:
         FormatError: it is no NPY file, holds objects, or is shorter than it says.
     """
     try:
-        text, version, offset = _header_text(head, size_bytes, more)
+        text, version, offset = _header_text(path, size_bytes, head)
         header = _parse(text, version, offset)
         if offset + header.data_bytes > size_bytes:
             raise _Refused(
@@ -98,7 +97,7 @@ def read(path: str, head: bytes, size_bytes: int, more: Callable[[int], bytes]) 
         raise FormatError(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
 
 
-def _header_text(head: bytes, size_bytes: int, more: Callable[[int], bytes]) -> tuple[bytes, int, int]:
+def _header_text(path: str, size_bytes: int, head: bytes) -> tuple[bytes, int, int]:
     """Return the header's text, the version and where the data begins."""
     if not head:
         raise _Refused("the file is empty", "it was never written: make it again")
@@ -116,7 +115,7 @@ def _header_text(head: bytes, size_bytes: int, more: Callable[[int], bytes]) -> 
     if length > LARGEST_HEADER_BYTES:
         raise _Refused(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
     if start + length > len(head):
-        head = more(start + length)
+        head = read_bytes(path, start + length)
     return head[start : start + length], head[6], start + length
 
 
