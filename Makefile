@@ -1,0 +1,62 @@
+# On a machine with Python, pip and make, `make demo` and `make test` do everything; each makes .venv if it is missing.
+#
+#   EXTRA=cpu | cuda12 | cuda13   what is installed; without it, cuda12 where there is an NVIDIA driver, else cpu.
+#                                 EXTRA= with nothing behind it is gpuload on NumPy alone
+#   PYTHON=python3.12             which Python .venv is made with
+
+PYTHON ?= python3
+EXTRA ?= $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then echo cuda12; else echo cpu; fi)
+override EXTRA := $(EXTRA)
+comma := ,
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+# The stamp's name says what is inside: another EXTRA or another Python makes a new .venv.
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+STAMP := $(VENV)/gpuload-$(EXTRA)-$(VERSION).stamp
+BENCH_STAMP := $(VENV)/gpuload-bench.stamp
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
+	  echo "gpuload needs Python 3.10 to 3.13, and '$(PYTHON)' is $(or $(VERSION),not there): make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@[ -e $@ ] || ! ls $(VENV)/gpuload-*.stamp >/dev/null 2>&1 || rm -rf $(VENV)
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(MAKE) --no-print-directory venv-without-ensurepip; }
+	$(PIP_INSTALL) -e ".[$(if $(EXTRA),$(EXTRA)$(comma))demo,test]"
+	@touch $@
+
+# Debian's python3 has no ensurepip unless python3-venv is installed, but the pip beside it can do the same.
+.PHONY: venv-without-ensurepip
+venv-without-ensurepip:
+	@echo "'$(PYTHON) -m venv' failed; trying again without ensurepip, with the pip of $(PYTHON)"
+	@$(PYTHON) -m venv --without-pip $(VENV) \
+	  && $(PYTHON) -m pip install --quiet --target "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" pip \
+	  || { rm -rf $(VENV); echo "$(PYTHON) can make no virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+
+demo: setup
+	$(BIN)/gpuload demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(if $(filter 3.10,$(VERSION)),@echo "no mypy: the last NumPy for Python 3.10 describes its types too loosely",$(BIN)/mypy)
+
+test: lint
+	$(BIN)/pytest
+
+bench: $(BENCH_STAMP)
+	$(BIN)/python -m benchmarks.run
+
+$(BENCH_STAMP): $(STAMP)
+	$(PIP_INSTALL) -e ".[bench]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
