@@ -1,0 +1,108 @@
+"""What holds for all tests: a gpu test without a GPU says why it did not run, and no test reaches a network."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and CuPy.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+# The same examples in every run: what passed once passes again. `pytest --hypothesis-profile=deep` looks for new ones.
+settings.register_profile(
+    "ci",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.register_profile("deep", max_examples=2000, derandomize=False, deadline=None)
+settings.load_profile("ci")
+
+
+@cache
+def gpu_is_missing() -> str | None:
+    """Return why there is no GPU to test on, None where there is one."""
+    try:
+        import cupy
+    except ImportError:
+        return _gpu_is_missing_for_dali()
+    try:
+        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no GPU"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CuPy cannot use a GPU: {error}"
+
+
+def _gpu_is_missing_for_dali() -> str | None:
+    try:
+        from nvidia.dali.backend import GetCUDADeviceCount
+    except ImportError:
+        return "neither CuPy nor DALI is installed"
+    try:
+        return None if GetCUDADeviceCount() else "CuPy is not installed and DALI finds no GPU"
+    except RuntimeError as error:
+        return f"CuPy is not installed and DALI cannot use a GPU: {error}"
+
+
+def gpu_is_required() -> bool:
+    """Return True if a gpu test may not be skipped."""
+    return os.environ.get("GPULOAD_REQUIRE_GPU") == "1"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a gpu test where there is no GPU."""
+    if item.get_closest_marker("gpu") and (reason := gpu_is_missing()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Make a skipped gpu test a failed one if the GPU is required, whatever it was skipped for."""
+    report = yield
+    return _refuse_skip(report) if item.get_closest_marker("gpu") else report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """Do the same for a whole file of which a part is marked gpu."""
+    report = yield
+    holds_gpu_tests = isinstance(collector, pytest.Module) and "mark.gpu" in collector.path.read_text(encoding="utf-8")
+    return _refuse_skip(report) if holds_gpu_tests else report
+
+
+def _refuse_skip(report: Any) -> Any:
+    if gpu_is_required() and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"a gpu test was skipped under GPULOAD_REQUIRE_GPU=1: {reason}"
+    return report
+
+
+def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.getaddrinfo":
+        host = arguments[0]
+    elif event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    else:
+        return
+    if not _is_this_machine(host):
+        raise RuntimeError(f"a test reached for the network: {host}")
+
+
+def _is_this_machine(host: str | bytes | None) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    try:
+        return name in (None, "", "localhost") or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+sys.addaudithook(_refuse_network)
