@@ -1,0 +1,287 @@
+"""The house rules as checks on source text: what each module of the package may import, use and be as long as.
+
+Each check takes the modules of a package and returns one line for every violation, file and line first. Nothing is
+imported: the text is parsed, so that imports inside functions count, as do those of packages that are not installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+PACKAGE = "gpuload"
+
+# A room may import from rooms on lines below its own. Rooms on one line do not know each other.
+LINES = (
+    ("cli",),
+    ("bridges",),
+    ("loader",),
+    ("stage", "state"),
+    ("reading", "executors"),
+    ("order", "sources", "ops", "batch"),
+    ("rawdecode",),
+    ("rng", "spec", "stats", "imagehead", "device"),
+    ("kernels",),
+    ("errors",),
+)
+SAME_ROOM = {"epoch": "loader", "__main__": "cli"}  # modules that are part of another one's room
+
+# The files that may import each package; * stands for any characters.
+OWNERS = {
+    "numpy": ("*",),
+    "PIL": ("executors/codec.py", "cli/demo*"),
+    "cupy": ("device.py",),
+    "cupy_backends": ("device.py",),
+    "cupyx": ("device.py",),
+    "cv2": ("executors/codec.py",),
+    "jax": ("bridges/jax.py",),
+    "keras": ("bridges/tensorflow.py", "cli/demo*"),
+    "llvmlite": ("kernels/*",),
+    "numba": ("kernels/*",),
+    "nvidia": ("executors/dali.py",),
+    "rich": ("cli/*",),
+    "simplejpeg": ("executors/codec.py",),
+    "sklearn": ("cli/demo*",),
+    "tensorflow": ("bridges/tensorflow.py", "cli/demo*"),
+    "torch": ("bridges/torch.py",),
+}
+
+THREAD_OWNERS = ("reading.py", "sources/files.py")
+THREADS = {"_thread", "asyncio", "concurrent.futures", "threading.Thread", "threading.Timer"}
+PROCESSES = {"multiprocessing", "os.fork", "concurrent.futures.ProcessPoolExecutor"}
+
+PURE_ROOMS = ("order", "rng", "spec", "imagehead", "ops")
+EFFECTS = {
+    *("builtins.open", "builtins.input", "io.open", "io.FileIO", "sys.stdin", "sys.stdout", "sys.argv"),
+    *("os", "pathlib", "glob", "mmap", "shutil", "tempfile", "fsspec", "socket", "subprocess", "urllib"),
+    *("time", "datetime", "random", "secrets", "uuid", "platform", "numpy.lib.format.open_memmap"),
+    *(f"numpy.{name}" for name in ("load", "save", "savez", "fromfile", "memmap", "loadtxt", "genfromtxt", "random")),
+}
+
+UNSAFE = {
+    *("builtins.eval", "builtins.exec", "builtins.compile", "code", "codeop"),
+    *("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy"),
+}
+
+MAX_MODULE_LINES = 400
+MAX_BODY_LINES = 29  # "always under 30"
+
+IMPORTERS = ("importlib.import_module", "builtins.__import__")
+BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file of the package: ``path`` is relative to the package, ``sources/npy.py``."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @property
+    def room(self) -> str:
+        """The first part of the path: a folder's name or a file's; ``__init__`` is the package itself."""
+        first = PurePosixPath(self.path).parts[0].removesuffix(".py")
+        return SAME_ROOM.get(first, first)
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str]]:
+        """Line and dotted name of all that is imported, ``from a import b`` as ``a.b``."""
+        return [(line, name) for node in self.nodes for line, name in self._imported(node)]
+
+    @cached_property
+    def uses(self) -> list[tuple[int, str]]:
+        """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
+        parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
+        return sorted({(node.lineno, name) for node in parts if (name := self._dotted(node))} | set(self.imports))
+
+    @cached_property
+    def _aliases(self) -> dict[str, str]:
+        names = {name: f"builtins.{name}" for name in BUILTINS}
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.pop(node.name, None)  # the module means its own function of that name
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                names.update((a.asname, a.name) if a.asname else (a.name.partition(".")[0],) * 2 for a in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                names.update((a.asname or a.name, f"{self._base(node)}.{a.name}") for a in node.names)
+        return names
+
+    def _dotted(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Attribute):
+            left = self._dotted(node.value)
+            return left and f"{left}.{node.attr}"
+        return self._aliases.get(node.id) if isinstance(node, ast.Name) else None
+
+    def _base(self, node: ast.ImportFrom) -> str:
+        package = [PACKAGE, *PurePosixPath(self.path).parts[:-1]]
+        parts = package[: len(package) + 1 - node.level] if node.level else []
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    def _imported(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{self._base(node)}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and self._dotted(node.func) in IMPORTERS:
+            yield node.lineno, _literal_start(node.args[0]) if node.args else "?"
+
+
+def _literal_start(node: ast.expr) -> str:
+    """Return a string constant, or what an f-string begins with; "?" for what only the running program knows."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+    return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else "?"
+
+
+def read(package: Path) -> list[Module]:
+    """Return the modules of a package folder, in the order of their paths."""
+    paths = sorted(package.rglob("*.py"))
+    return [Module(path.relative_to(package).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+
+
+def imports_go_downwards(modules: list[Module]) -> Iterator[str]:
+    """A room imports only from rooms on lower lines."""
+    height = {room: -number for number, line in enumerate(LINES) for room in line} | {"__init__": 1}
+    for module in modules:
+        if module.room not in height:
+            yield f"{module.path}: the room {module.room!r} is on no line of the house"
+            continue
+        for line, name in module.imports:
+            room = _room_of_import(name)
+            if room in (None, module.room) or (module.room, room) == ("cli", "__init__"):
+                continue
+            if height[room] >= height[module.room] or (module.room, room) == ("__init__", "cli"):
+                yield f"{module.path}:{line}: {module.room} imports {name}, which is not below it"
+
+
+def _room_of_import(name: str) -> str | None:
+    """Return the room that a dotted name lies in, ``__init__`` for the package's own names, None for other packages."""
+    package, _, rest = name.partition(".")
+    if package != PACKAGE:
+        return None
+    first = rest.partition(".")[0]
+    room = SAME_ROOM.get(first, first)
+    return room if any(room in line for line in LINES) else "__init__"
+
+
+def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
+    """Each package that is not Python's own is imported by its owner alone."""
+    for module in modules:
+        for line, name in module.imports:
+            package = name.partition(".")[0]
+            if package == PACKAGE or package in sys.stdlib_module_names:
+                continue
+            owners = OWNERS.get(package, ())
+            if not any(fnmatchcase(module.path, owner) for owner in owners):
+                yield f"{module.path}:{line}: imports {name}, which belongs to {' and '.join(owners) or 'nobody'}"
+
+
+def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
+    """Threads start in the reader, and where many files are opened; processes nowhere."""
+    for module in modules:
+        forbidden = PROCESSES if module.path in THREAD_OWNERS else THREADS | PROCESSES
+        yield from _forbidden(module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere")
+
+
+def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
+    """The pure rooms open no file and read no clock, environment or global generator."""
+    for module in modules:
+        if module.room in PURE_ROOMS:
+            yield from _forbidden(module, EFFECTS, f"{module.room} is pure")
+
+
+def nothing_is_unpickled_or_executed(modules: list[Module]) -> Iterator[str]:
+    """No pickle, no eval, no exec: not from a file, not at all."""
+    for module in modules:
+        yield from _forbidden(module, UNSAFE, "nothing is unpickled or executed")
+        keywords = [node for node in module.nodes if isinstance(node, ast.keyword) and node.arg == "allow_pickle"]
+        for keyword in keywords:
+            if ast.unparse(keyword.value) != "False":
+                yield f"{module.path}:{keyword.value.lineno}: allow_pickle; nothing is unpickled or executed"
+
+
+def only_the_command_line_prints(modules: list[Module]) -> Iterator[str]:
+    """The library does not print."""
+    for module in modules:
+        if module.room != "cli":
+            yield from _forbidden(module, {"builtins.print"}, "only the command line prints")
+
+
+def _forbidden(module: Module, names: set[str], reason: str) -> Iterator[str]:
+    reported = set()
+    for line, name in module.uses:
+        hit = next((bad for bad in names if name == bad or name.startswith(f"{bad}.")), None)
+        if hit and (line, hit) not in reported:
+            reported.add((line, hit))
+            yield f"{module.path}:{line}: {hit.removeprefix('builtins.')}; {reason}"
+
+
+def modules_are_short(modules: list[Module]) -> Iterator[str]:
+    """A module has at most 400 lines."""
+    for module in modules:
+        if (length := len(module.text.splitlines())) > MAX_MODULE_LINES:
+            yield f"{module.path}: {length} lines, at most {MAX_MODULE_LINES}"
+
+
+def functions_are_short(modules: list[Module]) -> Iterator[str]:
+    """The body of a function, without its docstring, is under 30 lines."""
+    for module in modules:
+        for function in (node for node in module.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            if (length := _body_lines(function)) > MAX_BODY_LINES:
+                yield f"{module.path}:{function.lineno}: {function.name} has {length} lines, at most {MAX_BODY_LINES}"
+
+
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
+    """Every module begins with a docstring."""
+    for module in modules:
+        if not ast.get_docstring(module.tree):
+            yield f"{module.path}: no docstring"
+
+
+CHECKS = (
+    imports_go_downwards,
+    packages_have_one_importer,
+    threads_start_in_one_place,
+    pure_modules_have_no_effects,
+    nothing_is_unpickled_or_executed,
+    only_the_command_line_prints,
+    modules_are_short,
+    functions_are_short,
+    modules_say_what_they_are,
+)
+
+
+def public_names(init: Module) -> tuple[list[str], set[str]]:
+    """Return what ``__all__`` lists and the names without an underscore that ``__init__.py`` binds."""
+    listed: list[str] = []
+    bound: set[str] = set()
+    for node in init.tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            bound.update(names)
+            if "__all__" in names and node.value is not None:
+                listed = list(ast.literal_eval(node.value))
+    return listed, {name for name in bound if not name.startswith("_")} - {"annotations"}

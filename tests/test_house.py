@@ -1,0 +1,192 @@
+"""The package keeps the rules of the house, and the checks of them notice when it does not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuload
+from tests import house
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+MODULES = house.read(ROOT / house.PACKAGE)
+
+
+@pytest.mark.parametrize("check", house.CHECKS, ids=lambda check: check.__name__)
+def test_the_package_keeps_the_rule(check):
+    assert list(check(MODULES)) == []
+
+
+def test_all_lists_the_public_names_sorted_and_exactly():
+    init = next(module for module in MODULES if module.path == "__init__.py")
+
+    listed, bound = house.public_names(init)
+
+    assert listed == sorted(bound)
+    assert listed == gpuload.__all__
+    assert [name for name in listed if not hasattr(gpuload, name)] == []
+
+
+def test_importing_the_package_loads_numpy_only_and_starts_no_thread():
+    code = f"""
+        import sys, threading
+        import numpy
+        before = set(sys.modules)
+        import {house.PACKAGE}
+        print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
+        print(threading.active_count())
+    """
+
+    new, num_threads = _run(code).splitlines()
+
+    foreign = set(new.split()) - sys.stdlib_module_names - {house.PACKAGE}
+    heavy = {"asyncio", "concurrent", "multiprocessing", "subprocess"} & set(new.split())
+    assert (foreign, heavy, num_threads) == (set(), set(), "1")
+
+
+def test_every_extra_that_is_named_exists():
+    extras = _project()["optional-dependencies"]
+    texts = [*ROOT.glob("*.md"), ROOT / "pyproject.toml", *(ROOT / house.PACKAGE).rglob("*.py")]
+
+    named = {
+        (path.name, extra)
+        for path in texts
+        for group in re.findall(r"\bgpuload\[([\w, -]+)\]|\bextra=\"([\w-]+)\"", path.read_text(encoding="utf-8"))
+        for extra in re.split(r"\s*,\s*", "".join(group))
+    }
+
+    assert {(path, extra) for path, extra in named if extra not in extras} == set()
+
+
+def test_every_package_that_is_asked_for_is_pinned():
+    project = _project()
+    wanted = sum(project["optional-dependencies"].values(), project["dependencies"])
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+
+    names = {re.match(r"[\w.-]+", line)[0].lower() for line in wanted}
+
+    assert names - pinned == {house.PACKAGE}
+
+
+CLEAN = {
+    "__init__.py": '"""All."""\nfrom gpuload.sources import npy\n__all__ = ["npy"]',
+    "__main__.py": '"""Run."""\nfrom gpuload.cli import main\nprint(main)',
+    "cli/__init__.py": '"""Verbs."""\nimport gpuload as gl\nfrom rich import table\nprint(gl.npy, table)',
+    "cli/demo/train.py": '"""Show."""\nimport sklearn, keras\nimport PIL.Image',
+    "epoch.py": '"""One pass."""\nfrom gpuload import loader, stage',
+    "loader.py": '"""Join."""\nfrom gpuload.epoch import x\nfrom . import device as devices',
+    "reading.py": '"""Read."""\nimport threading\nthreading.Thread()',
+    "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
+    "sources/npy.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
+    "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
+    "kernels/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.kernels.{1}")',
+    "kernels/copy.py": '"""Copy."""\nfrom numba import njit',
+    "errors.py": '"""Errors."""\ndef f():\n    """Long.\n' + "\n" * 40 + '    """\n    return 1',
+}
+
+
+@pytest.mark.parametrize("check", house.CHECKS, ids=lambda check: check.__name__)
+def test_a_clean_tree_breaks_no_rule(tmp_path, check):
+    assert list(check(_tree(tmp_path, CLEAN))) == []
+
+
+# A file that breaks one rule, put into the clean tree, and a part of the line that says so.
+BROKEN = {
+    "imports_go_downwards": [
+        ("errors.py", "from gpuload.spec import Spec", "errors imports gpuload.spec.Spec"),
+        ("order.py", "from gpuload import sources", "order imports gpuload.sources"),
+        ("ops/crop.py", "from ..order import plan", "ops imports gpuload.order.plan"),
+        ("ops/crop.py", "from .. import batch", "ops imports gpuload.batch"),
+        ("reading.py", "def f():\n    import gpuload.loader", "reading.py:3: reading imports gpuload.loader"),
+        ("stage.py", "from gpuload.epoch import E", "stage imports gpuload.epoch.E"),
+        ("spec.py", "from importlib import import_module as load\nload('gpuload.order')", "spec imports gpuload.order"),
+        ("rng.py", "import gpuload", "rng imports gpuload, "),
+        ("loader.py", "from gpuload import npy", "loader imports gpuload.npy"),
+        ("__init__.py", "from gpuload import cli", "__init__ imports gpuload.cli"),
+        ("helpers.py", "", "the room 'helpers' is on no line"),
+    ],
+    "packages_have_one_importer": [
+        ("loader.py", "def f():\n    import tensorflow.dlpack", "loader.py:3: imports tensorflow.dlpack"),
+        ("ops/decode.py", "from nvidia import dali", "nvidia.dali, which belongs to executors/dali.py"),
+        ("order.py", "import numba as nb", "belongs to kernels/*"),
+        ("reading.py", "import cupy", "belongs to device.py"),
+        ("cli/bench.py", "import sklearn", "belongs to cli/demo*"),
+        ("sources/images.py", "import PIL.Image", "belongs to executors/codec.py and cli/demo*"),
+        ("stats.py", "import pandas", "belongs to nobody"),
+        ("loader.py", "import importlib\nimportlib.import_module('cv2')", "loader.py:3: imports cv2"),
+        ("loader.py", "__import__('ds'[::-1])", "imports ?, which belongs to nobody"),
+    ],
+    "threads_start_in_one_place": [
+        ("loader.py", "import threading as t\nt.Thread()", "loader.py:3: threading.Thread; "),
+        ("stats.py", "from threading import Timer", "threading.Timer; "),
+        ("sources/npy.py", "import concurrent.futures as f", "concurrent.futures; "),
+        ("reading.py", "import multiprocessing", "multiprocessing; "),
+        ("sources/files.py", "import os\nos.fork()", "os.fork; "),
+    ],
+    "pure_modules_have_no_effects": [
+        ("order.py", "open('x')", "open; order is pure"),
+        ("rng.py", "from time import time", "time; rng is pure"),
+        ("spec.py", "import os", "os; spec is pure"),
+        ("ops/flip.py", "import numpy as np\nnp.random.rand()", "numpy.random; ops is pure"),
+        ("imagehead.py", "from numpy import load", "numpy.load; imagehead is pure"),
+    ],
+    "nothing_is_unpickled_or_executed": [
+        ("state.py", "from pickle import loads", "pickle; "),
+        ("sources/npy.py", "x = eval('1')", "eval; "),
+        ("ops/python.py", "f = exec", "exec; "),
+        ("sources/npy.py", "import numpy\nnumpy.load('x', allow_pickle=True)", "npy.py:3: allow_pickle; "),
+    ],
+    "only_the_command_line_prints": [("loader.py", "def f():\n    print(1)", "loader.py:3: print; ")],
+    "modules_are_short": [("loader.py", "\n" * 400, "loader.py: 401 lines, at most 400")],
+    "functions_are_short": [("loader.py", "def f():\n" + "    1\n" * 30, "f has 30 lines, at most 29")],
+    "modules_say_what_they_are": [("stats.py", None, "stats.py: no docstring")],
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "text", "told"), [(check, *case) for check, cases in BROKEN.items() for case in cases]
+)
+def test_a_broken_rule_is_told_once_with_its_file(tmp_path, check, path, text, told):
+    broken = _tree(tmp_path, {**CLEAN, path: "x = 1" if text is None else f'"""Some."""\n{text}'})
+
+    violations = list(getattr(house, check)(broken))
+
+    assert len(violations) == 1
+    assert violations[0].startswith(path)
+    assert told in violations[0]
+
+
+def test_every_rule_has_been_seen_broken():
+    assert set(BROKEN) == {check.__name__ for check in house.CHECKS}
+
+
+def test_names_that_are_bound_but_not_listed_are_found():
+    imports = "from __future__ import annotations\nfrom gpuload.a import b as c, _d"
+    text = f"{imports}\ndef e(): pass\nF: int = 1\n__all__ = ['c']"
+
+    assert house.public_names(house.Module("__init__.py", text)) == (["c"], {"F", "c", "e"})
+
+
+def _tree(folder: Path, files: dict[str, str]) -> list[house.Module]:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return house.read(folder)
+
+
+def _run(code: str) -> str:
+    lines = "\n".join(line.strip() for line in code.splitlines())
+    return subprocess.run([sys.executable, "-c", lines], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
