@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from numpy.typing import NDArray
 
@@ -71,8 +71,8 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
     Raises:
         HeadError: the bytes are not one whole JPEG or PNG image that DALI can decode.
     """
-    view = memoryview(data)
-    if not view.c_contiguous:
+    view = memoryview(cast(Any, data))
+    if view.format != "B" or not view.c_contiguous:
         view = memoryview(view.tobytes())
     if len(view) == 0:
         raise HeadError("the file is empty")
@@ -133,7 +133,7 @@ def _frame(view: memoryview, place: int, length: int) -> tuple[int, int, int]:
     if bits != 8:
         raise HeadError(f"it has {bits} bits per sample; JPEG files of 8 bits can be decoded")
     if channels not in (1, 3, 4) or length != 8 + 3 * channels:
-        raise HeadError(f"its frame header is {length} bytes long and gives {channels} channels; 1, 3 or 4 are possible")
+        raise HeadError(f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 or 4")
     if height == 0:
         raise HeadError("its height is 0: it would be given after the image (DNL), which no decoder here reads")
     if width == 0 or max(height, width) > MAX_JPEG_SIDE:
@@ -189,7 +189,7 @@ def _png(view: memoryview) -> Head:
     if b"IDAT" not in seen:
         raise HeadError("it holds no image: it has no chunk IDAT")
     if b"acTL" in seen and (b"fcTL" not in seen or orientation != 1):
-        raise HeadError("it is an animated PNG without frames, or with an orientation")
+        raise HeadError("it is an animated PNG without frames, or with an orientation: decoders differ about it")
     row_bytes = -(-width * SAMPLES[colour] * bits // 8)
     _check_size(height * width, DEFLATE_RATIO * len(view) // row_bytes * width)
     return _head("png", height, width, CHANNELS[colour], bits, orientation)
@@ -213,9 +213,11 @@ def _png_header(view: memoryview) -> tuple[int, int, int, int]:
 
 def _png_exif(view: memoryview, place: int, length: int, again: bool) -> int:
     """Return the orientation; refuse what libpng leaves out and DALI takes."""
+    if again:
+        raise HeadError("its chunk eXIf, which gives the orientation, occurs twice")
     crc = int.from_bytes(view[place + 8 + length : place + 12 + length], "big")
-    if again or zlib.crc32(view[place + 4 : place + 8 + length]) != crc:
-        raise HeadError("its chunk eXIf, which gives the orientation, occurs twice or its checksum is wrong")
+    if zlib.crc32(view[place + 4 : place + 8 + length]) != crc:
+        raise HeadError("the checksum of its chunk eXIf, which gives the orientation, is wrong")
     return _orientation(bytes(view[place + 8 : place + 8 + length]))
 
 
