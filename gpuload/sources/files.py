@@ -50,7 +50,7 @@ def expand(paths: Paths) -> list[str]:
         MissingFileError: a wildcard matches no file.
         SpecError: no path at all, something that is no path, or a file named twice.
     """
-    named = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    named = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
     found = sorted(os.path.abspath(path) for one in named for path in _matches(one))
     if not found:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import rawdecode
-from gpuload.errors import ClosedError
+from gpuload.errors import ClosedError, SpecError
 from gpuload.sources import maps
 from gpuload.sources.base import Indices, Source
 from gpuload.sources.files import Files
 from gpuload.sources.layouts import packed
 from gpuload.sources.maps import MappedReader
 from gpuload.sources.plain import PlainReader
-from gpuload.spec import Layout, Part, Spec
+from gpuload.spec import Layout, Spec
 
 Block = NDArray[np.uint8]
 MAP_FROM = 8  # records in a file that are worth a map: it costs some three times what reading one record does
@@ -100,6 +99,7 @@ class RecordFiles(Source):
         """Write the raw bytes of records into rows of a block; see ``Source.fill``."""
         reader = still_open(self._reader)
         indices, rows = _plain(indices), _plain(rows)
+        _check_block(out[0], self.blocks[0].record_bytes, indices, rows)
         if len(self._direct) == 1:
             self._gather(reader, 0, indices, rows, out[0])
         else:
@@ -129,7 +129,7 @@ class RecordFiles(Source):
             raw = np.empty((chosen.size, layout.record_bytes), np.uint8)
             self._gather(reader, form, indices[chosen], np.arange(chosen.size), raw)
             for stored, native in zip(layout.parts, self.blocks[0].parts, strict=True):
-                _target(block, native)[rows[chosen]] = rawdecode.stored(raw, stored)
+                rawdecode.stored(block, native)[rows[chosen]] = rawdecode.stored(raw, stored)
 
     def where(self, index: int) -> str:
         """Return the file and the record within it."""
@@ -168,5 +168,13 @@ def _plain(numbers: Indices) -> Indices:
     return numbers if numbers.flags.writeable else numbers.copy()
 
 
-def _target(block: Block, part: Part) -> NDArray[Any]:
-    return rawdecode.stored(block, part)
+def _check_block(block: Block, record_bytes: int, indices: Indices, rows: Indices) -> None:
+    """Check what the kernels rely on: they write to addresses."""
+    of_bytes = block.dtype == np.uint8 and block.ndim == 2 and block.shape[1] == record_bytes
+    side_by_side = of_bytes and (block.strides[1] == 1 or not block.size) and block.flags.writeable
+    if not side_by_side or indices.ndim != 1 or indices.shape != rows.shape:
+        raise SpecError(
+            f"a block of {block.dtype} {block.shape} for {indices.shape} indices and {rows.shape} rows",
+            cause=f"records of this source go into a writeable block of uint8 (rows, {record_bytes})",
+            remedy="make it as Source.blocks says, with a row for each index",
+        )

@@ -1,0 +1,139 @@
+"""The guard takes the faults of our maps, and no others."""
+
+from __future__ import annotations
+
+import mmap
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuload import kernels
+
+guard = kernels.load("guard")
+if guard is None or not guard.supported():
+    pytest.skip("no compiled kernels on this system", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+PREPARE = """
+    import faulthandler, mmap, os, signal, sys
+    import numpy as np
+    from gpuload.kernels import guard
+
+    def lost(path, num_bytes=65536):
+        with open(path, "wb") as file:
+            file.write(b"1" * num_bytes)
+        with open(path, "r+b") as file:
+            pages = np.frombuffer(mmap.mmap(file.fileno(), num_bytes, prot=mmap.PROT_READ), np.uint8)
+            file.truncate(5000)
+        return pages
+
+    pages = lost(sys.argv[1])
+"""
+
+
+def run(tmp_path, code):
+    script = textwrap.dedent(PREPARE) + textwrap.dedent(code)
+    command = [sys.executable, "-c", script, str(tmp_path / "file")]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def test_lost_pages_read_as_zeros_and_the_range_is_broken(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        guard.install()
+        slot = guard.protect(pages.ctypes.data, pages.size)
+        before = guard.broken(slot)
+        print(before, np.count_nonzero(pages), guard.broken(slot))
+        """,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "False 5000 True\n")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "guard.install()",
+        "guard.install(); guard.protect(pages.ctypes.data + 2 * pages.size, 4096)",
+        "guard.install(); guard.release(guard.protect(pages.ctypes.data, pages.size))",
+    ],
+)
+def test_a_fault_that_is_not_ours_ends_the_process_as_ever(tmp_path, before):
+    done = run(tmp_path, f"{before}\nprint(pages.sum())")
+
+    assert done.returncode == -signal.SIGBUS
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "faulthandler.enable(); guard.install()",
+        "guard.install(); faulthandler.enable(); guard.install()",
+        "guard.install(); faulthandler.enable()",
+        "faulthandler.enable(); guard.install(); faulthandler.disable(); faulthandler.enable(); guard.install()",
+    ],
+)
+def test_a_fault_that_is_not_ours_is_still_told_by_faulthandler(tmp_path, before):
+    done = run(tmp_path, f"{before}\nprint(pages.sum())")
+
+    assert done.returncode == -signal.SIGBUS
+    assert done.stderr.count("Fatal Python error: Bus error") == 1
+
+
+def test_a_signal_that_was_sent_ends_the_process_as_ever(tmp_path):
+    done = run(tmp_path, "guard.install(); os.kill(os.getpid(), signal.SIGBUS); print('alive')")
+
+    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "")
+
+
+def test_a_handler_of_the_program_still_gets_what_was_sent(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        signal.signal(signal.SIGBUS, lambda number, frame: print("got", number))
+        guard.install()
+        os.kill(os.getpid(), signal.SIGBUS)
+        """,
+    )
+
+    assert (done.returncode, done.stdout.split()) == (0, ["got", str(int(signal.SIGBUS))])
+
+
+def test_a_handler_that_replaced_the_guard_is_noticed_and_kept_behind_it(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        scratch = np.zeros(32, np.int64)
+        guard.install()
+        faulthandler.enable()
+        missed = guard.installed(scratch.ctypes.data)
+        guard.install()
+        slot = guard.protect(pages.ctypes.data, pages.size)
+        print(missed, guard.installed(scratch.ctypes.data), np.count_nonzero(pages), guard.broken(slot))
+        """,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "False True 5000 True\n")
+
+
+def test_slots_are_given_back_and_run_out():
+    pages = mmap.mmap(-1, mmap.PAGESIZE)
+    address = np.frombuffer(pages, np.uint8).ctypes.data
+    slots = []
+    while (slot := guard.protect(address, 10)) is not None:
+        slots.append(slot)
+    for slot in slots:
+        guard.release(slot)
+
+    assert len(slots) == len(set(slots))
+    assert 0 < len(slots) <= guard.SLOTS
+    again = guard.protect(address, 10)
+    assert again is not None
+    guard.release(again)

@@ -1,0 +1,232 @@
+"""Which files are meant, and what is said where they cannot be used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    GpuloadError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
+from gpuload.sources import files
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in ("b10.npy", "b2.npy", "a.npy", "notes.txt", ".hidden.npy", "c[1].npy", "deep/er/d.npy", "deep/e.npy"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(paths, folder):
+    return [os.path.relpath(path, folder) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ("a.npy", ["a.npy"]),
+        (Path("a.npy"), ["a.npy"]),
+        ("b*.npy", ["b10.npy", "b2.npy"]),
+        ("b?.npy", ["b2.npy"]),
+        ("[ab]*.npy", ["a.npy", "b10.npy", "b2.npy"]),
+        ("**/*.npy", ["a.npy", "b10.npy", "b2.npy", "c[1].npy", "deep/e.npy", "deep/er/d.npy"]),
+        ("deep/**", ["deep/e.npy", "deep/er/d.npy"]),
+        (["b2.npy", "a.npy"], ["a.npy", "b2.npy"]),
+        (("notes.txt", Path("b*.npy")), ["b10.npy", "b2.npy", "notes.txt"]),
+        ("c[1].npy", ["c[1].npy"]),
+        ((path for path in ["a.npy"]), ["a.npy"]),
+        ("./deep/../a.npy", ["a.npy"]),
+    ],
+)
+def test_paths_and_wildcards_mean_files_in_sorted_order(folder, paths, expected):
+    assert names(files.expand(paths), folder) == expected
+
+
+def test_the_home_folder_is_found(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+
+    assert names(files.expand("~/a.npy"), folder) == ["a.npy"]
+
+
+def test_paths_do_not_depend_on_where_the_program_goes_later(folder, monkeypatch):
+    paths = files.expand("a.npy")
+    monkeypatch.chdir("/")
+
+    assert os.path.isfile(paths[0])
+
+
+def test_a_wildcard_without_a_match_is_a_missing_file(folder):
+    with pytest.raises(MissingFileError, match=r"z\*\.npy") as caught:
+        files.expand("z*.npy")
+
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("paths", [[], 3, [3], None, [None], b"a.npy", [b"a.npy"]])
+def test_what_is_no_path_is_refused(paths):
+    with pytest.raises(SpecError):
+        files.expand(paths)
+
+
+def test_a_file_named_twice_is_refused(folder):
+    with pytest.raises(SpecError, match=r"a\.npy is named twice"):
+        files.expand(["*.npy", "./a.npy"])
+
+
+def look(path):
+    return files.look_at([str(path)], 4, lambda path, size_bytes, head: (size_bytes, head))
+
+
+def test_looking_gives_the_beginning_and_the_stamp(folder):
+    found, [(size_bytes, head)] = look(folder / "notes.txt")
+
+    status = os.stat("notes.txt")
+    assert (size_bytes, head) == (9, b"note")
+    assert found.stamps.tolist() == [[9, status.st_mtime_ns, status.st_ino]]
+    assert found.names == ("notes.txt",)
+
+
+def test_many_files_are_looked_at_in_threads_and_come_back_in_order(tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number:03}").write_bytes(b"%03d" % number)
+
+    found, heads = files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
+
+    assert heads == [b"%03d" % number for number in range(300)]
+    assert found.sizes.tolist() == [3] * 300
+    assert threading.active_count() == 1 or not any("gpuload" in thread.name for thread in threading.enumerate())
+
+
+def test_an_error_in_one_of_many_files_is_raised_as_itself(tmp_path):
+    paths = [str(tmp_path / f"{number:03}") for number in range(300)]
+    for path in paths:
+        Path(path).touch()
+    os.remove(paths[217])
+
+    with pytest.raises(MissingFileError, match="217"):
+        files.look_at(paths, 8, lambda path, size_bytes, head: head)
+
+
+def test_a_missing_file_names_what_is_missing(tmp_path):
+    with pytest.raises(MissingFileError, match=r"lost\.npy is missing") as caught:
+        look(tmp_path / "lost.npy")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(MissingFileError, match=r"folder .*nowhere is not there"):
+        look(tmp_path / "nowhere" / "lost.npy")
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(DirectoryError, match="is a directory") as caught:
+        look(tmp_path)
+    assert isinstance(caught.value, IsADirectoryError)
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(FileError, match="no regular file"):
+        look(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_unreadable(tmp_path):
+    path = tmp_path / "secret.npy"
+    path.write_bytes(b"1234")
+    path.chmod(0)
+
+    with pytest.raises(UnreadableFileError, match="cannot be opened"):
+        look(path)
+
+
+def test_a_refused_permission_is_an_unreadable_file_error():
+    error = files.open_error("/data/secret.npy", PermissionError(13, "Permission denied"))
+
+    assert isinstance(error, UnreadableFileError)
+    assert isinstance(error, PermissionError)
+    assert "secret.npy" in str(error)
+
+
+def test_any_other_system_error_says_what_the_system_said():
+    error = files.open_error("/data/x.npy", OSError(5, "Input/output error"))
+
+    assert isinstance(error, GpuloadError)
+    assert "Input/output error" in str(error)
+
+
+def test_an_unchanged_file_passes_the_check(folder):
+    found, _ = look(folder / "a.npy")
+
+    found.check(0)
+
+
+def _grow(path):
+    with open(path, "ab") as file:
+        file.write(b"more")
+
+
+def _touch(path):
+    status = os.stat(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def _replace(path):
+    status = os.stat(path)
+    other = Path(f"{path}.new")
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (_grow, "had 5 bytes, now it has 9"),
+        (_touch, "modified"),
+        (_replace, "another file stands in its place"),
+        (os.remove, "cannot be read any more"),
+    ],
+)
+def test_a_changed_file_does_not_pass_the_check(folder, change, cause):
+    found, _ = look(folder / "a.npy")
+    change(folder / "a.npy")
+
+    with pytest.raises(ChangedFileError, match=r"a\.npy changed") as caught:
+        found.check(0)
+
+    assert cause in caught.value.cause
+
+
+def test_the_digest_depends_on_names_and_sizes_alone(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_bytes(b"1234")
+    os.utime(tmp_path / "two" / "a", (0, 0))
+    (tmp_path / "b").write_bytes(b"1234")
+    (tmp_path / "two" / "c").write_bytes(b"12345")
+
+    def digest(*path):
+        return look(tmp_path.joinpath(*path))[0].digest("rows")
+
+    assert digest("one", "a") == digest("two", "a")
+    assert len({digest("one", "a"), digest("b"), digest("two", "c")}) == 3
+
+
+def test_stamps_hold_inodes_of_the_highest_numbers():
+    status = SimpleNamespace(st_size=1, st_mtime_ns=2, st_ino=2**64 - 5)
+
+    assert np.array(files.stamp_of(status), np.int64)[2] == -5

@@ -1,0 +1,196 @@
+"""Fixed-length records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload.errors import DirectoryError, FormatError, MissingFileError, SpecError
+from gpuload.sources import maps
+from gpuload.sources.fixed import fixed
+from tests.contracts import SourceContract, assert_same
+
+CIFAR10 = [("label", "u1"), ("image", "u1", (3, 32, 32))]
+
+
+def random_bytes(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, count, np.uint8).tobytes()
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def reader(request, monkeypatch):
+    """Read with the compiled kernels, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(maps, "supported", lambda: False)
+    elif not maps.supported():
+        pytest.skip("no compiled kernels on this system")
+    return request.param
+
+
+@pytest.mark.usefixtures("reader")
+class TestCifar10(SourceContract):
+    num_records = (12, 0, 3)
+
+    def open(self, folder):
+        for number, count in enumerate(self.num_records):
+            (folder / f"data_batch_{number}.bin").write_bytes(random_bytes(count * 3073, number))
+        return fixed(f"{folder}/data_batch_*.bin", CIFAR10)
+
+    def open_other(self, folder):
+        (folder / "data_batch_0.bin").write_bytes(random_bytes(12 * 3073))
+        return fixed(folder / "data_batch_0.bin", CIFAR10)
+
+    def expected(self):
+        raw = b"".join(random_bytes(count * 3073, number) for number, count in enumerate(self.num_records))
+        records = np.frombuffer(raw, np.uint8).reshape(-1, 3073)
+        return {"label": records[:, 0], "image": records[:, 1:].reshape(-1, 3, 32, 32)}
+
+
+@pytest.mark.usefixtures("reader")
+class TestBigEndianFieldsBetweenHeaderAndFooter(SourceContract):
+    dtype = np.dtype([("id", ">u4"), ("value", ">f8", (2,)), ("when", ">M8[s]"), ("name", "S5"), ("flag", "?")])
+
+    def records(self):
+        records = np.zeros(10, self.dtype)
+        records["id"] = np.arange(10) + 2**31
+        records["value"] = np.linspace(-1, 1, 20).reshape(10, 2)
+        records["when"] = np.arange(10).astype("M8[s]")
+        records["name"] = [b"n%d" % number for number in range(10)]
+        records["flag"][::2] = True
+        return records
+
+    def open(self, folder):
+        for number, part in enumerate((self.records()[:9], self.records()[9:])):
+            (folder / f"{number}.dat").write_bytes(b"head er" + part.tobytes() + b"tail")
+        return fixed(f"{folder}/*.dat", self.dtype, header_bytes=7, footer_bytes=4)
+
+    def open_other(self, folder):
+        (folder / "0.dat").write_bytes(self.records().tobytes())
+        return fixed(folder / "0.dat", [("all", "u1", (self.dtype.itemsize,))])
+
+    def expected(self):
+        return {name: self.records()[name].astype(self.dtype[name].base.newbyteorder("=")) for name in self.dtype.names}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("<f4", (), np.arange(12, dtype="<f4")),
+        (("<i2", (2, 3)), (2, 3), np.arange(12, dtype="<f4").view("<i2").reshape(4, 2, 3)),
+        (np.uint8, (), np.arange(12, dtype="<f4").view(np.uint8)),
+    ],
+)
+def test_a_plain_dtype_is_one_field(tmp_path, dtype, shape, expected, reader):
+    path = tmp_path / "a.bin"
+    path.write_bytes(np.arange(12, dtype="<f4").tobytes())
+
+    source = fixed(path, dtype, field="signal")
+
+    assert source.spec["signal"].shape == shape
+    assert_same(source.read(range(len(source)))["signal"], expected)
+
+
+def test_nested_fields_and_arrays_of_structures_are_named_by_their_path(tmp_path, reader):
+    point = np.dtype([("x", ">i2"), ("y", "<i2")])
+    dtype = np.dtype([("box", [("low", point), ("high", point)]), ("path", point, (3,)), ("skip", "V2")])
+    records = np.frombuffer(random_bytes(7 * dtype.itemsize), dtype)
+    (tmp_path / "a.bin").write_bytes(records.tobytes())
+
+    fields = fixed(tmp_path / "a.bin", dtype).read([6, 0])
+
+    assert list(fields) == ["box.low.x", "box.low.y", "box.high.x", "box.high.y", "path.x", "path.y", "skip"]
+    np.testing.assert_array_equal(fields["box.high.x"], records["box"]["high"]["x"][[6, 0]])
+    np.testing.assert_array_equal(fields["path.y"], records["path"]["y"][[6, 0]])
+    assert fields["path.x"].dtype.isnative
+    assert fields["path.x"].shape == (2, 3)
+
+
+def test_a_body_that_is_no_multiple_of_the_record_is_refused_when_opened(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(3073))
+    (tmp_path / "b.bin").write_bytes(bytes(3100))
+
+    with pytest.raises(
+        FormatError, match=r"b\.bin has body length 3098 bytes, which is not an exact multiple"
+    ) as caught:
+        fixed(f"{tmp_path}/b.bin", CIFAR10, header_bytes=2)
+
+    assert "record length (3073 bytes)" in str(caught.value)
+    assert "25 bytes are left over" in str(caught.value)
+
+
+def test_a_file_shorter_than_header_and_footer_is_refused(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(10))
+
+    with pytest.raises(FormatError, match=r"a\.bin has 10 bytes(.|\n)*header and footer alone are 12"):
+        fixed(tmp_path / "a.bin", "u1", header_bytes=8, footer_bytes=4)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["O", [("a", "u1"), ("b", "O")], "S0", "V0", [], "no dtype", 7, [("a",)], [("a", "u1"), ("a", "u1")]]
+)
+def test_a_dtype_that_is_no_layout_is_refused(tmp_path, dtype):
+    (tmp_path / "a.bin").write_bytes(bytes(16))
+
+    with pytest.raises(SpecError):
+        fixed(tmp_path / "a.bin", dtype)
+
+
+@pytest.mark.parametrize("header_bytes", [-1, 1.5, True, "2", None])
+def test_header_bytes_is_a_number_of_bytes(tmp_path, header_bytes):
+    (tmp_path / "a.bin").write_bytes(bytes(16))
+
+    with pytest.raises(SpecError, match="header_bytes"):
+        fixed(tmp_path / "a.bin", "u1", header_bytes=header_bytes)
+
+
+def test_missing_files_and_directories_are_errors_of_their_own(tmp_path):
+    with pytest.raises(MissingFileError):
+        fixed(tmp_path / "lost.bin", "u1")
+    with pytest.raises(DirectoryError):
+        fixed(tmp_path, "u1")
+
+
+def test_records_longer_than_a_page_are_read_whole(tmp_path, reader):
+    records = np.frombuffer(random_bytes(10 * 100_003), np.uint8).reshape(10, -1)
+    (tmp_path / "a.bin").write_bytes(records.tobytes())
+
+    fields = fixed(tmp_path / "a.bin", ("u1", (100_003,))).read([9, 3, 4, 5, 0])
+
+    assert_same(fields["x"], records[[9, 3, 4, 5, 0]])
+
+
+def test_fill_refuses_rows_that_the_block_does_not_have(tmp_path, reader):
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+    source = fixed(tmp_path / "a.bin", "u1")
+
+    for index, row in ((0, 4), (0, -1), (100, 0), (-1, 0)):
+        with pytest.raises(IndexError):
+            source.fill(np.array([index]), np.array([row]), [np.zeros((4, 1), np.uint8)])
+
+
+def test_read_only_indices_are_taken(tmp_path, reader):
+    (tmp_path / "a.bin").write_bytes(bytes(range(100)))
+    indices = np.arange(100)[::-3]
+    indices.flags.writeable = False
+
+    assert_same(fixed(tmp_path / "a.bin", "u1").read(indices)["x"], indices.astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        np.zeros((4, 3), np.uint8),
+        np.zeros((4, 2), np.int8),
+        np.zeros((4, 4), np.uint8)[:, ::2],
+        np.zeros(8, np.uint8),
+        np.broadcast_to(np.zeros(2, np.uint8), (4, 2)),
+    ],
+)
+def test_fill_refuses_a_block_of_another_kind(tmp_path, reader, block):
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+    source = fixed(tmp_path / "a.bin", "u2")
+
+    with pytest.raises(SpecError, match="a block of"):
+        source.fill(np.array([0]), np.array([0]), [block])
+    with pytest.raises(SpecError, match="a block of"):
+        source.fill(np.array([0, 1]), np.array([0]), [np.zeros((4, 2), np.uint8)])

@@ -1,0 +1,372 @@
+"""NPY files give what numpy.load gives: rows of many different files, or files as records."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpuload.errors import FormatError, SpecError
+from gpuload.sources import maps
+from gpuload.sources.npy import npy
+from tests.contracts import SourceContract, assert_same
+from tests.sources.npyfiles import fields_of, write, write_header
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "npy"
+PICKLES = {"py2-objarr.npy", "ragged-array.npy"}
+STRUCTURE = np.dtype(
+    {
+        "names": ["label", "image", "box", "name"],
+        "formats": ["u1", (">f4", (2, 3)), np.dtype([("y", ">i2"), ("x", "<i2")]), "S3"],
+        "offsets": [1, 4, 30, 40],
+        "itemsize": 48,
+    }
+)
+
+
+def structures(count, seed=0):
+    """Return records with random bytes in all of their fields, and in the gaps between them."""
+    numbers = np.random.default_rng(seed).integers(0, 127, count * STRUCTURE.itemsize, np.uint8)
+    return numbers.view(STRUCTURE)
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def reader(request, monkeypatch):
+    """Read with the compiled kernels, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(maps, "supported", lambda: False)
+    elif not maps.supported():
+        pytest.skip("no compiled kernels on this system")
+    return request.param
+
+
+@pytest.mark.usefixtures("reader")
+class TestRowsOfFilesWithDifferentHeaders(SourceContract):
+    array = np.arange(23 * 5 * 2, dtype=np.float32).reshape(23, 5, 2) - 50
+
+    def open(self, folder):
+        write(folder / "a.npy", self.array[:3])
+        write(folder / "b.npy", self.array[3:3], version=(3, 0))
+        write(folder / "c.npy", np.asfortranarray(self.array[3:12]), version=(2, 0))
+        write(folder / "d.npy", self.array[12:13], swapped=True)
+        write(folder / "e.npy", np.asfortranarray(self.array[13:]), swapped=True)
+        return npy(f"{folder}/?.npy")
+
+    def open_other(self, folder):
+        write(folder / "a.npy", self.array[:22])
+        return npy(folder / "a.npy")
+
+    def expected(self):
+        return {"x": self.array}
+
+
+@pytest.mark.usefixtures("reader")
+class TestRowsOfStructures(SourceContract):
+    def open(self, folder):
+        write(folder / "a.npy", structures(20)[:9])
+        write(folder / "b.npy", structures(20)[9:])
+        return npy(f"{folder}/?.npy", field="unused")
+
+    def open_other(self, folder):
+        write(folder / "a.npy", structures(20)["box"])
+        return npy(folder / "a.npy")
+
+    def expected(self):
+        return fields_of(structures(20))
+
+
+@pytest.mark.usefixtures("reader")
+class TestRowsOfTablesOfStructures(SourceContract):
+    array = structures(60).reshape(12, 5)
+
+    def open(self, folder):
+        write(folder / "a.npy", self.array[:4])
+        write(folder / "b.npy", np.asfortranarray(self.array[4:]))
+        return npy(f"{folder}/?.npy")
+
+    def open_other(self, folder):
+        write(folder / "a.npy", self.array.reshape(5, 12))
+        return npy(folder / "a.npy")
+
+    def expected(self):
+        return fields_of(self.array)
+
+
+@pytest.mark.usefixtures("reader")
+class TestFilesOfOneShape(SourceContract):
+    arrays = np.random.default_rng(3).integers(-9, 9, (5, 4, 3)).astype(np.int16)
+
+    def open(self, folder):
+        for number, array in enumerate(self.arrays):
+            write(folder / f"{number}.npy", np.asfortranarray(array) if number == 2 else array, swapped=number == 3)
+        return npy(f"{folder}/*.npy", field="tile", record="file")
+
+    def open_other(self, folder):
+        write(folder / "0.npy", self.arrays[0].T)
+        return npy(folder / "0.npy", record="file")
+
+    def expected(self):
+        return {"tile": self.arrays}
+
+
+@pytest.mark.usefixtures("reader")
+class TestFilesOfVaryingShape(SourceContract):
+    def open(self, folder):
+        for number, array in enumerate(self.expected()["x"]):
+            write(folder / f"{number}.npy", np.asfortranarray(array) if number == 1 else array, swapped=number == 3)
+        return npy(f"{folder}/*.npy", record="file")
+
+    def open_other(self, folder):
+        write(folder / "0.npy", np.zeros((2, 3), np.float32))
+        write(folder / "1.npy", np.zeros(7, np.float32))
+        return npy(f"{folder}/*.npy", record="file")
+
+    def expected(self):
+        shapes = [(2, 3), (4, 3, 1), (), (0, 3), (7,)]
+        return {"x": [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]}
+
+
+@pytest.mark.usefixtures("reader")
+class TestFilesOfStructuresOfVaryingShape(SourceContract):
+    def open(self, folder):
+        for number, count in enumerate([4, 0, 6]):
+            write(folder / f"{number}.npy", structures(count, seed=number))
+        return npy(f"{folder}/*.npy", record="file")
+
+    def open_other(self, folder):
+        write(folder / "0.npy", structures(4))
+        write(folder / "1.npy", structures(5))
+        return npy(f"{folder}/*.npy", record="file")
+
+    def expected(self):
+        records = [fields_of(structures(count, seed=number)) for number, count in enumerate([4, 0, 6])]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.npy")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_files_of_other_libraries_give_what_numpy_load_gives(path, reader):
+    if path.name in PICKLES:
+        with pytest.raises(FormatError, match="Python objects"):
+            npy(path)
+        return
+    array = np.load(path, allow_pickle=False)
+
+    [whole] = npy(path, record="file").read([0])["x"]
+
+    assert_same(whole, array.astype(array.dtype.newbyteorder("=")))
+    if array.ndim:
+        assert_same(npy(path).read(range(len(array)))["x"], array.astype(array.dtype.newbyteorder("=")))
+
+
+KINDS = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(endianness="?"),
+    hnp.unsigned_integer_dtypes(endianness="?"),
+    hnp.floating_dtypes(endianness="?"),
+    hnp.complex_number_dtypes(endianness="?", sizes=(64, 128)),
+    hnp.datetime64_dtypes(endianness="?"),
+    hnp.timedelta64_dtypes(endianness="?"),
+    hnp.byte_string_dtypes(endianness="?", min_len=1),
+    hnp.unicode_string_dtypes(endianness="?", min_len=1),
+)
+DTYPES = st.one_of(KINDS, hnp.nested_dtypes(KINDS, max_leaves=6, max_itemsize=200).filter(lambda d: d.subdtype is None))
+
+
+@st.composite
+def stored_arrays(draw):
+    """Return the arrays of several files with rows of one dtype and shape, and how to write each."""
+    dtype = draw(DTYPES)
+    row_shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    writes = []
+    for _ in range(draw(st.integers(1, 4))):
+        array = draw(hnp.arrays(dtype, (draw(st.integers(0, 12)), *row_shape)))
+        fortran, swapped = draw(st.booleans()), draw(st.booleans())
+        version = draw(st.sampled_from([(1, 0), (2, 0), (3, 0)]))
+        writes.append((np.asfortranarray(array) if fortran else array, {"version": version, "swapped": swapped}))
+    return writes
+
+
+@given(writes=stored_arrays(), data=st.data())
+@pytest.mark.parametrize("compiled", [True, False])
+def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled, writes, data):
+    folder = tmp_path_factory.mktemp("npy")
+    for number, (array, how) in enumerate(writes):
+        write(folder / f"{number}.npy", array, **how)
+    loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(maps, "supported", lambda: False)
+        source = npy(f"{folder}/*.npy")
+    indices = data.draw(st.lists(st.integers(0, len(source) - 1), max_size=20)) if len(source) else []
+
+    fields = source.read(indices)
+
+    assert list(fields) == list(loaded[0])
+    for name, values in fields.items():
+        rows = np.concatenate([file[name] for file in loaded])
+        assert_same(values, rows[np.array(indices, np.int64)])
+    shutil.rmtree(folder)
+
+
+@given(writes=stored_arrays())
+def test_files_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, writes):
+    folder = tmp_path_factory.mktemp("npy")
+    for number, (array, how) in enumerate(writes):
+        write(folder / f"{number}.npy", array, **how)
+    loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
+
+    fields = npy(f"{folder}/*.npy", record="file").read(range(len(writes)))
+
+    for name, values in fields.items():
+        for number, value in enumerate(values):
+            assert_same(value, loaded[number][name])
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(np.dtype("g").itemsize != 16, reason="long double has another size here")
+@pytest.mark.parametrize("dtype", ["<f16", "<c32", ">f16"])
+def test_long_doubles_are_read_and_stay_on_the_host(tmp_path, dtype, reader):
+    array = np.array([1, -2.5, np.pi], dtype)
+    write(tmp_path / "a.npy", array)
+
+    source = npy(tmp_path / "a.npy")
+
+    np.testing.assert_array_equal(source.read([2, 0, 1])["x"], array[[2, 0, 1]])
+    assert source.spec["x"].host_only
+
+
+def test_axes_that_vary_are_none_in_the_spec(tmp_path):
+    write(tmp_path / "0.npy", np.zeros((2, 3)))
+    write(tmp_path / "1.npy", np.zeros((5, 3)))
+    same_ndim = npy(f"{tmp_path}/*.npy", record="file")
+    write(tmp_path / "2.npy", np.zeros(3))
+    other_ndim = npy(f"{tmp_path}/*.npy", record="file")
+
+    assert same_ndim.spec["x"].shape == (None, 3)
+    assert other_ndim.spec["x"].shape is None
+    assert not same_ndim.blocks
+
+
+def test_where_names_the_file_and_the_row_in_it(tmp_path):
+    for number, rows in enumerate([4, 0, 6]):
+        write(tmp_path / f"train-{number}.npy", np.zeros((rows, 2)))
+
+    rows = npy(f"{tmp_path}/*.npy")
+    files = npy([tmp_path / "train-0.npy", tmp_path / "train-2.npy"], record="file")
+
+    assert [rows.where(index) for index in (0, 3, 4, 9)] == [
+        "train-0.npy, record 0",
+        "train-0.npy, record 3",
+        "train-2.npy, record 0",
+        "train-2.npy, record 5",
+    ]
+    assert files.where(1).startswith("train-2.npy")
+
+
+def test_files_that_agree_keep_their_bytes_for_the_device_to_swap(tmp_path):
+    array = np.arange(6, dtype=">i4").reshape(3, 2)
+    write(tmp_path / "a.npy", array)
+
+    source = npy(tmp_path / "a.npy")
+    raw = np.zeros((2, 8), np.uint8)
+    source.fill(np.array([2, 0]), np.array([0, 1]), [raw])
+
+    assert raw.tobytes() == array[[2, 0]].tobytes()
+    assert source.blocks[0].parts[0].dtype == np.dtype(">i4")
+    assert source.spec["x"].dtype == np.dtype("=i4")
+
+
+def test_an_array_without_axes_has_no_rows(tmp_path):
+    write(tmp_path / "a.npy", np.float32(3))
+
+    with pytest.raises(SpecError, match=r'a\.npy holds one value(.|\n)*record="file"'):
+        npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("record", ["row", "file"])
+@pytest.mark.parametrize("other", [np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float64), structures(2)])
+def test_files_of_different_dtypes_are_refused_naming_both(tmp_path, other, record):
+    write(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
+    write(tmp_path / "b.npy", other)
+
+    with pytest.raises(SpecError, match=r"b\.npy holds .*, .*a\.npy holds float32"):
+        npy(f"{tmp_path}/*.npy", record=record)
+
+
+def test_rows_of_different_shapes_are_refused_naming_both(tmp_path):
+    write(tmp_path / "a.npy", np.zeros((2, 3)))
+    write(tmp_path / "b.npy", np.zeros((2, 4)))
+
+    with pytest.raises(SpecError, match=r"b\.npy has rows of shape \(4,\), .*a\.npy of shape \(3,\)"):
+        npy(f"{tmp_path}/*.npy")
+
+
+def test_record_is_row_or_file():
+    with pytest.raises(SpecError, match="record = 'rows'"):
+        npy("a.npy", record="rows")
+
+
+def test_a_source_of_no_rows_has_no_records(tmp_path, reader):
+    write(tmp_path / "a.npy", np.zeros((0, 3), np.float32))
+
+    source = npy(tmp_path / "a.npy")
+
+    assert len(source) == 0
+    assert_same(source.read([])["x"], np.zeros((0, 3), np.float32))
+
+
+def test_a_file_of_100_gigabytes_opens_in_milliseconds_and_costs_no_memory(tmp_path, reader):
+    num_rows, row_bytes = 10**9, 100
+    path = tmp_path / "large.npy"
+    write_header(path, f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({num_rows}, {row_bytes})}}")
+    begin = path.stat().st_size
+    os.truncate(path, begin + num_rows * row_bytes)
+    with open(path, "r+b") as file:
+        file.seek(begin + 777_777_777 * row_bytes)
+        file.write(b"\7" * row_bytes)
+    npy(path).read([0])  # kernels are loaded
+    before_kb, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+
+    source = npy(path)
+    opened_s = time.perf_counter() - started
+    rows = source.read([777_777_777, num_rows - 1, 0])["x"]
+
+    assert opened_s < 0.05  # some 200 us; the rest is for a busy machine
+    assert rows.sum(axis=1).tolist() == [7 * row_bytes, 0, 0]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 20_000
+
+
+def test_thousands_of_files_are_opened_and_none_is_kept_open(tmp_path):
+    for number in range(2000):
+        write(tmp_path / f"{number:04}.npy", np.full(3, number, np.float32))
+
+    before = len(os.listdir("/proc/self/fd"))
+    source = npy(f"{tmp_path}/*.npy", record="file")
+    values = source.read([1999, 0, 1234])["x"]
+
+    assert values[:, 0].tolist() == [1999, 0, 1234]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_more_files_than_the_guard_has_slots_are_read_without_maps(tmp_path, monkeypatch):
+    if not maps.supported():
+        pytest.skip("no compiled kernels on this system")
+    from gpuload.kernels import guard
+
+    array = np.arange(40 * 12, dtype=np.int32).reshape(40, 12)
+    for number in range(4):
+        write(tmp_path / f"{number}.npy", np.asfortranarray(array[number * 10 :][:10]) if number == 3 else
+              array[number * 10 :][:10])  # fmt: skip
+    monkeypatch.setattr(guard, "_free", guard._free[:2])
+
+    rows = npy(f"{tmp_path}/*.npy").read(np.arange(40)[::-1])["x"]
+
+    assert_same(rows, array[::-1])
