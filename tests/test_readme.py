@@ -62,7 +62,7 @@ PREPARE = {"cifar": cifar, "photos": photos, "rows": rows}
 @pytest.mark.parametrize("group", PREPARE)
 def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = PREPARE[group](tmp_path)
+    names = {"gl": gl, **PREPARE[group](tmp_path)}
     code = "\n".join(block for name, block in BLOCKS if name == group)
     assert code
 
