@@ -33,7 +33,7 @@ OTHER_FRAMES = {
     **dict.fromkeys((0xC3, 0xCB), "a lossless JPEG"),
     **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "a hierarchical JPEG"),
 }
-TABLES = {0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE}  # DHT, DAC, DQT, DNL, DRI, APPn, COM
+SEGMENTS = {*FRAMES, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE}  # and DHT, DAC, DQT, DNL, DRI, APPn, COM
 MAX_FILL = 65536  # bytes 0xFF in front of a marker
 EXIF = b"Exif\0\0"
 
@@ -92,17 +92,19 @@ def _jpeg(view: memoryview) -> Head:
         marker, place = view[place + 1], place + 2
         if marker == 0xFF or view[place - 2] != 0xFF:
             marker, place = _filled_marker(view, place - 2)
-        length = view[place] << 8 | view[place + 1]
         if marker == SOS:
             break
-        if length < 2 or place + length > len(view):
-            raise HeadError(f"segment {marker:#04x} of its header says that it is {length} bytes long")
-        if marker in FRAMES and frame is None:
+        if marker not in SEGMENTS or (marker in FRAMES and frame):
+            _refuse(marker)
+        length = view[place] << 8 | view[place + 1]
+        if length < 2:
+            raise HeadError(f"segment {marker:#04x} of its header is shorter than its own length")
+        if place + length > len(view):
+            raise HeadError(f"the file ends inside segment {marker:#04x} of its header: it was cut off")
+        if marker in FRAMES:
             frame = marker, _frame(view, place, length)
         elif marker == APP1 and view[place + 2 : place + 8] == EXIF:
             exif.append(_jpeg_exif(view, place, length))
-        elif marker not in TABLES:
-            _refuse(marker)
         place += length
     if frame is None:
         raise HeadError("its header gives no size")
@@ -176,6 +178,8 @@ def _png(view: memoryview) -> Head:
     height, width, colour, bits = _png_header(view)
     place, seen, orientation = 33, set(), 1
     while True:
+        if place + 12 > len(view):
+            raise HeadError("the file ends before its chunk IEND: it was cut off")
         length, name = CHUNK.unpack_from(view, place)
         after = place + 12 + length
         if after > len(view):
