@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,18 +19,11 @@ from gpuload import imagehead, rng
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import images
 from gpuload.ops.base import Draw, Op, Sizes, streams
+from gpuload.ops.base import RowError as RowError
 from gpuload.spec import Field, Spec
 
 Array = Any  # numpy.ndarray on the CPU, cupy.ndarray on a GPU
 Fields = dict[str, "Array | list[Array]"]
-
-
-class RowError(Exception):
-    """One row of a batch cannot be decoded; the loader, which knows records and files, makes a RecordError of it."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(f"row {row} of the batch: {reason}")
-        self.row, self.reason = row, reason
 
 
 @dataclass(frozen=True)
@@ -49,6 +43,12 @@ class Graph:
     targets: tuple[tuple[str, ...], ...]
     specs: tuple[Spec, ...]
     streams: tuple[int, ...]
+
+    @cached_property
+    def _known_sizes(self) -> list[list[Sizes | None]]:
+        """For each op, for each field it acts on: the size of all images after it, int32 ``[2]``, if that is known."""
+        zipped = zip(self.targets, self.specs, strict=True)
+        return [[_known_size(spec[name]) for name in names] for names, spec in zipped]
 
     @property
     def spec_out(self) -> Spec:
@@ -77,13 +77,13 @@ class Graph:
         """
         now = dict(sizes)
         draws = []
-        for op, on, stream, spec in zip(self.ops, self.targets, self.streams, self.specs, strict=True):
-            size = _common_size(op, on, now)
-            u = rng.uniform(op.num_uniforms, seed=seed, epoch=epoch, records=records, stream=stream)
-            draw = op.draw(u, size)
-            after = op.size_after(size, draw)
-            now.update({name: _known_size(spec[name], after) for name in on})
-            draws.append(draw)
+        none = np.empty((records.size, 0))
+        for op, on, stream, known in zip(self.ops, self.targets, self.streams, self._known_sizes, strict=True):
+            size, count = _common_size(op, on, now), op.num_uniforms
+            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
+            draws.append(op.draw(u, size))
+            for name, fixed in zip(on, known, strict=True):
+                now[name] = op.size_after(size, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return draws
 
 
@@ -122,8 +122,9 @@ def image_sizes(field: Field, values: Array | list[Array], count: int) -> Sizes:
     if field.shape is None or len(field.shape) != 3:
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
-    if field.uniform:
-        return _known_size(field, np.zeros((count, 2), np.int32))
+    known = _known_size(field)
+    if known is not None:
+        return np.broadcast_to(known, (count, 2))
     return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
 
 
@@ -174,12 +175,11 @@ def _size_axes(field: Field) -> tuple[int, int]:
     return (1, 2) if images.channels_first(field) else (0, 1)
 
 
-def _known_size(field: Field, otherwise: Sizes) -> Sizes:
-    """Return the size that the field's shape says for all records, or ``otherwise`` where it varies or is no image."""
+def _known_size(field: Field) -> Sizes | None:
+    """Return the size of the images of all records, int32 ``[2]``; None where it varies or they are no images."""
     if field.encoded or not field.uniform or len(field.fixed_shape) != 3:
-        return otherwise
-    size = np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
-    return np.broadcast_to(size, otherwise.shape)
+        return None
+    return np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
 
 
 def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:

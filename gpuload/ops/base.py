@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,21 @@ from gpuload.spec import Field, Spec
 
 Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, records along the first axis
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
+
+
+class RowError(Exception):
+    """One row of a batch cannot be used; the loader, which knows records and files, makes a RecordError of it.
+
+    Args:
+        row: its place in the batch.
+        reason: what is wrong with it.
+        cause: why it is, if not that its bytes are damaged.
+        remedy: what to do about that.
+    """
+
+    def __init__(self, row: int, reason: str, *, cause: str = "", remedy: str = "") -> None:
+        super().__init__(f"row {row} of the batch: {reason}")
+        self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
 
 
 @dataclass(frozen=True)
@@ -126,8 +141,7 @@ class Op:
         return None
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(NamedTuple):
     """One walk over each image of a batch that crops, mirrors, reorders axes and normalises at once.
 
     It reads pixel ``(top + y, left + x)`` of an image for pixel ``(y, x)`` of the window, ``fill`` where that lies
@@ -162,7 +176,7 @@ class Walk:
 
     def with_(self, **changes: Any) -> Walk:
         """Return this walk with some attributes changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
 
 def streams(ops: Sequence[Op]) -> list[int]:

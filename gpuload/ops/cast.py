@@ -76,9 +76,10 @@ class Cast(Op):
         return dali.fn.cast(x, dtype=getattr(types, DALI_TYPES[self.dtype]))
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
-        """uint8 and float32 become floating point within the walk."""
-        dtype = np.dtype(self.dtype)
-        return walk.with_(dtype=dtype) if walk.dtype in (np.uint8, np.float32) and dtype.kind == "f" else None
+        """The walk's last rounding: to float32 or float16, from uint8 or float32."""
+        exact = walk.mean is None and walk.dtype == np.uint8
+        folds = {"float32": exact or walk.dtype == np.float32, "float16": exact or walk.dtype == np.float32}
+        return walk.with_(dtype=np.dtype(self.dtype)) if folds.get(self.dtype, False) else None
 
 
 def _to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:

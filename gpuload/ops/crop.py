@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Sizes, Walk
+from gpuload.ops.base import Draw, Op, RowError, Sizes, Walk
 from gpuload.spec import Field
 
 
@@ -73,7 +73,8 @@ class RandomCrop(Op):
         places = size.astype(np.int64) + (2 * self.pad + 1) - self.window
         if places.size and places.min() < 1:
             row = int(places.min(axis=1).argmin())
-            raise self._does_not_fit(f"row {row} of the batch is", size[row])
+            error = self._does_not_fit("it has", size[row])
+            raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         return {"start": ((u * places).astype(np.int32) - np.int32(self.pad)).astype(np.int32)}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -103,10 +104,14 @@ class RandomCrop(Op):
         whole = walk.window == (walk.height, walk.width) and not walk.padded
         if self.pad and (walk.mean is not None or not whole):  # `fill` would have other units, or lie inside the image
             return None
-        far = np.array(walk.window, np.int32) - draw["start"] - np.array(self.window, np.int32)
-        start = walk.start + np.where(walk.mirror == 1, far, draw["start"])
+        start = draw["start"]
+        if walk.mirror.any():
+            rest = np.array([walk.window[0] - self.window[0], walk.window[1] - self.window[1]], np.int32)
+            start = np.where(walk.mirror == 1, rest - start, start)
         return walk.with_(
-            start=start.astype(np.int32), window=self.window, fill=self.fill if self.pad else walk.fill,
+            start=walk.start + start,
+            window=self.window,
+            fill=self.fill if self.pad else walk.fill,
             padded=walk.padded or self.pad > 0,
         )
 

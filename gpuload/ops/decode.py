@@ -2,7 +2,8 @@
 
 Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy upsampling) and libpng: the EXIF
          orientation is applied, 16-bit PNG becomes ``rint(x / 257)``, a palette is expanded, transparency is dropped.
-GRAY     the Y plane of a JPEG that has one; else .299 R + .587 G + .114 B of the RGB image, in DALI's fixed-point form.
+GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, whatever the kind of file:
+         DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
 """
 
 from __future__ import annotations
@@ -61,4 +62,8 @@ class Decode(Op):
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
             settings.update(device="mixed", hw_decoder_load=0.0)
-        return dali.fn.decoders.image(x, output_type=getattr(dali.types, self.mode), **settings)
+        rgb, gray = dali.types.RGB, dali.types.GRAY
+        pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
+        if self.mode == "RGB":
+            return pixels
+        return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)

@@ -67,7 +67,10 @@ class RandomFlip(Op):
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk mirrors once more, or no longer."""
-        return walk.with_(mirror=walk.mirror ^ np.stack([draw["vertical"], draw["horizontal"]], axis=1))
+        mirror = walk.mirror.copy()
+        mirror[:, 0] ^= draw["vertical"]
+        mirror[:, 1] ^= draw["horizontal"]
+        return walk.with_(mirror=mirror)
 
 
 def _order(xp: ModuleType, length: int, mirrored: NDArray[np.int32]) -> Any:

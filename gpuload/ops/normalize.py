@@ -7,6 +7,7 @@ Formula  ``(float32(x) - float32(mean)) * (float32(1) / float32(std))``, each st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -79,9 +80,9 @@ class Normalize(Op):
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last step, once."""
-        if walk.mean is not None or walk.out_axes != "HWC":
+        if walk.mean is not None or walk.out_axes != "HWC" or walk.dtype == np.float16:
             return None
-        mean, scale = (np.broadcast_to(one, walk.channels).copy() for one in self.constants)
+        mean, scale = _for_channels(self, walk.channels)
         return walk.with_(mean=mean, scale=scale, dtype=np.dtype(self.dtype))
 
     def _check_channels(self, field: Field) -> None:
@@ -95,3 +96,9 @@ class Normalize(Op):
                 cause=f"its last axis, the channels, is not {count} long",
                 remedy="give one number, or one for each channel",
             )
+
+
+@lru_cache(maxsize=64)
+def _for_channels(op: Normalize, channels: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    mean, scale = op.constants
+    return np.broadcast_to(mean, channels).copy(), np.broadcast_to(scale, channels).copy()
