@@ -65,7 +65,8 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
     Args:
         loader: its ``output=`` gives the structure, ``("image", "label")`` for ``model.fit``.
         weights: add float32 ``[batch]`` behind the fields, 1 for records and 0 for the padding of
-            ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``.
+            ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``. With them the
+            ``weighted_metrics`` of Keras are exact; it divides the loss of a batch by all records, padding included.
 
     Raises:
         SpecError: a field has no tensor form, or ``weights=True`` without a pair of ``output=``.

@@ -27,10 +27,10 @@ def measure(
 
     normalize = gl.ops.Normalize(mean=PHOTO_MEAN, std=PHOTO_STD)
     works: list[tuple[str, gl.Loader, Batches]] = [
-        ("digits from NPY shards, crop, normalise", _rows(demo_data.npy(folder), device), _tf_rows(digits)),
-        ("digits from fixed records, crop, normalise", _rows(demo_data.fixed(folder), device), _tf_fixed(folder)),
+        ("digits in NPY shards: crop, normalise", _rows(demo_data.npy(folder), device), _tf_rows(digits)),
+        ("digits in fixed records: crop, normalise", _rows(demo_data.fixed(folder), device), _tf_fixed(folder)),
         (
-            f"photographs from JPEG files to {demo_parity.PIXELS} x {demo_parity.PIXELS}, crop, flip, normalise",
+            "JPEG photographs: crop, resize, flip, normalise",
             demo_parity.photo_loader(folder, seed=1, device=device, ops=(normalize,)),
             _tf_photos(folder),
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -42,12 +43,14 @@ class Report:
 
     def fact(self, text: str) -> None:
         """Print something seen."""
-        self.console.print(f"  [dim]·[/] {text}")
+        self._line("[dim]·[/]", escape(text))
 
     def check(self, held: bool, text: str, *, otherwise: str) -> None:
         """Print a check; where it did not hold, remember ``otherwise``, which says what failed."""
-        self.console.print(f"  [green]✓[/] {text}" if held else f"  [bold red]✗[/] {otherwise}")
-        if not held:
+        if held:
+            self._line("[green]✓[/]", escape(text))
+        else:
+            self._line("[bold red]✗[/]", escape(otherwise))
             self.failed.append(otherwise)
 
     def rates(self, rates: list[Rate]) -> None:
@@ -66,8 +69,16 @@ class Report:
     def end(self, seconds: float) -> int:
         """Print the last line and return the exit status: 0 if every check held."""
         if self.failed:
-            lines = "\n".join(f"[red]✗[/] {text}" for text in self.failed)
+            lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failed)
             self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))
             return 1
         self.console.print(Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green"))
         return 0
+
+    def _line(self, mark: str, text: str) -> None:
+        """Print a line, so that what does not fit goes on under its first word."""
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=3, justify="right")
+        line.add_column()
+        line.add_row(mark, text)
+        self.console.print(line)

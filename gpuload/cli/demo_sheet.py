@@ -28,7 +28,10 @@ def save(folder: Path, path: Path, *, seed: int) -> tuple[int, int]:
 
     sections = [
         ("Digits from fixed-length records: RandomCrop(8, 8, pad=1)", _digits(folder, seed)),
-        (f"Photographs from JPEG: RandomResizedCrop({demo_parity.PIXELS}), RandomFlip", _photos(folder, seed)),
+        (
+            f"Photographs from JPEG: RandomResizedCrop({demo_parity.PIXELS}, {demo_parity.PIXELS}), RandomFlip()",
+            _photos(folder, seed),
+        ),
     ]
     num_rows = sum(len(rows) for _, rows in sections)
     width = 2 * MARGIN + (NUM_EPOCHS + 1) * (CELL + GAP) + GAP

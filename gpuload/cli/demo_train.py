@@ -30,7 +30,7 @@ class Trained:
 
 def digits_loader(source: Source, *, seed: int, device: str, augment: bool = True, **options: Any) -> gl.Loader:
     """Return a loader of digits as the network takes them: float32 (8, 8, 1), and the label."""
-    ops = [gl.ops.Reshape((8, 8, 1))]
+    ops: list[gl.ops.Op] = [gl.ops.Reshape((8, 8, 1))]
     if augment:
         ops.append(gl.ops.RandomCrop(8, 8, pad=1))
     ops.append(gl.ops.Normalize(mean=MEAN, std=STD))

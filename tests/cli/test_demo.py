@@ -155,7 +155,7 @@ def test_the_whole_demo_holds(tmp_path: Path) -> None:
     package = str(Path(gl.__file__).parents[1])
 
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": package}, capture_output=True, text=True, timeout=240,
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": package, "COLUMNS": "120"}, capture_output=True, text=True, timeout=240,
         check=False,
     )  # fmt: skip
 
