@@ -1,0 +1,231 @@
+"""Arrays in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpuload import kernels, rawdecode
+from gpuload.errors import RecordIndexError, SpecError
+from gpuload.sources.arrays import arrays
+from tests.contracts import SourceContract, assert_same
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (7, 4, 5, 3), np.uint8)
+LABELS = RNG.integers(0, 10, 7)
+NUMBERS = RNG.standard_normal((7, 6, 2))
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def gather(request, monkeypatch):
+    """Gather with the compiled kernel, and with NumPy."""
+    if request.param == "numpy":
+        monkeypatch.setattr(kernels, "load", lambda name: None)
+    elif not kernels.compiled():
+        pytest.skip("Numba is not installed")
+    return request.param
+
+
+@pytest.mark.usefixtures("gather")
+class TestArraysInCOrder(SourceContract):
+    def open(self, folder):
+        return arrays(image=IMAGES, label=LABELS)
+
+    def open_other(self, folder):
+        return arrays(image=IMAGES, label=LABELS + 1)
+
+    def expected(self):
+        return {"image": IMAGES, "label": LABELS}
+
+
+@pytest.mark.usefixtures("gather")
+class TestArraysOfOtherForms(SourceContract):
+    """Big-endian, Fortran order, strided, reversed, read-only, transposed, of no bytes."""
+
+    def open(self, folder):
+        fixed = NUMBERS.copy()
+        fixed.setflags(write=False)
+        return arrays(
+            big=NUMBERS.astype(">f8"),
+            fortran=np.asfortranarray(NUMBERS),
+            strided=np.repeat(NUMBERS, 2, axis=0)[::2, ::2],
+            backwards=NUMBERS[::-1][::-1],
+            fixed=fixed,
+            transposed=np.ascontiguousarray(NUMBERS.transpose(1, 2, 0)).transpose(2, 0, 1),
+            column=NUMBERS[:, 3, 1],
+            nothing=NUMBERS[:, :0],
+        )
+
+    def open_other(self, folder):
+        return arrays(big=NUMBERS)
+
+    def expected(self):
+        return {
+            "big": NUMBERS,
+            "fortran": NUMBERS,
+            "strided": NUMBERS[:, ::2],
+            "backwards": NUMBERS,
+            "fixed": NUMBERS,
+            "transposed": NUMBERS,
+            "column": NUMBERS[:, 3, 1],
+            "nothing": NUMBERS[:, :0],
+        }
+
+
+class TestArraysOfTheHost(SourceContract):
+    """Text, bytes, dates, a structured array, a list."""
+
+    table = np.array([(1, (2.5, 3)), (4, (5.5, 6)), (7, (8.5, 9))], [("a", ">i4"), ("b", [("c", "f4"), ("d", "u1")])])
+
+    def open(self, folder):
+        return arrays(
+            text=np.array(["one", "two", "drei"]),
+            raw=np.array([b"x", b"yy", b"zzz"]),
+            day=np.array(["2026-01-01", "2026-01-02", "NaT"], "M8[D]"),
+            flag=[True, False, True],
+            table=self.table,
+        )
+
+    def open_other(self, folder):
+        return arrays(text=np.array(["one", "two", "three"]))
+
+    def expected(self):
+        return {
+            "text": np.array(["one", "two", "drei"]),
+            "raw": np.array([b"x", b"yy", b"zzz"]),
+            "day": np.array(["2026-01-01", "2026-01-02", "NaT"], "M8[D]"),
+            "flag": np.array([True, False, True]),
+            "a": self.table["a"].astype("i4"),
+            "b.c": self.table["b"]["c"].astype("f4"),
+            "b.d": self.table["b"]["d"],
+        }
+
+
+@st.composite
+def arrays_and_indices(draw):
+    dtypes = st.one_of(
+        hnp.integer_dtypes(endianness="?"), hnp.floating_dtypes(endianness="?"), hnp.boolean_dtypes(),
+        hnp.complex_number_dtypes(endianness="?"), hnp.datetime64_dtypes(endianness="?"), hnp.byte_string_dtypes(),
+    )  # fmt: skip
+    shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
+    array = draw(hnp.arrays(draw(dtypes), shape))
+    array = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1], np.repeat(array, 2, 0)[1::2]]))
+    if array.ndim > 1 and draw(st.booleans()):
+        array = array.swapaxes(0, 1)
+    return array, draw(st.lists(st.integers(0, len(array) - 1)))
+
+
+@given(arrays_and_indices())
+def test_any_array_is_read_as_numpy_indexes_it(case):
+    array, indices = case
+
+    read = arrays(x=array).read(indices)["x"]
+
+    expected = array[indices] if indices else array[:0]
+    assert read.dtype == array.dtype.newbyteorder("=")
+    assert read.shape == expected.shape
+    assert read.tobytes() == expected.astype(read.dtype).tobytes()
+
+
+def test_the_arrays_are_held_and_not_copied():
+    array = np.zeros((3, 2))
+    source = arrays(x=array)
+
+    array[1] = 7
+
+    assert source[1]["x"].tolist() == [7, 7]
+
+
+def test_blocks_hold_the_bytes_as_stored():
+    source = arrays(x=NUMBERS.astype(">f8"), y=NUMBERS.astype("<f8"))
+
+    out = [np.zeros((7, layout.record_bytes), np.uint8) for layout in source.blocks]
+    source.fill(np.arange(7), np.arange(7), out)
+
+    assert out[0].tobytes() == NUMBERS.astype(">f8").tobytes()
+    assert out[1].tobytes() == NUMBERS.astype("<f8").tobytes()
+    assert source.blocks[1].is_direct
+    assert not source.blocks[0].is_direct
+
+
+@pytest.mark.usefixtures("gather")
+def test_read_only_indices_are_taken():
+    source, out = arrays(x=NUMBERS), [np.zeros((9, 96), np.uint8)]
+    indices, rows = np.array([3, 1]), np.array([8, 0])
+    indices.setflags(write=False)
+    rows.setflags(write=False)
+
+    source.fill(indices, rows, out)
+
+    assert_same(rawdecode.decode(np, out[0][[8, 0]], source.blocks[0])["x"], NUMBERS[[3, 1]])
+
+
+@pytest.mark.parametrize(("index", "row"), [(7, 0), (-1, 0), (0, 2), (0, -1)])
+def test_the_kernel_copies_nothing_outside(index, row):
+    if not kernels.compiled():
+        pytest.skip("Numba is not installed")
+    out = [np.zeros((2, 96), np.uint8)]
+
+    with pytest.raises(RecordIndexError, match=f"record {index} of 7 to row {row} of 2"):
+        arrays(x=NUMBERS).fill(np.array([1, index]), np.array([1, row]), out)
+    assert not out[0].any()
+
+
+def test_an_empty_source_reads_nothing():
+    source = arrays(x=np.zeros((0, 3), np.float32))
+
+    assert len(source) == 0
+    assert source.read([])["x"].shape == (0, 3)
+    assert source.fingerprint()
+
+
+def test_arrays_of_different_lengths_are_an_error_that_names_them():
+    with pytest.raises(SpecError, match="'image': 7, 'label': 6"):
+        arrays(image=IMAGES, label=LABELS[:6])
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (np.array([{}, 1], object), "x is an array of Python objects"),
+        (np.zeros(2, [("a", "O")]), "x is an array of Python objects"),
+        (np.float32(1), "x is one value without axes"),
+        ([[1, 2], [3]], "x cannot be made an array"),
+        (np.ma.masked_array([1, 2], [True, False]), "x is a masked array"),
+        (None, "x is one value without axes"),
+    ],
+)
+def test_what_holds_no_records_is_an_error_that_names_the_field(value, what):
+    with pytest.raises(SpecError, match=what):
+        arrays(x=value)
+
+
+def test_no_array_is_an_error():
+    with pytest.raises(SpecError, match="without arrays"):
+        arrays()
+
+
+def test_two_fields_of_one_name_are_an_error():
+    with pytest.raises(SpecError, match="twice"):
+        arrays(a=np.zeros(3), table=np.zeros(3, [("a", "f4")]))
+
+
+@pytest.mark.parametrize("place", [0, 2_000_000, 3_999_999])
+def test_the_fingerprint_sees_the_beginning_the_middle_and_the_end_of_a_large_array(place):
+    large = np.zeros(4_000_000, np.uint8)
+    before = arrays(x=large).fingerprint()
+
+    large[place] = 1
+
+    assert arrays(x=large).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [arrays(y=NUMBERS), arrays(x=NUMBERS.astype("f4")), arrays(x=NUMBERS.reshape(7, 2, 6)), arrays(x=NUMBERS[:6])],
+)
+def test_the_fingerprint_sees_names_dtypes_shapes_and_lengths(other):
+    assert other.fingerprint() != arrays(x=NUMBERS).fingerprint()

@@ -1,0 +1,297 @@
+"""Image files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuload import imagehead
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FormatError,
+    MissingFileError,
+    RecordIndexError,
+    SpecError,
+    UnreadableFileError,
+)
+from gpuload.sources import maps
+from gpuload.sources.images import images
+from tests import imagefiles as made
+from tests.contracts import SourceContract
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "images"
+FILES = {  # in the order of their paths; in the end neither suffix nor case matters
+    "bird/a.JPG": made.jpeg(8, 12),
+    "bird/b.png": made.png(5, 7),
+    "bird/c.jpeg": made.jpeg(9, 9, "L"),
+    "cat/deep/er/d.jpg": made.jpeg(16, 8),
+    "cat/e.PNG": made.png(3, 3, 0, 16),
+}
+LABELS = [0, 0, 0, 1, 1]
+
+
+def write(folder, files=FILES):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def reader(request, monkeypatch):
+    """Read with the compiled kernels, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(maps, "supported", lambda: False)
+    elif not maps.supported():
+        pytest.skip("no compiled kernels on this system")
+    return request.param
+
+
+def as_bytes(content):
+    return np.frombuffer(content, np.uint8)
+
+
+@pytest.mark.usefixtures("reader")
+class TestFolderOfClasses(SourceContract):
+    def open(self, folder):
+        return images(write(folder / "root"))
+
+    def open_other(self, folder):
+        return images(write(folder / "root", {"bird/a.JPG": FILES["bird/a.JPG"], "cat/e.PNG": b"other"}))
+
+    def expected(self):
+        return {"image": [as_bytes(content) for content in FILES.values()], "label": np.array(LABELS)}
+
+
+class TestFolderWithoutLabels(SourceContract):
+    def open(self, folder):
+        return images(write(folder / "root"), labels=None)
+
+    def open_other(self, folder):
+        return images(write(folder / "root", dict(list(FILES.items())[1:])), labels=None)
+
+    def expected(self):
+        return {"image": [as_bytes(content) for content in FILES.values()]}
+
+
+class TestListOfFiles(SourceContract):
+    def open(self, folder):
+        root = write(folder / "root")
+        return images([root / name for name in reversed(FILES)], labels=None)
+
+    def open_other(self, folder):
+        return images(str(write(folder / "root") / "bird" / "*"), labels=None)
+
+    def expected(self):
+        return {"image": [as_bytes(content) for content in FILES.values()]}
+
+
+def test_files_of_other_projects_come_untouched_and_their_heads_can_be_read():
+    source = images(GOLDEN / "Pillow", labels=None)
+
+    fields = source.read(range(len(source)))
+
+    paths = sorted(path for path in (GOLDEN / "Pillow").iterdir())
+    assert [source.where(i) for i in range(len(source))] == [path.name for path in paths]
+    assert [image.tobytes() for image in fields["image"]] == [path.read_bytes() for path in paths]
+    assert imagehead.read(fields["image"][paths.index(GOLDEN / "Pillow/hopper.jpg")]).width == 128
+
+
+def test_the_field_says_that_it_is_an_encoded_image(tmp_path):
+    spec = images(write(tmp_path)).spec
+
+    assert spec["image"].encoded
+    assert spec["image"].shape == (None,)
+    assert spec["label"].dtype == np.int64
+
+
+def test_the_images_of_one_read_lie_side_by_side_in_memory(tmp_path):
+    source = images(write(tmp_path))
+
+    read = source.read([3, 0, 4])["image"]
+
+    assert read[0].ctypes.data + read[0].size == read[1].ctypes.data
+    assert read[1].ctypes.data + read[1].size == read[2].ctypes.data
+
+
+def test_classes_are_the_folders_by_name_also_empty_ones(tmp_path):
+    write(tmp_path)
+    for name in ("ape", "car", ".hidden"):
+        (tmp_path / name).mkdir()
+
+    source = images(tmp_path)
+
+    assert list(source.classes) == ["ape", "bird", "car", "cat"]
+    assert source.read(range(5))["label"].tolist() == [1, 1, 1, 3, 3]
+
+
+def test_the_classes_of_a_wildcard_are_the_folders_that_the_files_lie_in(tmp_path):
+    source = images(f"{write(tmp_path)}/**/*.[jJ]*")
+
+    assert list(source.classes) == ["bird", "er"]
+    assert source.read(range(3))["label"].tolist() == [0, 0, 1]
+    assert source.where(2) == os.path.join("cat", "deep", "er", "d.jpg")
+
+
+def test_without_labels_there_are_no_classes(tmp_path):
+    source = images(write(tmp_path), labels=None)
+
+    assert source.classes == ()
+    assert source.spec.names == ("image",)
+
+
+def test_other_and_hidden_files_of_a_folder_are_left_out(tmp_path):
+    write(tmp_path)
+    for name in ("cat/notes.txt", "cat/._e.png", ".hidden/x.jpg", "cat/f.bmp", "cat/jpg"):
+        write(tmp_path, {name: b"something"})
+    (tmp_path / "cat" / "folder.jpg").mkdir()
+
+    assert len(images(tmp_path)) == len(FILES)
+
+
+def test_links_to_files_and_folders_are_followed_once(tmp_path):
+    write(tmp_path / "real")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "linked").symlink_to(tmp_path / "real" / "bird")
+    (root / "again").symlink_to(root)
+
+    source = images(root)
+
+    assert [source.where(i) for i in range(len(source))] == [f"linked/{name}" for name in ("a.JPG", "b.png", "c.jpeg")]
+
+
+def test_an_image_outside_of_the_class_folders_is_an_error_that_names_the_remedy(tmp_path):
+    write(tmp_path, {"loose.jpg": made.jpeg(), **FILES})
+
+    with pytest.raises(SpecError, match=r"loose\.jpg lies in no class folder(.|\n)*labels=None"):
+        images(tmp_path)
+    assert len(images(tmp_path, labels=None)) == 6
+
+
+def test_a_folder_without_images_is_an_error(tmp_path):
+    write(tmp_path, {"notes.txt": b"something"})
+
+    with pytest.raises(MissingFileError, match="holds no image") as caught:
+        images(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(MissingFileError, match="nowhere"):
+        images(tmp_path / "nowhere")
+
+
+def test_a_wildcard_without_match_is_an_error(tmp_path):
+    with pytest.raises(MissingFileError, match="no file matches"):
+        images(f"{tmp_path}/*.jpg")
+
+
+def test_a_missing_file_of_a_list_is_an_error(tmp_path):
+    with pytest.raises(MissingFileError, match=r"gone\.jpg is missing"):
+        images([write(tmp_path) / "bird" / "a.JPG", tmp_path / "gone.jpg"])
+
+
+def test_a_folder_in_a_list_is_an_error(tmp_path):
+    with pytest.raises(DirectoryError, match="bird is a directory"):
+        images([write(tmp_path) / "bird"])
+
+
+def test_an_empty_file_is_an_error(tmp_path):
+    write(tmp_path, {**FILES, "cat/empty.jpg": b""})
+
+    with pytest.raises(FormatError, match=r"empty\.jpg is empty"):
+        images(tmp_path)
+
+
+def test_a_file_too_large_for_an_image_is_an_error_that_takes_no_memory(tmp_path):
+    write(tmp_path)
+    with open(tmp_path / "cat" / "huge.png", "wb") as file:
+        file.truncate(2**40)
+
+    with pytest.raises(FormatError, match=r"huge\.png has 1099511627776 bytes"):
+        images(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="permissions do not bind this user")
+def test_an_unreadable_file_is_an_error(tmp_path):
+    (write(tmp_path) / "cat" / "e.PNG").chmod(0)
+
+    with pytest.raises(UnreadableFileError, match="e.PNG"):
+        images(tmp_path)
+
+
+def test_a_pipe_is_no_image(tmp_path):
+    write(tmp_path)
+    os.mkfifo(tmp_path / "cat" / "pipe.jpg")
+
+    with pytest.raises(OSError, match=r"pipe\.jpg is no regular file"):
+        images(tmp_path)
+
+
+@pytest.mark.parametrize("labels", ["files", True, {"a": 0}, 0])
+def test_other_labels_are_an_error(tmp_path, labels):
+    with pytest.raises(SpecError, match="labels = "):
+        images(write(tmp_path), labels=labels)
+
+
+@pytest.mark.usefixtures("reader")
+class TestFilesThatChange:
+    def test_a_file_of_another_length_is_an_error_that_names_it(self, tmp_path):
+        source = images(write(tmp_path))
+        (tmp_path / "cat" / "e.PNG").write_bytes(b"shorter")
+
+        assert len(source.read([0, 1, 2, 3])["image"]) == 4
+        with pytest.raises(ChangedFileError, match=r"e\.PNG"):
+            source.read([0, 4])
+
+    def test_a_file_that_was_modified_is_an_error_that_names_it(self, tmp_path):
+        source = images(write(tmp_path))
+        path = tmp_path / "bird" / "b.png"
+        path.write_bytes(bytes(reversed(path.read_bytes())))
+        os.utime(path, (1, 1))
+
+        with pytest.raises(ChangedFileError, match=r"b\.png"):
+            source.read([1])
+
+    def test_a_file_that_disappeared_is_an_error_that_names_it(self, tmp_path):
+        source = images(write(tmp_path))
+        (tmp_path / "bird" / "a.JPG").unlink()
+
+        with pytest.raises(ChangedFileError, match=r"a\.JPG"):
+            source.read([0])
+
+
+def test_names_that_are_no_text_are_read(tmp_path):
+    name = os.fsencode(tmp_path) + b"/bird/\xff\xfe.jpg"
+    write(tmp_path, {"bird/a.jpg": made.jpeg()})
+    try:
+        with open(name, "wb") as file:
+            file.write(made.jpeg(5, 6))
+    except OSError:
+        pytest.skip("the file system takes UTF-8 names only")
+
+    source = images(tmp_path)
+
+    assert source.read([1])["image"][0].tobytes() == made.jpeg(5, 6)
+    assert source.fingerprint()
+
+
+def test_the_fingerprint_tells_other_labels_and_folders_apart(tmp_path):
+    same = images(write(tmp_path / "a"))
+    renamed = images(write(tmp_path / "b", {name.replace("cat", "dog"): data for name, data in FILES.items()}))
+
+    assert images(write(tmp_path / "c")).fingerprint() == same.fingerprint()
+    assert renamed.fingerprint() != same.fingerprint()
+    assert images(tmp_path / "a", labels=None).fingerprint() != same.fingerprint()
+
+
+def test_a_record_outside_is_an_error(tmp_path):
+    with pytest.raises(RecordIndexError, match="record 5 of a source of 5"):
+        images(write(tmp_path))[5]
