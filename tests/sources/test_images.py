@@ -223,7 +223,7 @@ def test_a_file_too_large_for_an_image_is_an_error_that_takes_no_memory(tmp_path
 def test_an_unreadable_file_is_an_error(tmp_path):
     (write(tmp_path) / "cat" / "e.PNG").chmod(0)
 
-    with pytest.raises(UnreadableFileError, match="e.PNG"):
+    with pytest.raises(UnreadableFileError, match=r"e\.PNG"):
         images(tmp_path)
 
 
