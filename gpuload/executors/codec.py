@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import missing_package
+from gpuload.errors import MissingPackageError, missing_package
 from gpuload.imagehead import Head
 
 Pixels = NDArray[np.uint8]
@@ -125,16 +125,19 @@ def _upright(pixels: Pixels, orientation: int) -> Pixels:
 
 @cache
 def _simplejpeg() -> ModuleType:
-    return _import("simplejpeg", "simplejpeg")
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError:
+        raise _missing("simplejpeg") from None
 
 
 @cache
 def _cv2() -> ModuleType:
-    return _import("cv2", "opencv-python-headless")
-
-
-def _import(name: str, package: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("cv2")
     except ImportError:
-        raise missing_package(package, needed_for="decoding images without DALI", extra="cpu") from None
+        raise _missing("opencv-python-headless") from None
+
+
+def _missing(package: str) -> MissingPackageError:
+    return missing_package(package, needed_for="decoding images without DALI", extra="cpu")

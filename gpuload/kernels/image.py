@@ -81,18 +81,17 @@ def planes_to_pixels(source: Source, moves: Moves, values: Values, out: Array, s
     line = np.empty(length, images.dtype)
     means, scales = _repeated(values[0], size[1]), _repeated(values[1], size[1])
     edge = _edge(line, fill, out, means, scales)
-    address, reversed_address = images.ctypes.data, line.ctypes.data
+    address, line_address = images.ctypes.data, line.ctypes.data
     for i in range(start.shape[0]):
         first, last, column = _columns(start[i, 1], width, size[1], mirror[i, 1])
         for y in range(size[0]):
             row = _row(start[i, 0], y, size[0], mirror[i, 0])
             to, place = (i * size[0] + y) * length, i * stride + row * width + column
-            if row < 0 or row >= height:
+            inside = 0 <= row < height
+            if not inside or last - first < size[1]:
                 _copy(out, to, edge, length)
+            if not inside:
                 continue
-            if last - first < size[1]:
-                _copy(out, to, edge, first * channels)
-                _copy(out, to + last * channels, edge, length - last * channels)
             to += first * channels
             if channels != 3:
                 _spread(out, to, images, (place, plane), last - first, channels, mirror[i, 1], values)
@@ -101,7 +100,7 @@ def planes_to_pixels(source: Source, moves: Moves, values: Values, out: Array, s
             else:
                 for c in range(3):
                     if images.itemsize == 1 and last - first >= 16:
-                        _reverse_bytes(reversed_address + c * size[1], address + place + c * plane, last - first)
+                        _reverse_bytes(line_address + c * size[1], address + place + c * plane, last - first)
                     else:
                         _reverse(line, c * size[1], images, place + c * plane, last - first)
                 _interleave(out, to, line, 0, size[1], last - first, means, scales)
