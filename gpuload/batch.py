@@ -124,18 +124,26 @@ class Ring:
 
     Args:
         num_bytes: the size of a slot.
+        ready: how many slots are made at once, so that a loop that drops its batches never makes another.
         limit: how many slots are kept at most.
         allocate: makes page-aligned (or pinned) memory, uint8 ``[num_bytes]``.
         counters: counts slots made and used again.
     """
 
     def __init__(
-        self, num_bytes: int, *, limit: int, allocate: Callable[[int], NDArray[np.uint8]], counters: Counters
+        self,
+        num_bytes: int,
+        *,
+        ready: int = 0,
+        limit: int,
+        allocate: Callable[[int], NDArray[np.uint8]],
+        counters: Counters,
     ) -> None:
         self.num_bytes, self.limit = num_bytes, limit
         self._allocate, self._counters = allocate, counters
-        self._free: deque[NDArray[np.uint8]] = deque()
-        self._made = 0
+        self._free: deque[NDArray[np.uint8]] = deque(allocate(num_bytes) for _ in range(ready))
+        self._made = ready
+        counters.add(slots_made=ready)
 
     def take(self) -> NDArray[np.uint8]:
         """Return the root array of a free slot, or of a new one; the slot is free again when the root is gone."""

@@ -101,9 +101,11 @@ class Loader:
         self._stage = make_stage(
             self.source, self._graph, self._plan, executor, self._names, self._counters, self._num_parts()
         )
+        in_flight = self.prefetch + executor.depth + 1  # one is the caller's
         self._ring = Ring(
             self._stage.slot_bytes(),
-            limit=KEPT_SLOTS + self.prefetch + executor.depth + 1,
+            ready=in_flight,
+            limit=KEPT_SLOTS + in_flight,
             allocate=devices.page_aligned if self.device == "cpu" else devices.pinned,
             counters=self._counters,
         )

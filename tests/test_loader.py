@@ -100,9 +100,7 @@ def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops):
         for batch, copy in zip(kept, copies, strict=True):
             for name, values in batch.items():
                 assert np.array_equal(values, copy[name])
-        assert load.stats()["batches_copied"] == len(load) - loader_module.KEPT_SLOTS - load.prefetch - 2 or (
-            0 < load.stats()["batches_copied"] < len(load)
-        )
+        assert 0 < load.stats()["batches_copied"] < len(load)
 
 
 def test_a_slice_of_a_batch_stays_what_it_was():
@@ -113,13 +111,11 @@ def test_a_slice_of_a_batch_stays_what_it_was():
 
 def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
     with loader(2000, batch_size=4) as load:
-        for _ in load:
-            pass
         made = load.stats()["slots_made"]
         for _ in range(3):
             for _ in load:
                 pass
-        assert load.stats()["slots_made"] == made <= load.prefetch + 2
+        assert load.stats()["slots_made"] == made == load.prefetch + 2
         assert load.stats()["batches_copied"] == 0
 
 
