@@ -138,7 +138,7 @@ class Tensors:
         if isinstance(array, np.ndarray):
             return tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
         lent = _lent(array if shared else array.copy(order="C"), self._returned)
-        return tf.experimental.dlpack.from_dlpack(lent.toDlpack())
+        return tf.experimental.dlpack.from_dlpack(lent.__dlpack__())
 
 
 class _Loan:

@@ -20,7 +20,7 @@ from gpuload.errors import SpecError
 for package in ("sklearn", "PIL", "rich"):
     pytest.importorskip(package)
 
-from gpuload.cli import demo, demo_data, demo_report, demo_resume, demo_sheet  # noqa: E402
+from gpuload.cli import demo, demo_data, demo_report, demo_resume, demo_sheet, demo_train  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +148,30 @@ def test_a_check_that_fails_is_named_at_the_end_and_is_status_1(capsys: pytest.C
     assert capsys.readouterr().out.count("accuracy is 12 %") == 2
 
 
+def test_the_demo_ends_with_status_1_if_the_network_learns_too_little(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "_is_installed", lambda package: True)
+    monkeypatch.setattr(demo, "_write", lambda *arguments: None)
+    for part in ("_resume", "_compare", "_measure", "_sheet"):
+        monkeypatch.setattr(demo, part, lambda *arguments: None)
+    learnt = demo_train.Trained(after_fit=0.9, accuracy=0.9, num_held_out=180, num_epochs=1, shared=0, copied=0)
+    monkeypatch.setattr(demo_train, "train", lambda *arguments, **options: learnt)
+    pytest.importorskip("tensorflow")
+
+    assert cli.main(["demo", "--device", "cpu"]) == 1
+    assert "accuracy on held-out digits is 90.0%, below 95%" in capsys.readouterr().out
+
+
 def test_the_whole_demo_holds(tmp_path: Path) -> None:
     for package in ("tensorflow", "nvidia.dali", "cv2"):
         pytest.importorskip(package)
     command = [sys.executable, "-m", "gpuload", "demo", "--output", "sheet.png", "--seconds", "0.2", "--device", "cpu"]
-    package = str(Path(gl.__file__).parents[1])
+    surroundings = {**os.environ, "PYTHONPATH": str(Path(gl.__file__).parents[1]), "COLUMNS": "120"}
 
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": package, "COLUMNS": "120"}, capture_output=True, text=True, timeout=240,
-        check=False,
-    )  # fmt: skip
+        command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=240, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     for fact in ("All of it held", "held-out digits right", "never stopped", "largest difference", "plain tf.data"):
