@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import gpuload
 from gpuload.errors import GpuloadError
 
 
@@ -26,16 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     from gpuload.cli import demo
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
-    parser.add_argument("--version", action="version", version=f"gpuload {_version()}")
+    parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     demo.add_parser(verbs)
     return parser
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("gpuload")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuload.errors import missing_package
+from gpuload.errors import MissingFileError, missing_package
 
 if TYPE_CHECKING:
     from gpuload.cli.demo_data import Digits
@@ -35,8 +35,14 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu (default: auto)")
     parser.add_argument("--seed", type=int, default=0, help="seed of order, augmentation and network (default: 0)")
     parser.add_argument("--seconds", type=float, default=1.5, help="time for each measured rate (default: 1.5)")
-    parser.add_argument("--epochs", type=int, default=12, help="epochs of model.fit (default: 12)")
+    parser.add_argument("--epochs", type=at_least_one, default=12, help="epochs of model.fit (default: 12)")
     parser.set_defaults(run=run)
+
+
+def at_least_one(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,6 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     for package, extra in PACKAGES.items():
         if not _is_installed(package):
             raise missing_package(package, needed_for="gpuload demo", extra=extra)
+    if not arguments.output.absolute().parent.is_dir():
+        raise MissingFileError(
+            f"--output {arguments.output}", cause="there is no such folder", remedy="make it, or name another"
+        )
     from gpuload.cli.demo_report import Report
 
     report, began = Report(), time.perf_counter()
@@ -91,11 +101,14 @@ def _train(report: Report, folder: Path, device: str, arguments: argparse.Namesp
             importlib.import_module("tensorflow").constant(0)
         done = demo_train.train(folder, seed=arguments.seed, device=device, num_epochs=arguments.epochs, say=say)
         took = time.perf_counter() - began
-    report.fact(f"model.fit over dataset(loader), NPY shards: {done.after_fit:.1%} of held-out digits right")
+    report.fact(
+        f"model.fit over dataset(loader), NPY shards: {done.after_fit} of {done.num_held_out} held-out digits right"
+    )
     report.fact(f"a loop over tensors(loader), fixed records: {done.shared:,} tensors shared, {done.copied} copied")
     report.check(
         done.accuracy >= demo_train.TARGET,
-        f"{done.accuracy:.1%} of {done.num_held_out} held-out digits right: {done.num_epochs} epochs in {took:.0f} s",
+        f"{done.right} of {done.num_held_out} held-out digits right ({done.accuracy:.1%}): "
+        f"{done.num_epochs} epochs in {took:.0f} s",
         otherwise=f"accuracy on held-out digits is {done.accuracy:.1%}, below {demo_train.TARGET:.0%}",
     )
 
