@@ -40,6 +40,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def at_least_one(text: str) -> int:
+    """Return the number; argparse names this function where it is not one."""
     if int(text) < 1:
         raise ValueError
     return int(text)
