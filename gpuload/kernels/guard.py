@@ -42,6 +42,7 @@ PROT_READ, MAP_ZEROS = mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0
 
 _state = np.zeros((TABLE + SLOTS * SLOT_BYTES) // 8, np.int64)
 _state_address = int(_state.ctypes.data)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_state))  # never freed: kernels may still run while Python exits
 _state[PAGE_SIZE // 8] = mmap.PAGESIZE
 _free: list[int] = []
 _lock = threading.Lock()

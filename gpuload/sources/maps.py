@@ -95,9 +95,9 @@ class MappedReader:
             if reason == self._copy.UNGUARDED and unguarded < TRIES:
                 unguarded += 1
                 self._guard.install()
-            elif reason == self._copy.UNMAPPED and self._table[number, self._copy.ADDRESS] == self._copy.UNTRIED:
-                self._map_all(indices)
             elif reason == self._copy.UNMAPPED:
+                self._map_all(indices)
+            elif reason == self._copy.UNMAPPABLE:
                 return False
             else:
                 raise self._failure(number)

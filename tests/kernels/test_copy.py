@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpuload import kernels
 from gpuload.sources import maps
 from gpuload.sources.files import expand, look_at
 from gpuload.sources.maps import MappedReader
@@ -12,6 +13,8 @@ from gpuload.sources.plain import PlainReader
 
 if not maps.supported():
     pytest.skip("no compiled kernels on this system", allow_module_level=True)
+
+copy = kernels.load("copy")
 
 
 def records_in(folder, record_bytes, counts):
@@ -85,3 +88,17 @@ def test_a_read_beyond_the_end_of_a_file_is_a_changed_file(tmp_path):
     for reader in (MappedReader(found, starts, offsets, np.zeros(1, np.bool_)), PlainReader(found, starts, offsets)):
         with pytest.raises(OSError, match="0000"):
             reader.read(np.array([0]), [np.zeros(301, np.uint8)])
+
+
+@pytest.mark.parametrize("indices", [range(40), [39, 0, 7, 8, 9, 7]])
+def test_asking_the_disk_ahead_changes_nothing(tmp_path, indices):
+    records, found, starts, offsets = records_in(tmp_path, 5000, [9, 0, 0, 20, 1, 10, 0])
+    reader = MappedReader(found, starts, offsets, np.arange(len(found)) != 3)
+    numbers = np.array(indices, np.int64)
+    block = np.zeros((numbers.size, 5000), np.uint8)
+    reader._table[-1, copy.COLD] = 1000
+
+    reader.copy(numbers, np.arange(numbers.size), block, 5000)
+
+    np.testing.assert_array_equal(block, records[numbers])
+    assert reader._table[-1, copy.COLD] in (999, copy.COLD_FOR)

@@ -108,6 +108,30 @@ def test_an_error_of_the_system_while_reading_is_told(tmp_path, reader):
         os.chmod(tmp_path, 0o700)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_threads_that_come_first_at_the_same_time_all_read_the_data(tmp_path, reader, order):
+    array = np.arange(100 * 6, dtype=np.float32).reshape(100, 6)
+    for number in range(10):
+        write(tmp_path / f"{number}.npy", np.asarray(array[number * 10 :][:10], order=order))
+    for _ in range(100):
+        source, wrong, ready = npy(f"{tmp_path}/*.npy"), [], threading.Barrier(4)
+
+        def read(seed, source=source, wrong=wrong, ready=ready):
+            indices = np.random.default_rng(seed).integers(0, 100, 30)
+            block = np.zeros((30, 24), np.uint8)
+            ready.wait()
+            source.fill(indices, np.arange(30), [block])
+            if not np.array_equal(block.view(np.float32), array[indices]):
+                wrong.append(seed)
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
 def test_closing_takes_nothing_from_a_thread_that_reads(tmp_path, reader):
     array = np.arange(50_000 * 16, dtype=np.float32).reshape(-1, 16)
     write(tmp_path / "a.npy", array)
