@@ -143,14 +143,29 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
         look(tmp_path / "pipe")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_unreadable(tmp_path):
+@pytest.fixture
+def secret(tmp_path):
     path = tmp_path / "secret.npy"
     path.write_bytes(b"1234")
     path.chmod(0)
+    return path
 
-    with pytest.raises(UnreadableFileError, match="cannot be opened"):
-        look(path)
+
+@pytest.fixture
+def nobody():
+    """Be a user who may not read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(user)
+
+
+def test_a_file_without_permission_is_unreadable(secret, nobody):
+    with pytest.raises(UnreadableFileError, match="cannot be opened") as caught:
+        look(secret)
+
+    assert isinstance(caught.value, PermissionError)
 
 
 def test_a_refused_permission_is_an_unreadable_file_error():
