@@ -40,24 +40,29 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
     Returns:
         float64 ``[N, count]``, the upper 53 bits of each word times 2**-53, as NumPy makes them.
     """
-    words = bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
+    compiled = kernels.load("random")
+    if compiled is not None:
+        words = np.empty((records.size, _padded(count)), np.uint64)
+        numbers = np.empty((records.size, count), np.float64)
+        compiled.uniform(records, *_words(epoch, seed, stream), words, numbers)
+        return numbers
+    words = _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
-    blocks = -(-count // 4)
     compiled = kernels.load("random")
     if compiled is not None:
-        words = np.empty((records.size, 4 * blocks), np.uint64)
-        key = np.uint64(checked_word(seed, "seed")), np.uint64(checked_word(stream, "stream"))
-        compiled.philox(records, np.uint64(checked_word(epoch, "epoch")), *key, words)
+        words = np.empty((records.size, _padded(count)), np.uint64)
+        compiled.philox(records, *_words(epoch, seed, stream), words)
         return words[:, :count]
-    return _bits(count, blocks, seed=seed, epoch=epoch, records=records, stream=stream)
+    return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
 
 
-def _bits(count: int, blocks: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
+def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return the same words by NumPy: the definition."""
+    blocks = _padded(count) // 4
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
     zeros = np.zeros_like(block)
@@ -86,6 +91,19 @@ def checked_word(value: int, name: str) -> int:
             remedy="pass such a number",
         )
     return int(value)
+
+
+def _padded(count: int) -> int:
+    """Return ``count`` rounded up to whole blocks of four words."""
+    return -(-count // 4) * 4
+
+
+def _words(epoch: int, seed: int, stream: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+    return (
+        np.uint64(checked_word(epoch, "epoch")),
+        np.uint64(checked_word(seed, "seed")),
+        np.uint64(checked_word(stream, "stream")),
+    )
 
 
 def _multiply(x: WORDS, constant: int) -> tuple[WORDS, WORDS]:

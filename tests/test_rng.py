@@ -32,14 +32,15 @@ def test_the_numbers_equal_numpys_own_philox(seed, epoch, records, stream, count
 @given(word, word, st.lists(st.integers(0, 2**62), max_size=5), word, st.integers(0, 9))
 def test_the_numpy_form_equals_the_compiled_form(seed, epoch, records, stream, count):
     numbers = np.array(records, np.int64)
-    compiled = rng.bits(count, seed=seed, epoch=epoch, records=numbers, stream=stream)
+    for draw in (rng.bits, rng.uniform):
+        compiled = draw(count, seed=seed, epoch=epoch, records=numbers, stream=stream)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpuload.kernels, "load", lambda name: None)
-        by_numpy = rng.bits(count, seed=seed, epoch=epoch, records=numbers, stream=stream)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpuload.kernels, "load", lambda name: None)
+            by_numpy = draw(count, seed=seed, epoch=epoch, records=numbers, stream=stream)
 
-    assert np.array_equal(compiled, by_numpy)
-    assert by_numpy.shape == (len(records), count)
+        assert np.array_equal(compiled, by_numpy)
+        assert by_numpy.shape == (len(records), count)
 
 
 def test_the_known_answers_of_the_random123_distribution():

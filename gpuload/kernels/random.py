@@ -40,6 +40,17 @@ def philox(records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, out: 
 
 
 @kernel
+def uniform(
+    records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, words: NDArray[np.uint64], out: NDArray[np.float64]
+) -> None:
+    """Write the numbers of each record into its row of ``out``, float64 ``[N, count]``; ``words`` is scratch memory."""
+    philox(records, epoch, seed, stream, words)
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = np.float64(words[i, j] >> np.uint64(11)) * 2.0**-53
+
+
+@kernel
 def _mix(half: Any, key: Any, key2: Any, modulus: Any) -> Any:
     h = uint32((half ^ key) * H1)
     h = uint32((h ^ (h >> uint32(15))) + key2) * H2
