@@ -31,9 +31,10 @@ class Chain:
 
     def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
         """Return the field after all ops, in ``out`` if that is given."""
+        to = out if out is not None and out.flags.c_contiguous else None
         for stage in self.stages:
             last = stage is self.stages[-1]
-            x = stage.run(xp, x, [draws[place] for place in stage.places], out if last else None)
+            x = stage.run(xp, x, [draws[place] for place in stage.places], to if last else None)
         if isinstance(x, list) and x and self.field.uniform:
             x = xp.stack(x)
         if out is not None and x is not out and len(out):

@@ -26,8 +26,13 @@ sum_2, sum_3, sum_4, sum_any = sum_of_taps(2), sum_of_taps(3), sum_of_taps(4), s
 
 @kernel
 def resize(
-    image: NDArray[Any], box: tuple[int, int, int, int, int], vertical: Pass, horizontal: Pass, vertical_first: bool,
-    out: NDArray[Any], width: int,
+    image: NDArray[Any],
+    box: tuple[int, int, int, int, int],
+    vertical: Pass,
+    horizontal: Pass,
+    vertical_first: bool,
+    out: NDArray[Any],
+    width: int,
 ) -> None:
     """Write the resized image to ``out``.
 

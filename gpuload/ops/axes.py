@@ -79,10 +79,11 @@ class Transpose(Op):
         if isinstance(self.axes, str):
             arguments.choice(self, "axes", self.axes, ORDERS)
             return
-        axes = tuple(arguments.whole(self, "axes", axis, least=0) for axis in self.axes)
+        given = self.axes if isinstance(self.axes, (tuple, list)) else ()
+        axes = tuple(arguments.whole(self, "axes", axis, least=0) for axis in given)
+        if not axes or sorted(axes) != list(range(len(axes))):
+            raise arguments.refuse(self, "axes", self.axes, "'HWC', 'CHW' or each axis number from 0 once")
         arguments.keep(self, axes=axes)
-        if sorted(axes) != list(range(len(axes))):
-            raise arguments.refuse(self, "axes", axes, "'HWC', 'CHW' or each axis number from 0 once")
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -193,4 +193,3 @@ def streams(ops: Sequence[Op]) -> list[int]:
         digest = hashlib.sha256(f"{name}/{occurrence}".encode()).digest()
         numbers.append(int.from_bytes(digest[:8], "little"))
     return numbers
-

@@ -45,9 +45,7 @@ class Decode(Op):
                 cause="it is no encoded image file",
                 remedy="leave Decode out, or name the field that holds the files with on=",
             )
-        return field.with_(
-            dtype=np.dtype(np.uint8), shape=(None, None, CHANNELS[self.mode]), encoded=False, axes="HWC"
-        )
+        return field.with_(dtype=np.dtype(np.uint8), shape=(None, None, CHANNELS[self.mode]), encoded=False, axes="HWC")
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """No array library decodes images; the executors do, with a codec."""

@@ -60,7 +60,8 @@ class Normalize(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record, normalised."""
         mean, scale = (xp.asarray(one) for one in self.constants)
-        return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
+        with np.errstate(over="ignore"):  # too large for float16 is infinite, as in DALI
+            return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
@@ -75,7 +76,7 @@ class Normalize(Op):
         if field.shape is not None and len(field.shape) == 3:
             x = fn.reshape(x, layout="HWC")
             return fn.crop_mirror_normalize(x, dtype=dtype, output_layout="HWC", mean=self.mean, std=self.std)
-        mean, scale = (types.Constant(np.atleast_1d(one)) for one in self.constants)
+        mean, scale = (types.Constant(one) if one.ndim else float(one) for one in self.constants)
         return fn.cast((fn.cast(x, dtype=types.FLOAT) - mean) * scale, dtype=dtype)
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:

@@ -71,6 +71,7 @@ class OneHot(Op):
         """``one_hot``, cast where it does not make the dtype itself."""
         fn, types = dali.fn, dali.types
         if self.dtype == "float16":
-            hot = fn.one_hot(x, num_classes=self.num_classes, dtype=types.FLOAT)
+            hot = fn.one_hot(x, num_classes=self.num_classes, dtype=types.FLOAT, axis=-1)
             return fn.cast(hot, dtype=types.FLOAT16)
-        return fn.one_hot(x, num_classes=self.num_classes, dtype=getattr(types, DALI_TYPES[self.dtype]))
+        dtype = getattr(types, DALI_TYPES[self.dtype])
+        return fn.one_hot(x, num_classes=self.num_classes, dtype=dtype, axis=-1)

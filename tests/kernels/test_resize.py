@@ -1,0 +1,64 @@
+"""The resize kernel is the NumPy form of `ops.resampling`, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpuload.executors import fused
+from gpuload.ops import RandomResizedCrop, Resize, resampling
+
+pytest.importorskip("numba")
+
+SIDE = st.integers(1, 70)
+
+
+@given(
+    size=st.tuples(SIDE, SIDE),
+    new=st.tuples(SIDE, SIDE),
+    channels=st.integers(1, 5),
+    dtype=st.sampled_from([np.uint8, np.float32]),
+    interpolation=st.sampled_from(["linear", "cubic"]),
+    antialias=st.booleans(),
+)
+@example((1, 1), (1, 1), 3, np.uint8, "linear", True)
+@example((400, 3), (2, 3), 3, np.uint8, "linear", True)  # a filter of many taps
+@example((3, 400), (3, 2), 3, np.uint8, "cubic", True)
+def test_it_equals_the_numpy_form(size, new, channels, dtype, interpolation, antialias):
+    image = pixels((*size, channels), dtype)
+    op = Resize(*new, interpolation=interpolation, antialias=antialias)
+    out = np.full((*new, channels), 7, dtype)
+
+    fused.resize_into(op, image, {}, out)
+
+    np.testing.assert_array_equal(out, resampling.resize(np, image, new, interpolation, antialias))
+
+
+@given(st.data(), st.sampled_from([np.uint8, np.float32]))
+def test_a_box_is_resized_as_if_it_were_the_image(data, dtype):
+    image = pixels((40, 50, 3), dtype)
+    height, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 50))
+    top, left = data.draw(st.integers(0, 40 - height)), data.draw(st.integers(0, 50 - width))
+    op, out = RandomResizedCrop(23, 17), np.empty((23, 17, 3), dtype)
+    draw = {"start": np.array([top, left], np.int32), "shape": np.array([height, width], np.int32)}
+
+    fused.resize_into(op, image, draw, out)
+
+    np.testing.assert_array_equal(out, op.array(np, image, draw))
+
+
+def test_nothing_is_written_beyond_the_result():
+    memory = np.full(5 * 3 * 3 + 32, 99, np.uint8)
+    out = memory[16:-16].reshape(5, 3, 3)
+
+    fused.resize_into(Resize(5, 3), pixels((9, 11, 3), np.uint8), {}, out)
+
+    assert (memory[:16] == 99).all()
+    assert (memory[-16:] == 99).all()
+
+
+def pixels(shape, dtype):
+    noise = np.random.default_rng(5).integers(0, 256, shape)
+    return noise.astype(dtype)

@@ -1,0 +1,86 @@
+"""Cast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload.errors import SpecError
+from gpuload.ops import Cast
+from tests.op_contract import OpContract, numbers, uniform, varying
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64")
+HARD = (
+    *(np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.5, -2.5, 0.49999997, -0.49999997, 127.5, 128.5),
+    *(255.5, 254.5, -128.5, -129, 32767.5, 65535.5, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32, 2.0**63, 2.0**64),
+    *(-(2.0**63), 3e38, -3e38, 8388607.5, 4194304.5, 1e-40, 65504, 65519.9, 65520, 3e-8),
+)
+
+
+class TestCast(OpContract):
+    cases = (
+        *((Cast(dtype), uniform(given, 6, 7, 3)) for dtype in INTEGERS for given in ("f2", "f4", "i4", "?")),
+        *((Cast(dtype), uniform(given, 5)) for dtype in ("int8", "uint32", "int64") for given in INTEGERS),
+        *((Cast(dtype), uniform(given, 4, 4, 3)) for dtype in FLOATS for given in (*FLOATS, "u1", "i8", "u8")),
+        (Cast("float32"), varying(np.uint8, 3)),
+        (Cast("uint8"), varying(np.float32, 3)),
+        (Cast("int32"), uniform(np.uint8)),
+    )
+    neutral = tuple((Cast(dtype), uniform(dtype, 5, 6, 3)) for dtype in (*INTEGERS, *FLOATS))
+    refused = (
+        (Cast("uint8"), uniform("float64", 3)),
+        (Cast("uint8"), uniform("M8[s]", 3)),
+        (Cast("float32"), uniform("complex64", 3)),
+    )
+
+    def values(self, field, count):
+        values = numbers(field, count)
+        if field.uniform and field.dtype.kind == "f" and values[0].size >= len(HARD):
+            with np.errstate(over="ignore"):
+                values.reshape(count, -1)[:, : len(HARD)] = np.array(HARD).astype(field.dtype)
+        return values
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "expected"),
+    [
+        ([0.5, 1.5, 2.5, -0.5, -1.5], "int8", [1, 2, 3, -1, -2]),
+        ([0.49999997, 254.5, 255.4, 255.5, -0.6], "uint8", [0, 255, 255, 255, 0]),
+        ([np.nan, np.inf, -np.inf], "uint8", [0, 255, 0]),
+        ([np.nan, np.inf, -np.inf], "int32", [0, 2**31 - 1, -(2**31)]),
+        ([np.nan, np.inf, -np.inf], "int64", [0, 2**63 - 1, -(2**63)]),
+        ([2.0**63, 2.0**64, 1e30], "uint64", [2**63, 2**64 - 1, 2**64 - 1]),
+        ([4194304.5, 8388607.5, 8388609.0], "int32", [4194305, 8388608, 8388609]),
+    ],
+)
+def test_floats_are_rounded_halves_away_from_zero_and_bounded(given, dtype, expected):
+    result = Cast(dtype).array(np, np.array(given, np.float32), {})
+
+    assert result.tolist() == expected
+    assert result.dtype == dtype
+
+
+def test_integers_are_bounded():
+    given = np.array([-(2**63), -1, 0, 255, 256, 2**63 - 1], np.int64)
+
+    assert Cast("uint8").array(np, given, {}).tolist() == [0, 0, 0, 255, 255, 255]
+    assert Cast("int8").array(np, given, {}).tolist() == [-128, -1, 0, 127, 127, 127]
+    assert Cast("uint64").array(np, given, {}).tolist() == [0, 0, 0, 255, 256, 2**63 - 1]
+    assert Cast("int64").array(np, np.array([2**64 - 1], np.uint64), {}).tolist() == [2**63 - 1]
+
+
+def test_too_large_for_float16_is_infinite():
+    assert Cast("float16").array(np, np.float32([65504, 65519, 65520]), {}).tolist() == [65504, 65504, np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "complex64", "U3", "float128", "nonsense", None, 3])
+def test_other_dtypes_are_refused(dtype):
+    with pytest.raises(SpecError, match="Cast"):
+        Cast(dtype)
+
+
+def test_one_dtype_has_one_text():
+    assert {repr(Cast(dtype)) for dtype in ("float32", "f4", np.float32, np.dtype("<f4"))} == {
+        "Cast(on=None, dtype='float32')"
+    }

@@ -1,0 +1,206 @@
+"""Decode, with the codec of the array executor."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from gpuload import imagehead
+from gpuload.errors import DeviceError, SpecError
+from gpuload.executors import codec
+from gpuload.executors.base import compile_ops
+from gpuload.ops import Decode
+from gpuload.spec import Field, Spec
+from tests.op_contract import OpContract, array_form, assert_identical, dali_form, uniform
+
+FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
+
+
+def picture(height=37, width=45, seed=0):
+    """Return waves with some noise, uint8 HWC."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width].astype(float)
+    waves = np.stack([np.sin(x / (5 + c) + seed) * np.cos(y / (7 - c)) for c in range(3)], axis=2)
+    return (127 + 100 * waves + rng.normal(0, 8, waves.shape)).clip(0, 255).astype(np.uint8)
+
+
+def saved(image, kind="JPEG", **options):
+    """Return an image as the bytes of a file, written by Pillow."""
+    file = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, kind, **options)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def with_orientation(orientation, kind):
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    return saved(picture(), kind, exif=exif)
+
+
+def cmyk(adobe):
+    data = saved(Image.fromarray(picture()).convert("CMYK")).tobytes()
+    begin = data.index(b"\xff\xee")
+    return np.frombuffer(data if adobe else data[:begin] + data[begin + 16 :], np.uint8)
+
+
+def palette(**options):
+    return saved(Image.fromarray(picture()).quantize(17), "PNG", **options)
+
+
+PIXELS16 = np.random.default_rng(3).integers(0, 65536, (19, 23, 3), dtype=np.uint16)
+SMALL = Image.fromarray(picture()).convert("L")
+MANY = {
+    "420": saved(picture(), quality=90),
+    "422": saved(picture(36, 44), quality=75, subsampling="4:2:2"),
+    "444": saved(picture(1, 1), subsampling="4:4:4"),
+    "progressive": saved(picture(64, 17), progressive=True),
+    "gray jpeg": saved(SMALL),
+    "cmyk with adobe": cmyk(True),
+    "cmyk without adobe": cmyk(False),
+    "rgb png": saved(picture(), "PNG"),
+    "gray png": saved(SMALL, "PNG"),
+    "alpha png": saved(np.dstack([picture(), picture(seed=1)[..., :1]]), "PNG"),
+    "gray alpha png": saved(np.dstack([picture()[..., 0], picture()[..., 1]]), "PNG"),
+    "palette png": palette(),
+    "palette with transparency": palette(transparency=3),
+    "1 bit png": saved(SMALL.convert("1"), "PNG"),
+    "16 bit rgb": cv2.imencode(".png", PIXELS16)[1].ravel(),
+    "16 bit gray": cv2.imencode(".png", PIXELS16[..., 0])[1].ravel(),
+    **{f"jpeg {n}": with_orientation(n, "JPEG") for n in range(1, 9)},
+    **{f"png {n}": with_orientation(n, "PNG") for n in range(1, 9)},
+}
+
+
+class TestDecode(OpContract):
+    cases = ((Decode(), FILES), (Decode("GRAY"), FILES))
+    refused = (
+        (Decode(), uniform(np.uint8, 8, 8, 3)),
+        (Decode(), Field("image", np.dtype(np.uint8), (None,))),
+    )
+
+    def values(self, field, count):
+        return list(MANY.values())[:count]
+
+    def compare_gpu(self, got, expected):
+        """The GPU has another decoder: most pixels within a few levels."""
+        for one, other in zip(got, expected, strict=True):
+            error = (one.astype(np.float64) - other) ** 2
+            assert 10 * np.log10(255**2 / max(error.mean(), 1e-9)) > 35
+
+
+def decoded(data, mode="RGB"):
+    return codec.decode(data, imagehead.read(data), mode)
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("mode", ["RGB", "GRAY"])
+def test_the_codec_gives_dali_s_pixels(name, mode):
+    graph = compile_ops(Spec((FILES,)), [Decode(mode)])
+
+    expected = dali_form(graph, [MANY[name]], [{}], "cpu")
+
+    assert_identical(array_form(graph, [MANY[name]], [{}]), expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["420", "422", "444", "progressive", "gray jpeg", "rgb png", "gray png", "palette png", "1 bit png"]
+)
+def test_pixels_are_pillow_s(name):
+    expected = np.asarray(Image.open(io.BytesIO(MANY[name])).convert("RGB"))
+
+    np.testing.assert_array_equal(decoded(MANY[name]), expected)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["jpeg", "png"])
+def test_the_orientation_is_applied_as_pillow_does(kind, orientation):
+    data = MANY[f"{kind} {orientation}"]
+
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+
+    np.testing.assert_array_equal(decoded(data), expected)
+
+
+def test_16_bits_are_divided_by_257_and_rounded():
+    expected = np.rint(PIXELS16[..., ::-1] / 257)
+
+    np.testing.assert_array_equal(decoded(MANY["16 bit rgb"]), expected)
+
+
+def test_transparency_is_dropped():
+    np.testing.assert_array_equal(decoded(MANY["alpha png"]), picture())
+
+
+def test_gray_is_opencv_s_gray_of_the_rgb_pixels_whatever_the_file():
+    for name in ("420", "rgb png", "cmyk with adobe", "jpeg 6"):
+        expected = cv2.cvtColor(np.ascontiguousarray(decoded(MANY[name])), cv2.COLOR_RGB2GRAY)
+
+        np.testing.assert_array_equal(decoded(MANY[name], "GRAY")[..., 0], expected)
+
+
+def test_the_gray_of_a_gray_image_is_itself():
+    np.testing.assert_array_equal(decoded(MANY["gray png"], "GRAY")[..., 0], np.asarray(SMALL))
+
+
+def test_pixels_may_be_put_into_memory_that_is_there():
+    memory = np.empty(37 * 45 * 4, np.uint8)
+    head = imagehead.read(MANY["420"])
+
+    pixels = codec.decode(MANY["420"], head, "RGB", memory)
+
+    assert np.shares_memory(pixels, memory)
+    np.testing.assert_array_equal(pixels, decoded(MANY["420"]))
+
+
+def damaged_scan():
+    """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a warning."""
+    data = MANY["420"].copy()
+    data[-200:-150] ^= 0x55
+    return data
+
+
+def rare_sampling():
+    """Return a JPEG whose red-difference channel is sampled 3 x 1, by its frame header."""
+    data = saved(picture(48, 48), subsampling="4:4:4").copy()
+    frame = data.tobytes().index(b"\xff\xc0")
+    data[frame + 11] = 0x31
+    return data
+
+
+@pytest.mark.parametrize("make", [damaged_scan, rare_sampling])
+def test_what_simplejpeg_refuses_and_dali_decodes_is_decoded_the_same(make):
+    data = make()
+    graph = compile_ops(Spec((FILES,)), [Decode()])
+
+    expected = dali_form(graph, [data], [{}], "cpu")
+
+    assert_identical([decoded(data)], expected)
+
+
+def test_a_damaged_png_is_an_error():
+    data = MANY["rgb png"].copy()
+    data[60:80] ^= 0xFF
+
+    with pytest.raises(codec.ImageError, match="damaged"):
+        decoded(data)
+
+
+def test_it_has_no_form_in_an_array_library():
+    with pytest.raises(DeviceError, match="no form in numpy"):
+        Decode().array(np, MANY["420"], {})
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(SpecError, match="mode"):
+        Decode("BGR")
+
+
+def test_the_remedy_for_decoded_pixels_is_named():
+    with pytest.raises(SpecError) as caught:
+        compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [Decode()])
+
+    assert "leave Decode out" in caught.value.remedy

@@ -1,0 +1,73 @@
+"""OneHot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload.errors import SpecError
+from gpuload.executors.array import ArrayExecutor
+from gpuload.executors.base import RowError, compile_ops
+from gpuload.ops import OneHot
+from gpuload.spec import Spec
+from tests.op_contract import OpContract, dali_form, uniform
+
+
+class TestOneHot(OpContract):
+    cases = (
+        *((OneHot(5, dtype), uniform("int64", name="label")) for dtype in ("f2", "f4", "f8", "u1", "i8")),
+        *((OneHot(5), uniform(dtype, name="label")) for dtype in ("i1", "i2", "i4", "u1", "u2", "u4", "u8")),
+        (OneHot(5), uniform("uint8", 1, name="label")),
+        (OneHot(5, on="mask"), uniform("uint8", 3, 4, name="mask")),
+    )
+    refused = (
+        (OneHot(5), uniform("float32", name="label")),
+        (OneHot(5), uniform("U3", name="label")),
+        (OneHot(5), uniform("bool", name="label")),
+    )
+
+    def values(self, field, count):
+        return np.random.default_rng(0).integers(0, 5, (count, *field.fixed_shape)).astype(field.dtype)
+
+
+def test_the_label_becomes_a_one_at_its_place():
+    assert OneHot(3).array(np, np.uint8(1), {}).tolist() == [0, 1, 0]
+    assert OneHot(2, "int32").array(np, np.array([1, 0]), {}).tolist() == [[0, 1], [1, 0]]
+
+
+def test_it_acts_on_the_label_by_default():
+    spec = Spec((uniform(np.uint8, 4, 4, 3), uniform(np.int64, name="label")))
+
+    assert compile_ops(spec, [OneHot(3)]).targets == (("label",),)
+
+
+def test_it_equals_rows_of_numpy_s_identity():
+    labels = np.array([4, 0, 2], np.int32)
+
+    np.testing.assert_array_equal(OneHot(5).array_batch(np, labels, {}), np.eye(5, dtype=np.float32)[labels])
+
+
+def by_arrays(graph, labels):
+    return ArrayExecutor(graph).run({"label": labels}, [{}])
+
+
+def by_dali(graph, labels):
+    return dali_form(graph, labels, [{}], "cpu")
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 200])
+@pytest.mark.parametrize("run", [by_arrays, by_dali])
+def test_a_label_that_is_no_class_is_named_with_its_row(run, wrong):
+    graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [OneHot(3)])
+    labels = np.array([0, 2, wrong, -7], np.int16)
+
+    with pytest.raises(RowError, match=f"label {wrong} is not in 0 to 2") as caught:
+        run(graph, labels)
+
+    assert caught.value.row == 2
+
+
+@pytest.mark.parametrize("arguments", [(0,), (2.5,), (3, "complex64"), (3, "bool")])
+def test_wrong_arguments_are_refused(arguments):
+    with pytest.raises(SpecError, match="OneHot"):
+        OneHot(*arguments)

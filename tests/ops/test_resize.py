@@ -1,0 +1,300 @@
+"""Resize and RandomResizedCrop, and the formula below them."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpuload.errors import SpecError
+from gpuload.executors.base import compile_ops
+from gpuload.ops import RandomResizedCrop, Resize, resampling
+from gpuload.spec import Spec
+from tests.op_contract import OpContract, array_form, dali_form, uniform, varying
+
+
+class ResizeContract(OpContract):
+    """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half away from zero."""
+
+    def compare(self, got, expected):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            if one.dtype == np.float32:
+                np.testing.assert_array_equal(one, other)
+        if got[0].dtype == np.uint8:
+            difference = np.concatenate([np.abs(a.astype(int) - b).ravel() for a, b in zip(got, expected, strict=True)])
+            assert difference.max() <= 1
+            assert (difference > 0).mean() <= 1e-4
+
+    def compare_gpu(self, got, expected):
+        """The GPU fuses products and sums, and resizes linearly without DALI's table."""
+        for one, other in zip(got, expected, strict=True):
+            difference = np.abs(one.astype(np.float64) - other)
+            assert difference.max() <= (1 if one.dtype == np.uint8 else 0.02)
+            assert (difference > 0).mean() <= (1e-3 if one.dtype == np.uint8 else 1)
+
+
+class TestResize(ResizeContract):
+    cases = (
+        (Resize(31, 41), varying(np.uint8, 3)),
+        (Resize(97, 89), varying(np.uint8, 1)),
+        (Resize(31, 97, antialias=False), varying(np.float32, 3)),
+        (Resize(shorter=29), varying(np.uint8, 4)),
+        (Resize(shorter=61), uniform(np.float32, 47, 43, 3)),
+        (Resize(23, 59, interpolation="cubic"), varying(np.float32, 3)),
+        (Resize(59, 23, interpolation="cubic", antialias=False), uniform(np.uint8, 41, 37, 2)),
+        (Resize(20, 70, interpolation="nearest"), varying(np.uint8, 3)),
+        (Resize(shorter=33, interpolation="nearest"), varying(np.float32, 1)),
+        (Resize(5, 3), uniform(np.float32, 101, 103, 3)),
+    )
+    neutral = (
+        (Resize(12, 10), uniform(np.uint8, 12, 10, 3)),
+        (Resize(12, 10, interpolation="cubic"), uniform(np.float32, 12, 10, 3)),
+        (Resize(12, 10, interpolation="nearest"), uniform(np.float32, 12, 10, 1)),
+        (Resize(shorter=10), uniform(np.uint8, 12, 10, 3)),
+    )
+    refused = (
+        (Resize(8, 8), uniform(np.uint8, 3, 32, 32)),
+        (Resize(8, 8), uniform(np.uint8, 28, 28)),
+        (Resize(8, 8), uniform(np.int16, 28, 28, 3)),
+        (Resize(8, 8), uniform(np.float64, 28, 28, 3)),
+    )
+
+
+class TestRandomResizedCrop(ResizeContract):
+    cases = (
+        (RandomResizedCrop(31), varying(np.uint8, 3)),
+        (RandomResizedCrop(29, antialias=False), varying(np.uint8, 3)),
+        (RandomResizedCrop(17, 43, scale=(0.3, 0.6), ratio=(0.5, 1.1)), varying(np.float32, 3)),
+        (RandomResizedCrop(24, 23, interpolation="cubic"), uniform(np.float32, 40, 50, 1)),
+        (RandomResizedCrop(24, interpolation="nearest"), uniform(np.uint8, 40, 50, 3)),
+        (RandomResizedCrop(9, scale=(1, 1), ratio=(1, 1)), uniform(np.float32, 12, 60, 3)),
+    )
+    neutral = ((RandomResizedCrop(12, scale=(1, 1), ratio=(1, 1)), uniform(np.uint8, 12, 12, 3)),)
+    refused = TestResize.refused[1:]
+
+
+def resized(image, *size, **arguments):
+    return Resize(*size, **arguments).array(np, np.asarray(image), {})
+
+
+def test_two_pixels_become_four_by_weights_of_a_quarter():
+    row = np.array([[[0], [100]]], np.float32)
+
+    assert resized(row, 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
+
+
+def test_four_pixels_become_two_with_and_without_antialias():
+    row = np.array([[[0], [40], [80], [200]]], np.float32)
+
+    averaged = resized(row, 1, 2)[0, :, 0]
+    sampled = resized(row, 1, 2, antialias=False)[0, :, 0]
+
+    # A triangle of 4 pixels' width: weights 1/8, 3/8, 3/8, 1/8, the edge pixel standing for those outside.
+    assert averaged.tolist() == [(0 + 3 * 0 + 3 * 40 + 80) / 8, (40 + 3 * 80 + 3 * 200 + 200) / 8]
+    assert sampled.tolist() == [20, 140]
+
+
+def test_bytes_are_rounded_to_the_nearest_halves_to_even():
+    pairs = np.array([[[0], [1]], [[1], [2]], [[2], [3]], [[254], [255]]], np.uint8)
+
+    assert [resized(pair[None], 1, 1, antialias=False).item() for pair in pairs] == [0, 2, 2, 254]
+
+
+def test_cubic_results_are_bounded():
+    edge = np.repeat(np.array([0, 255], np.uint8), 8).reshape(1, 16, 1)
+
+    result = resized(edge, 1, 64, interpolation="cubic")
+
+    assert (result.min(), result.max()) == (0, 255)
+
+
+def test_nearest_equals_pillow():
+    image = noise(31, 47)
+    for size in ((16, 16), (62, 94), (100, 33), (7, 5)):
+        expected = np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.NEAREST))
+
+        np.testing.assert_array_equal(resized(image, *size, interpolation="nearest"), expected)
+
+
+def test_linear_without_antialias_is_within_one_level_of_opencv():
+    image = smooth(120, 90)
+    for size in ((40, 60), (200, 131), (119, 91)):
+        expected = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
+
+        assert np.abs(resized(image, *size, antialias=False).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("interpolation", "theirs"), [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)]
+)
+def test_antialias_is_near_pillow_inside_the_image(interpolation, theirs):
+    # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is compared.
+    image = smooth(240, 180)
+
+    difference = resized(image, 60, 50, interpolation=interpolation).astype(int) - np.asarray(
+        Image.fromarray(image).resize((50, 60), theirs)
+    )
+
+    assert np.abs(difference[3:-3, 3:-3]).max() <= 1
+
+
+def test_the_coefficients_of_each_pixel_sum_to_one():
+    for n_in, n_out, interpolation in ((500, 224, "linear"), (7, 300, "cubic"), (1000, 3, "linear"), (5, 5, "cubic")):
+        _, coefficients = resampling.taps(n_in, n_out, interpolation, True)
+
+        np.testing.assert_allclose(coefficients.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "new", "vertical"),
+    [
+        ((318, 318), (224, 224), True),
+        ((318, 333), (224, 224), True),
+        ((318, 334), (224, 224), False),
+        ((128, 128), (224, 224), False),
+        ((311, 311), (101, 100), True),
+        ((100, 100), (150, 160), False),
+        ((100, 100), (90, 150), True),
+    ],
+)
+def test_dali_takes_the_passes_in_the_order_that_we_say(size, new, vertical):
+    op = Resize(*new, antialias=False)
+    graph, image = compile_ops(Spec((uniform(np.float32, *size, 1),)), [op]), noise(*size, 1).astype(np.float32)
+    first, second = ((0, 1), (1, 0))[not vertical], ((1, 0), (0, 1))[not vertical]
+
+    result = dali_form(graph, image[None], [{}], "cpu")[0]
+
+    assert resampling.vertical_first(size, new, (2, 2)) is vertical
+    np.testing.assert_array_equal(result, passes(image, new, first))
+    assert (result != passes(image, new, second)).any()
+
+
+def test_bytes_differ_from_dali_only_at_exact_halves_and_by_one():
+    halves = 0
+    for size, new in (((64, 60), (32, 30)), ((60, 70), (30, 35)), ((64, 48), (96, 72)), ((40, 202), (20, 101))):
+        image, op = noise(*size), Resize(*new, antialias=False)
+        graph = compile_ops(Spec((uniform(np.uint8, *size, 3),)), [op])
+
+        ours = array_form(graph, image[None], [{}])[0].astype(int)
+        theirs = dali_form(graph, image[None], [{}], "cpu")[0]
+
+        exact = op.array(np, image.astype(np.float32), {})
+        assert (np.abs(ours - theirs)[exact % 1 != 0.5] == 0).all()
+        assert np.abs(ours - theirs).max() <= 1
+        halves += (ours != theirs).sum()
+    assert halves > 0
+
+
+def test_the_shorter_side_gets_its_length_and_the_longer_is_rounded_halves_up():
+    sizes = np.array([[300, 400], [500, 333], [100, 100], [2, 5], [1000, 1]], np.int32)
+
+    after = Resize(shorter=50).size_after(sizes, {})
+
+    assert after.tolist() == [[50, 67], [75, 50], [50, 50], [50, 125], [50000, 50]]
+
+
+def test_an_image_that_is_already_small_becomes_larger():
+    assert Resize(shorter=50).size_after(np.array([[10, 20]], np.int32), {}).tolist() == [[50, 100]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"height": 224},
+        {"width": 224},
+        {},
+        {"height": 224, "width": 224, "shorter": 224},
+        {"height": 224, "shorter": 224},
+        {"height": 0, "width": 3},
+        {"shorter": 2.5},
+        {"shorter": 5, "interpolation": "lanczos"},
+        {"shorter": 5, "antialias": 1},
+    ],
+)
+def test_wrong_arguments_of_resize_are_refused(arguments):
+    with pytest.raises(SpecError, match="Resize"):
+        Resize(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"scale": (0, 1)}, {"scale": (0.5, 0.1)}, {"ratio": (1,)}, {"ratio": 1}, {"interpolation": "area"}]
+)
+def test_wrong_arguments_of_random_resized_crop_are_refused(arguments):
+    with pytest.raises(SpecError, match="RandomResizedCrop"):
+        RandomResizedCrop(224, **arguments)
+
+
+def test_the_first_try_that_fits_gives_the_box():
+    u = np.zeros((1, 22))
+    u[0, :3] = 1 - 1e-12, 1 - 1e-12, 0.25  # parts of the area: 1, 1, and 0.04 + 0.25 * 0.96 = 0.28
+    u[0, 10:13] = 1 - 1e-12, 0, 0.5  # ratios: 4 and 1/4, which do not fit an area of 1, and 1
+    u[0, 20:] = 0.5, 1 - 1e-12  # the place
+
+    draw = RandomResizedCrop(8, scale=(0.04, 1), ratio=(0.25, 4)).draw(u, np.array([[100, 100]], np.int32))
+
+    assert draw["shape"].tolist() == [[53, 53]]  # sqrt(0.28 * 100 * 100) = 52.9
+    assert draw["start"].tolist() == [[24, 47]]
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "shape"),
+    [((100, 1000), (0, 433), (100, 133)), ((1000, 100), (433, 0), (133, 100)), ((1, 1), (0, 0), (1, 1))],
+)
+def test_where_no_try_fits_the_box_is_the_largest_central_one(size, start, shape):
+    u = np.full((1, 22), 1 - 1e-12)
+
+    draw = RandomResizedCrop(8).draw(u, np.array([size], np.int32))
+
+    assert (tuple(draw["start"][0]), tuple(draw["shape"][0])) == (start, shape)
+
+
+def test_boxes_lie_inside_and_have_the_areas_and_ratios_that_were_asked_for():
+    rng = np.random.default_rng(1)
+    size = np.array([[1000, 1000]] * 20000, np.int32)
+
+    draw = RandomResizedCrop(8).draw(rng.random((20000, 22)), size)
+
+    start, shape = draw["start"], draw["shape"].astype(float)
+    area, ratio = shape.prod(axis=1) / 1e6, shape[:, 1] / shape[:, 0]
+    assert (start >= 0).all()
+    assert (start + shape <= 1000).all()
+    assert 0.079 < area.min() < 0.09
+    assert 0.97 < area.max() <= 1
+    assert 0.74 < ratio.min() < 0.76
+    assert 1.32 < ratio.max() < 1.35
+    assert abs(np.log(ratio).mean()) < 0.01  # as often higher as wide
+    room = 1000 - shape
+    inside = room[:, 0] > 50
+    assert abs((start[inside, 0] / room[inside, 0]).mean() - 0.5) < 0.01
+
+
+def test_only_the_pixels_of_the_box_are_used():
+    image = np.zeros((20, 20, 3), np.uint8)
+    image[5:10, 6:12] = 77
+    draw = {"start": np.array([5, 6], np.int32), "shape": np.array([5, 6], np.int32)}
+
+    assert (RandomResizedCrop(16).array(np, image, draw) == 77).all()
+
+
+def noise(height, width, channels=3):
+    return np.random.default_rng(7).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def smooth(height, width):
+    """Return an image of soft waves, so that other ways to sum differ little."""
+    y, x = np.mgrid[:height, :width, :1][:2].astype(float)
+    waves = [np.sin(x / (7 + c) + c) * np.cos(y / (9 - c)) for c in range(3)]
+    return np.rint(127 + 120 * np.concatenate(waves, axis=2)).astype(np.uint8)
+
+
+def passes(image, new, axes):
+    """Return an image resized along one axis after the other, in the order that is given."""
+    for axis in axes:
+        first, coefficients = resampling.taps(image.shape[axis], new[axis], "linear", False)
+        places = [(first + k).clip(0, image.shape[axis] - 1) for k in range(2)]
+        weights = [coefficients[:, k].reshape((-1, 1, 1) if axis == 0 else (1, -1, 1)) for k in range(2)]
+        image = weights[0] * image.take(places[0], axis=axis) + weights[1] * image.take(places[1], axis=axis)
+    return image
