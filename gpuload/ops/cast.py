@@ -1,7 +1,8 @@
 """Cast: another dtype.
 
 Meaning  a floating-point number becomes the nearest integer, halves away from zero, and the dtype's limits bound it;
-         not a number becomes 0. Integers are bounded by the dtype's limits. To floating point: the nearest value.
+         not a number becomes 0. Integers are bounded by the dtype's limits. To floating point: the nearest value,
+         halves to even; to float16 through float32.
 DALI     its CPU rounds like this, its GPU rounds halves to even (DALI 2.4, include/dali/core/convert.h), so there the
          rounding is spelt out; not a number becomes the least int32 or int64 in DALI, so that is taken out before.
 """
@@ -56,7 +57,7 @@ class Cast(Op):
         dtype = np.dtype(self.dtype)
         if dtype.kind == "f" or x.dtype.kind == "b" or x.dtype == dtype:
             with np.errstate(over="ignore"):
-                return x.astype(dtype)
+                return (x.astype(xp.float32) if dtype == np.float16 else x).astype(dtype)
         if x.dtype.kind == "f":
             return _to_integer(xp, x.astype(xp.float32), dtype)
         low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
@@ -73,6 +74,8 @@ class Cast(Op):
             x = dali.fn.cast(x, dtype=types.FLOAT)
             above, below = math.max(x, 0.0), math.min(x, 0.0)  # each is 0 where x is not a number
             x = math.floor(above + ALMOST_HALF) + math.ceil(below - ALMOST_HALF)
+        if self.dtype == "float16" and field.dtype != np.float16:
+            return images.to_float16(dali, dali.fn.cast(x, dtype=types.FLOAT), device)
         return dali.fn.cast(x, dtype=getattr(types, DALI_TYPES[self.dtype]))
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:

@@ -20,7 +20,13 @@ from gpuload.ops.base import Draw, Op, Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
-FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop_mirror_normalize takes
+FUSED = (
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "float32",
+)  # what crop_mirror_normalize takes; float16 it rounds otherwise
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,13 @@ class Normalize(Op):
         fn, types = dali.fn, dali.types
         if field.dtype.name not in FUSED:
             x = fn.cast(x, dtype=types.FLOAT)
-        dtype = {"float32": types.FLOAT, "float16": types.FLOAT16}[self.dtype]
         if field.shape is not None and len(field.shape) == 3:
-            x = fn.reshape(x, layout="HWC")
-            return fn.crop_mirror_normalize(x, dtype=dtype, output_layout="HWC", mean=self.mean, std=self.std)
-        mean, scale = (types.Constant(one) if one.ndim else float(one) for one in self.constants)
-        return fn.cast((fn.cast(x, dtype=types.FLOAT) - mean) * scale, dtype=dtype)
+            settings = {"dtype": types.FLOAT, "output_layout": "HWC", "mean": self.mean, "std": self.std}
+            result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings)
+        else:
+            mean, scale = (types.Constant(one) if one.ndim else float(one) for one in self.constants)
+            result = (fn.cast(x, dtype=types.FLOAT) - mean) * scale
+        return images.to_float16(dali, result, device) if self.dtype == "float16" else result
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last step, once."""

@@ -72,6 +72,6 @@ class OneHot(Op):
         fn, types = dali.fn, dali.types
         if self.dtype == "float16":
             hot = fn.one_hot(x, num_classes=self.num_classes, dtype=types.FLOAT, axis=-1)
-            return fn.cast(hot, dtype=types.FLOAT16)
+            return fn.cast(hot, dtype=types.FLOAT16)  # which is exact
         dtype = getattr(types, DALI_TYPES[self.dtype])
         return fn.one_hot(x, num_classes=self.num_classes, dtype=dtype, axis=-1)

@@ -1,0 +1,306 @@
+"""Array executor: whole chains of ops, in compiled kernels and without, in threads and in parts."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from gpuload import kernels, ops
+from gpuload.errors import DeviceError, MissingPackageError
+from gpuload.executors import codec
+from gpuload.executors.array import ArrayExecutor
+from gpuload.executors.base import RowError, compile_ops, image_sizes
+from gpuload.executors.chain import make_chain
+from gpuload.spec import Field, Spec
+from tests.op_contract import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
+
+needs_numba = pytest.mark.skipif(not kernels.compiled(), reason="Numba is not installed")
+FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
+CIFAR = Spec((uniform(np.uint8, 3, 32, 32), uniform(np.uint8, name="label")))
+CIFAR_OPS = (
+    ops.Transpose("HWC"),
+    ops.RandomCrop(32, pad=4),
+    ops.RandomFlip(),
+    ops.Normalize((125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
+    ops.OneHot(256),
+)
+JPEG_OPS = (
+    ops.Decode(),
+    ops.RandomResizedCrop(24),
+    ops.RandomFlip(),
+    ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 57.4)),
+)
+
+
+def drawn(graph, fields, records):
+    sizes = {name: image_sizes(graph.spec_in[name], fields[name], len(records)) for name in graph.touched}
+    return graph.draw(seed=5, epoch=1, records=np.asarray(records), sizes=sizes)
+
+
+def array_forms(graph, fields, draws):
+    return {name: make_chain(graph, name, compiled=False).run(np, fields[name], draws, None) for name in graph.touched}
+
+
+def values_of(spec, count):
+    return {field.name: numbers(field, count) for field in spec}
+
+
+def jpegs(count):
+    """Return files of a few sizes."""
+    rng = np.random.default_rng(2)
+    made = []
+    for row in range(count):
+        file = io.BytesIO()
+        small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+        small.resize((40 + 7 * row, 50 - row)).save(file, "PNG" if row % 4 == 3 else "JPEG")
+        made.append(np.frombuffer(file.getvalue(), np.uint8))
+    return made
+
+
+def outputs(graph, count):
+    return {field.name: np.empty((count, *field.fixed_shape), field.dtype) for field in graph.spec_out if field.uniform}
+
+
+@needs_numba
+def test_ops_that_fold_are_one_walk_over_the_batch():
+    graph = compile_ops(CIFAR, CIFAR_OPS)
+
+    stages = ArrayExecutor(graph).describe()["stages"]
+
+    assert stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: arrays of OneHot"
+
+
+@needs_numba
+def test_images_are_decoded_resized_and_walked_over_one_after_the_other():
+    graph = compile_ops(Spec((FILES,)), JPEG_OPS)
+
+    stages = ArrayExecutor(graph).describe()["stages"]
+
+    assert stages == "image: images of Decode RandomResizedCrop RandomFlip Normalize"
+
+
+@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
+    graph = compile_ops(*spec_and_ops)
+    fields = {"image": jpegs(9)} if graph.spec_in["image"].encoded else values_of(CIFAR, 9)
+    draws = drawn(graph, fields, range(9))
+
+    made = ArrayExecutor(graph).run(fields, draws)
+
+    expected = array_forms(graph, fields, draws)
+    assert made.keys() == graph.touched
+    for name in made:
+        assert_identical(made[name], expected[name])
+
+
+@given(st.data())
+def test_any_chain_of_ops_equals_the_array_forms_and_dali(data):
+    dtype = data.draw(st.sampled_from([np.uint8, np.float32]))
+    field = data.draw(st.sampled_from([uniform(dtype, 3, 20, 24), uniform(dtype, 20, 24, 1), varying(dtype, 3)]))
+    graph = data.draw(chains(field))
+    fields = values_of(graph.spec_in, 5)
+    draws = drawn(graph, fields, [4, 0, 3, 9, 7])
+
+    made = ArrayExecutor(graph).run(fields, draws).get("image", fields["image"])
+
+    if graph.ops:
+        expected = array_forms(graph, fields, draws)["image"]
+        assert_identical(made, expected)
+        if not any(isinstance(op, ops.Resize) for op in graph.ops):
+            assert_equal_but_for_tiny_halves(dali_form(graph, fields["image"], draws, "cpu"), expected)
+
+
+@st.composite
+def chains(draw, field):
+    """Give a graph of ops that fit one another."""
+    crop = ops.RandomCrop(draw(st.integers(5, 20)), draw(st.integers(5, 20)), pad=draw(st.sampled_from([0, 0, 3])))
+    cast = st.builds(ops.Cast, st.sampled_from(["float32", "float16", "int16", "uint8"]))
+    choices = [ops.RandomFlip(vertical=True), crop, ops.RandomCrop(4), ops.Normalize(100, (50,)), draw(cast)]
+    choices += [ops.Normalize(1, 2, dtype="float16"), ops.Transpose("CHW"), ops.Resize(20, 21)]
+    chain = [ops.Transpose("HWC")] if field.shape[0] == 3 else []
+    for op in draw(st.lists(st.sampled_from(choices), max_size=5)):
+        try:
+            compile_ops(Spec((field,)), [*chain, op])
+        except ValueError:
+            continue
+        chain.append(op)
+    return compile_ops(Spec((field,)), chain)
+
+
+@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
+    graph, count = compile_ops(*spec_and_ops), 24
+    fields = {"image": jpegs(count)} if graph.spec_in["image"].encoded else values_of(CIFAR, count)
+    executor, out = ArrayExecutor(graph), outputs(graph, count)
+
+    def do(begin):
+        rows = slice(begin, begin + 3)
+        part = {name: values[rows] for name, values in fields.items()}
+        executor.run(part, drawn(graph, part, range(begin, begin + 3)), {name: out[name][rows] for name in out})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(do, range(0, count, 3)))
+
+    expected = executor.run(fields, drawn(graph, fields, range(count)))
+    for name in expected:
+        assert_identical(out[name], expected[name])
+
+
+def test_results_are_written_into_the_memory_that_is_given():
+    graph = compile_ops(CIFAR, CIFAR_OPS)
+    fields, out = values_of(CIFAR, 4), outputs(graph, 4)
+
+    made = ArrayExecutor(graph).run(fields, drawn(graph, fields, range(4)), out)
+
+    assert all(made[name] is out[name] for name in out)
+
+
+def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
+    graph = compile_ops(CIFAR, CIFAR_OPS)
+    fields = values_of(CIFAR, 4)
+    draws = drawn(graph, fields, range(4))
+    out = {"image": np.empty((3, 4, 32, 32), np.float32).transpose(1, 2, 3, 0)}
+
+    ArrayExecutor(graph).run(fields, draws, out)
+
+    assert_identical(out["image"], array_forms(graph, fields, draws)["image"])
+
+
+@needs_numba
+@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS[:4]), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+def test_after_the_first_batch_nothing_large_is_allocated(spec_and_ops):
+    graph = compile_ops(*spec_and_ops)
+    fields = {"image": jpegs(16)[:3] * 8} if graph.spec_in["image"].encoded else values_of(CIFAR, 24)
+    executor, out, draws = ArrayExecutor(graph), outputs(graph, 24), drawn(graph, fields, range(24))
+    executor.run(fields, draws, out)
+
+    tracemalloc.start()
+    executor.run(fields, draws, out)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 50_000  # one decoded image here has 6 kB, the batch 166 kB and 295 kB
+
+
+def test_one_draw_serves_image_and_mask():
+    spec = Spec((uniform(np.uint8, 20, 30, 3), uniform(np.uint8, 20, 30, 1, name="mask")))
+    both = ("image", "mask")
+    graph = compile_ops(spec, [ops.RandomCrop(8, on=both), ops.RandomFlip(on=both)])
+    image = numbers(spec["image"], 6)
+    fields = {"image": image, "mask": image[..., :1].copy()}
+
+    made = ArrayExecutor(graph).run(fields, drawn(graph, fields, range(6)))
+
+    assert_identical(made["image"][..., :1], made["mask"])
+
+
+def test_images_that_stay_of_different_sizes_come_as_a_list():
+    graph = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomFlip(1), ops.Cast("float32")])
+    fields = {"image": jpegs(3)}
+    draws = drawn(graph, fields, range(3))
+
+    made = ArrayExecutor(graph).run(fields, draws)["image"]
+
+    assert isinstance(made, list)
+    assert_identical(made, array_forms(graph, fields, draws)["image"])
+
+
+def test_kept_images_do_not_share_memory():
+    graph = compile_ops(Spec((FILES,)), [ops.Decode()])
+    files = jpegs(2)
+
+    first, second = ArrayExecutor(graph).run({"image": files}, [{}])["image"]
+
+    assert not np.shares_memory(first, second)
+    np.testing.assert_array_equal(first, np.asarray(Image.open(io.BytesIO(files[0]))))
+
+
+def test_a_damaged_image_is_named_by_its_row_and_the_next_batch_is_right():
+    graph = compile_ops(Spec((FILES,)), JPEG_OPS)
+    files = jpegs(6)
+    draws, executor = drawn(graph, {"image": files}, range(6)), ArrayExecutor(graph)
+    broken = files[3].copy()
+    broken[60:] ^= 0x3C
+    whole = executor.run({"image": files}, draws)["image"]
+
+    with pytest.raises(RowError) as caught:
+        executor.run({"image": [*files[:3], broken, *files[4:]]}, draws)
+
+    assert caught.value.row == 3
+    assert_identical(executor.run({"image": files}, draws)["image"], whole)
+
+
+def test_no_rows_make_no_rows():
+    for graph in (compile_ops(CIFAR, CIFAR_OPS), compile_ops(Spec((FILES,)), JPEG_OPS)):
+        fields = {field.name: [] if field.encoded else numbers(field, 1)[:0] for field in graph.spec_in}
+
+        made = ArrayExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
+
+        assert all(len(values) == 0 for values in made.values())
+
+
+def test_batches_come_back_in_the_order_they_were_started():
+    graph = compile_ops(CIFAR, [ops.Cast("float32")])
+    executor = ArrayExecutor(graph)
+    for value in (1, 2):
+        executor.start({"image": np.full((2, 3, 32, 32), value, np.uint8)}, [{}])
+
+    assert [executor.finish()["image"].max() for _ in range(2)] == [1, 2]
+
+
+def test_without_numba_the_same_is_made_and_the_description_says_so(monkeypatch):
+    graph = compile_ops(CIFAR, CIFAR_OPS)
+    fields = values_of(CIFAR, 3)
+    draws = drawn(graph, fields, range(3))
+    with_numba = ArrayExecutor(graph).run(fields, draws)
+
+    monkeypatch.setattr(kernels, "compiled", lambda: False)
+    executor = ArrayExecutor(graph)
+
+    assert "Numba is not installed" in executor.describe()["executor"]
+    for name, values in executor.run(fields, draws).items():
+        assert_identical(values, with_numba[name])
+
+
+@pytest.mark.parametrize(("package", "kind"), [("simplejpeg", 0), ("cv2", 3)])
+def test_a_missing_codec_is_named_with_its_extra(monkeypatch, package, kind):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    getattr(codec, f"_{package}").cache_clear()
+    graph = compile_ops(Spec((FILES,)), [ops.Decode()])
+
+    with pytest.raises(MissingPackageError, match="decoding images without DALI") as caught:
+        ArrayExecutor(graph).run({"image": [jpegs(4)[kind]]}, [{}])
+
+    assert 'gpuload[cpu]"' in caught.value.remedy
+
+
+@pytest.mark.gpu
+def test_decoding_on_a_gpu_is_refused_when_the_executor_is_made():
+    with pytest.raises(DeviceError, match="CuPy does not decode images"):
+        ArrayExecutor(compile_ops(Spec((FILES,)), JPEG_OPS), device="gpu:0")
+
+
+@pytest.mark.gpu
+def test_a_chain_on_cupy_equals_the_array_forms():
+    from gpuload import device
+
+    graph = compile_ops(CIFAR, CIFAR_OPS)
+    fields = values_of(CIFAR, 7)
+    draws = drawn(graph, fields, range(7))
+    cupy = device.cupy()
+
+    made = ArrayExecutor(graph, device="gpu:0").run({name: cupy.asarray(fields[name]) for name in fields}, draws)
+
+    for name, expected in array_forms(graph, fields, draws).items():
+        np.testing.assert_allclose(made[name].get(), expected, rtol=1e-6, atol=1e-6)
