@@ -54,7 +54,7 @@ def assert_identical(got: Any, expected: Any) -> None:
 
 
 def assert_equal_but_for_tiny_halves(got: Any, expected: Any) -> None:
-    """Check dtype, shape and every element; float16 below 6.1e-5 may be one step of 6e-8 off (``images.to_float16``)."""
+    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
     if expected[0].dtype != np.float16:
         assert_identical(got, expected)
         return

@@ -83,8 +83,8 @@ def moved(
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
     """Return a float32 DataNode as float16, halves to even.
 
-    DALI's CPU rounds halves away from zero (2.4; its GPU to even), so there the 13 bits that float16 has not are rounded
-    off first. Numbers below 6.1e-5, which float16 has with fewer bits, may still differ by 6e-8.
+    DALI's CPU rounds halves away from zero (2.4; its GPU to even), so there the 13 bits that float16 has not are
+    rounded off first. Numbers below 6.1e-5, which float16 has with fewer bits, may still differ by 6e-8.
     """
     if device == "cpu":
         bits = dali.fn.reinterpret(x, dtype=dali.types.UINT32)

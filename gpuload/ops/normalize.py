@@ -20,13 +20,7 @@ from gpuload.ops.base import Draw, Op, Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
-FUSED = (
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "float32",
-)  # what crop_mirror_normalize takes; float16 it rounds otherwise
+FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop_mirror_normalize takes
 
 
 @dataclass(frozen=True)
