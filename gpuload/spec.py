@@ -39,7 +39,7 @@ class Field:
     encoded: bool = False
     axes: str = ""
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """True if every record has the same shape, so that a batch is one array."""
         return self.shape is not None and None not in self.shape
@@ -50,7 +50,7 @@ class Field:
         real_bytes = self.dtype.itemsize // 2 if self.dtype.kind == "c" else self.dtype.itemsize
         return self.dtype.kind in HOST_KINDS or real_bytes > LARGEST_REAL_BYTES
 
-    @property
+    @cached_property
     def fixed_shape(self) -> tuple[int, ...]:
         """The shape of every record.
 

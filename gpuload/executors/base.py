@@ -55,7 +55,7 @@ class Graph:
         """The fields after the last op."""
         return self.specs[-1] if self.specs else self.spec_in
 
-    @property
+    @cached_property
     def touched(self) -> frozenset[str]:
         """The fields that some op acts on; the others pass through unchanged."""
         return frozenset(name for names in self.targets for name in names)
