@@ -57,6 +57,7 @@ class Stage:
         needed: the fields of the source that the batch or an op needs.
         regions: for each array in the slot its dtype and its shape without the first axis.
         device: ``"cpu"``, or ``"gpu:N"`` where blocks stay raw.
+        blocks: what becomes of each raw block of the source.
         num_parts: into how many parts a step is cut.
     """
 
@@ -67,9 +68,9 @@ class Stage:
     needed: frozenset[str]
     regions: Regions
     device: str
-    num_parts: int
     counters: Counters
     blocks: tuple[BlockPlan, ...] = ()
+    num_parts: int = 1
 
     def slot_bytes(self) -> int:
         """Return the bytes of a slot for a whole batch."""
@@ -91,7 +92,7 @@ class Stage:
 
 
 def make_stage(
-    source: Source, graph: Graph, plan: Plan, executor: Executor, names: tuple[str, ...], counters: Counters, parts: int
+    source: Source, graph: Graph, plan: Plan, executor: Executor, names: tuple[str, ...], counters: Counters
 ) -> Stage:
     """Return the stage for an executor: the slot holds its results, what it is fed, or raw blocks for a GPU."""
     needed = frozenset(name for name in source.spec.names if name in names or name in graph.touched)
@@ -102,7 +103,7 @@ def make_stage(
         spec = graph.spec_out if on_rows else source.spec
         held = [spec[name] for name in spec.names if name in (names if on_rows else needed)]
         regions = {field.name: (field.dtype, field.fixed_shape) for field in held if field.uniform}
-    stage = Stage(source, graph, plan, on_rows, needed, regions, executor.device, parts, counters)
+    stage = Stage(source, graph, plan, on_rows, needed, regions, executor.device, counters)
     return replace(stage, blocks=tuple(_block_plan(stage, i) for i in range(len(source.blocks))))
 
 
