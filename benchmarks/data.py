@@ -1,0 +1,117 @@
+"""The data of the questions: made once, from a fixed seed, into a folder that can be deleted.
+
+A folder's or file's name holds what it is, and it gets that name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEED = 20_261_101
+ROW_SHAPE = (784,)
+FILE_SHAPE = (3, 64, 64)
+IMAGE_SHAPE = (3, 32, 32)
+FIXED_BYTES = 1 + 3 * 32 * 32
+NPY_HEADER_BYTES = 128  # what np.save writes for these shapes; checked when the data is made
+JPEG_QUALITY = 90
+JPEG_WIDTH, JPEG_HEIGHT = 500, 375
+
+
+def npy_rows(folder: Path, num_records: int) -> Path:
+    """Return one NPY file of float32 rows of 784."""
+    return _once(folder / f"rows-{num_records}.npy", lambda path: _write_rows(path, num_records))
+
+
+def _write_rows(path: Path, num_records: int) -> None:
+    rng = np.random.default_rng(SEED)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (num_records, *ROW_SHAPE)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        _check_header(file.tell())
+        for start in range(0, num_records, 8192):
+            count = min(8192, num_records - start)
+            rng.random((count, *ROW_SHAPE), dtype=np.float32).tofile(file)
+
+
+def npy_files(folder: Path, num_records: int) -> Path:
+    """Return a folder of NPY files, each one float32 array of 3 x 64 x 64."""
+    return _once(folder / f"files-{num_records}", lambda path: _write_files(path, num_records))
+
+
+def _write_files(path: Path, num_records: int) -> None:
+    rng = np.random.default_rng(SEED)
+    path.mkdir()
+    for number in range(num_records):
+        with open(path / f"{number:06d}.npy", "wb") as file:
+            np.save(file, rng.random(FILE_SHAPE, dtype=np.float32))
+            _check_header(file.tell() - int(np.prod(FILE_SHAPE)) * 4)
+
+
+def _check_header(header_bytes: int) -> None:
+    if header_bytes != NPY_HEADER_BYTES:
+        raise RuntimeError(f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}")
+
+
+def fixed_images(folder: Path, num_records: int) -> Path:
+    """Return one file of CIFAR-10 style records: a label byte, then 3 x 32 x 32 bytes."""
+    return _once(folder / f"fixed-{num_records}.bin", lambda path: _write_fixed(path, num_records))
+
+
+def _write_fixed(path: Path, num_records: int) -> None:
+    rng = np.random.default_rng(SEED)
+    records = rng.integers(0, 256, (num_records, FIXED_BYTES), dtype=np.uint8)
+    records[:, 0] %= 10
+    records.tofile(path)
+
+
+def jpegs(folder: Path, num_records: int) -> Path:
+    """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample photographs."""
+    return _once(folder / f"jpegs-{num_records}", lambda path: _write_jpegs(path, num_records))
+
+
+def _write_jpegs(path: Path, num_records: int) -> None:
+    from sklearn.datasets import load_sample_images
+
+    rng = np.random.default_rng(SEED)
+    photographs = [np.asarray(image) for image in load_sample_images().images]
+    path.mkdir()
+    for number in range(num_records):
+        (path / f"{number:06d}.jpg").write_bytes(_piece(rng, photographs[number % len(photographs)]))
+
+
+def _piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> bytes:
+    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, as a JPEG (4:2:0)."""
+    from PIL import Image
+
+    image: Any = Image.fromarray(photograph)
+    share = rng.uniform(0.6, 1.0)
+    width, height = int(image.width * share), int(image.height * share)
+    left, top = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
+    size = (int(JPEG_WIDTH * rng.uniform(0.85, 1.15)), int(JPEG_HEIGHT * rng.uniform(0.85, 1.15)))
+    piece = image.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
+    if rng.random() < 0.5:
+        piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    coded = io.BytesIO()
+    piece.save(coded, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
+    return coded.getvalue()
+
+
+def _once(path: Path, write: Callable[[Path], None]) -> Path:
+    """Return the path, written first if it is not there; a half-written one never gets the name."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".unfinished")
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
+        write(unfinished)
+        os.sync()  # pages still to be written can neither be dropped nor be ignored by a measurement
+        unfinished.rename(path)
+    return path

@@ -1,0 +1,105 @@
+"""The peers' forms that several questions share: whole batches of record numbers for torch, Grain and DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.machine import cores
+from benchmarks.question import Epoch, Work
+
+Records = NDArray[np.int64]
+Make = Callable[..., Any]
+
+
+def batches(work: Work, rng: np.random.Generator) -> list[Any]:
+    """Return a pass, batch by batch: record numbers of a new permutation, or slices where the pass is in order."""
+    slices = [slice(start, start + work.batch_size) for start in range(0, work.num_records, work.batch_size)]
+    return [*map(rng.permutation(work.num_records).__getitem__, slices)] if work.shuffled else slices
+
+
+def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
+    """Return a DataLoader with automatic batching off: its sampler gives whole batches, `make` makes one.
+
+    torch's own threads are off: they gain nothing here, and made its gather a tenth as fast once a core had other work.
+    """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+
+    class Batches(Dataset[Any]):
+        def __getitem__(self, batch: Any) -> Any:
+            return make(batch)
+
+    class Order:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(batches(work, rng))
+
+        def __len__(self) -> int:
+            return work.num_batches
+
+    return DataLoader(Batches(), batch_size=None, sampler=Order(), num_workers=num_workers,
+                      persistent_workers=num_workers > 0, collate_fn=lambda batch: batch)  # fmt: skip
+
+
+def grain_epoch(work: Work, make: Make, *, random: bool, batches_ahead: int = 4) -> Epoch:
+    """Return passes of Grain with batches of record numbers as the source, `make` in a thread a core.
+
+    Args:
+        work: the work.
+        make: from a batch of record numbers, and where it is `random` a generator, to the batch.
+        random: whether `make` draws.
+        batches_ahead: for each core; the fastest of those tried.
+    """
+    import grain.python as pygrain  # type: ignore[import-untyped]
+
+    rng = np.random.default_rng(0)
+    options = pygrain.ReadOptions(num_threads=cores(), prefetch_buffer_size=batches_ahead * cores())
+
+    def epoch() -> Iterator[Any]:
+        dataset = pygrain.MapDataset.source(batches(work, rng)).seed(int(rng.integers(1 << 31)))
+        dataset = dataset.random_map(make) if random else dataset.map(make)
+        return iter(dataset.to_iter_dataset(options))
+
+    return epoch
+
+
+def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
+    """Return passes of a pipeline that external_source feeds; `hand` makes the batch of its outputs."""
+    pipe.build()
+
+    def epoch() -> Iterator[Any]:
+        while True:
+            try:
+                outputs = pipe.run()
+            except StopIteration:
+                break
+            yield hand(*outputs)
+        pipe.reset()
+
+    return epoch
+
+
+def dali_reading(pipe: Any, work: Work) -> Epoch:
+    """Return passes of a pipeline with a reader, which goes on into the next pass: what is beyond is cut off."""
+    pipe.build()
+
+    def epoch() -> Iterator[Any]:
+        left = work.num_records
+        while left > 0:
+            (output,) = pipe.run()
+            images = dense(output)[:left]
+            left -= len(images)
+            yield images
+
+    return epoch
+
+
+def dense(output: Any) -> NDArray[Any]:
+    """Return an output of DALI as one array, without a copy."""
+    return np.asarray(output.as_tensor())

@@ -1,0 +1,238 @@
+"""Measure: every (peer, round) in a fresh process, peers interleaved in each round, all samples in one JSON.
+
+One process   import the peer's packages; from here on anonymous memory is watched;
+              build the loader and take its first batch (cold first batch: build to batch);
+              finish that pass (warm-up);
+              then whole passes until ``seconds`` are over: records/s, and in each pass the time from making
+              an iterator of the now warm loader to its first batch.
+A round       every (variant, peer) once, beginning at another place in each round.
+Cold cache    a few batches instead of the warm-up pass, then a new loader, the files' pages dropped
+              (posix_fadvise), and exactly one pass is timed.
+Smoke         little data, one pass; one process does all the work of the same packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.question import Peer, Question, Work, find, missing, touch
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 300
+COLD_WARM_UP_BATCHES = 3
+
+# glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each batch up to twice
+# as fast. gpuload runs without it.
+PEERS_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+
+Job = tuple[str, str]
+Sample = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is made."""
+
+    data: Path = Path(os.environ.get("GPULOAD_BENCH_DATA", ROOT / "build" / "bench-data"))
+    rounds: int = 5
+    seconds: float = 1.0
+    smoke: bool = False
+    cold: bool = False
+    peers: tuple[str, ...] = ()
+
+    def records(self, question: Question) -> int:
+        """Return how many records the data has."""
+        return question.num_records[self.smoke]
+
+
+def measure(question: Question, settings: Settings) -> dict[str, Any]:
+    """Run all rounds of a question and return its results, ready for JSON."""
+    jobs = [job for job in question.jobs(settings.cold) if not settings.peers or job[1].name in settings.peers]
+    head = _head(question, settings)
+    path = question.prepare(settings.data, settings.records(question))
+    machine.read_once(machine.files_of(path))
+    entries = {(variant, peer.name): _entry(question, variant, peer) for variant, peer in jobs}
+    present = [job for job, entry in entries.items() if not entry["absent"]]
+    for number in range(settings.rounds):
+        start = number * len(present) // settings.rounds
+        for group in _groups(question, present[start:] + present[:start], settings):
+            for sample in _process(question, group, settings):
+                entries[sample.pop("variant"), sample.pop("peer")]["samples"].append({"round": number, **sample})
+    return {**head, "entries": list(entries.values())}
+
+
+def _head(question: Question, settings: Settings) -> dict[str, Any]:
+    return {
+        "workload": question.name,
+        "asks": question.asks,
+        "limit": question.limit,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": {
+            "records": settings.records(question),
+            "batch_size": question.batch_size,
+            "rounds": settings.rounds,
+            "seconds": settings.seconds,
+            "cache": "cold" if settings.cold else "warm",
+            "smoke": settings.smoke,
+        },
+        "machine": machine.machine(),
+        "versions": machine.versions(ROOT),
+    }
+
+
+def _entry(question: Question, variant: str, peer: Peer) -> dict[str, Any]:
+    return {
+        "variant": variant,
+        "peer": peer.name,
+        "role": peer.role,
+        "about": peer.about,
+        "absent": missing(question.needs(variant, peer)),
+        "samples": [],
+    }
+
+
+def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable[list[Job]]:
+    """Return the jobs of each process: one, or in a smoke run all that need the same packages."""
+    if not settings.smoke:
+        return [[job] for job in jobs]
+
+    def packages(job: Job) -> tuple[str, ...]:
+        peer = question.peer(job[1])
+        return (peer.role, *peer.needs)  # limits by themselves: they fork, which TensorFlow does not stand
+
+    return [list(group) for _, group in itertools.groupby(sorted(jobs, key=packages), key=packages)]
+
+
+def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[Sample]:
+    """Measure jobs in one fresh process; a job that fails gives a sample that says why."""
+    task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
+    ours = question.peer(jobs[0][1]).role == "ours"
+    out, why = _run([sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC)
+    marked = [line.removeprefix(_MARK) for line in out.splitlines() if line.startswith(_MARK)]
+    samples = [json.loads(line) for line in marked]
+    yield from samples
+    for variant, peer in jobs[len(samples) :]:
+        yield {"variant": variant, "peer": peer, "failed": why}
+
+
+def _run(command: list[str], more: dict[str, str]) -> tuple[str, str]:
+    """Run a command; return its output and the last line of its errors. Nothing that it started outlives it."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=out, stderr=errors, start_new_session=True
+        )
+        try:
+            why = f"exit status {process.wait(TIMEOUT_S)}"
+        except subprocess.TimeoutExpired:
+            why = f"took longer than {TIMEOUT_S} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        errors.seek(0)
+        return out.read(), f"{why}: {(errors.read().splitlines() or ['no message'])[-1]}"
+
+
+_MARK = "sample: "
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Be one such process: measure the jobs told in JSON, print one marked line of JSON for each."""
+    parser = argparse.ArgumentParser(prog="benchmarks.measure", description="used by benchmarks.run")
+    parser.add_argument("task", type=json.loads)
+    task = parser.parse_args(arguments).task
+    question = find(task["question"])
+    settings = Settings(**{**task["settings"], "data": Path(task["settings"]["data"])})
+    for variant, name in task["jobs"]:
+        try:
+            sample = _measure_one(question, variant, question.peer(name), settings)
+        except Exception as error:  # whatever a peer raises is its result; the run goes on
+            traceback.print_exc()
+            sample = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+        print(_MARK + json.dumps({"variant": variant, "peer": name, **sample}), flush=True)
+    os._exit(0)  # no peer's threads or workers may hold up the run; all that is wanted has been printed
+
+
+def _measure_one(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
+    num_records = settings.records(question)
+    work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size)
+    for name in question.needs(variant, peer) + tuple(set(peer.uses) - set(missing(peer.uses))):
+        importlib.import_module(name)
+    gc.collect()
+    with machine.Memory() as memory:
+        passes, cold_first_ms = (_cold if settings.cold else _warm)(peer, work, settings.seconds)
+    return {
+        "records_per_s": round(num_records * len(passes) / sum(took for took, _ in passes), 1),
+        "first_ms": round(median(first for _, first in passes), 3),
+        "cold_first_ms": round(cold_first_ms, 3),
+        "added_mb": memory.added_mb,
+        "base_mb": round(memory.start_kib * 1024 / 1e6, 1),
+        "passes_s": [round(took, 5) for took, _ in passes],
+    }
+
+
+def _warm(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, float]], float]:
+    start = perf_counter()
+    epoch = peer.build(work)
+    built_ms = (perf_counter() - start) * 1e3
+    cold_first_ms = built_ms + one_pass(epoch(), work)[1]
+    passes = [one_pass(epoch(), work)]
+    while sum(took for took, _ in passes) < seconds:
+        passes.append(one_pass(epoch(), work))
+    return passes, cold_first_ms
+
+
+def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, float]], float]:
+    del seconds  # one pass: the second one would find a warm cache
+    for batch in itertools.islice(peer.build(work)(), COLD_WARM_UP_BATCHES):
+        touch(batch)
+    del batch
+    gc.collect()
+    machine.drop(machine.files_of(work.path))
+    start = perf_counter()
+    epoch = peer.build(work)
+    built_ms = (perf_counter() - start) * 1e3
+    timed = one_pass(epoch(), work)
+    return [timed], built_ms + timed[1]
+
+
+def one_pass(batches: Iterator[Any], work: Work) -> tuple[float, float]:
+    """Take every batch; return the pass's seconds and the first batch's milliseconds."""
+    start = perf_counter()
+    count = touch(next(batches))
+    first = perf_counter()
+    for batch in batches:
+        count += touch(batch)
+    end = perf_counter()
+    if count != work.num_records:
+        raise RuntimeError(f"a pass gave {count} records, the data has {work.num_records}")
+    return end - start, (first - start) * 1e3
+
+
+if __name__ == "__main__":
+    main()

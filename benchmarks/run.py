@@ -1,0 +1,64 @@
+"""Run the benchmarks: `python -m benchmarks.run [--rounds 5] [--only npy_rows] [--cold] [--smoke]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks import plot
+from benchmarks.measure import Settings, measure
+from benchmarks.question import NAMES, find
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, and write JSON, tables and plots; the exit status is 1 if a peer that is installed failed."""
+    told = _parser().parse_args(arguments)
+    settings = Settings(
+        data=told.data,
+        rounds=1 if told.smoke else told.rounds,
+        seconds=0.0 if told.smoke else told.seconds,
+        smoke=told.smoke,
+        cold=told.cold,
+        peers=tuple(told.peers or ()),
+    )
+    folder = told.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if told.smoke else plot.RESULTS)
+    folder.mkdir(parents=True, exist_ok=True)
+    failures = 0
+    for name in told.only or NAMES:
+        start = perf_counter()
+        results = measure(find(name), settings)
+        path = folder / f"{name}{'.cold' if settings.cold else ''}.json"
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        plot.write(path)
+        failures += _tell(path, results, perf_counter() - start)
+    return 1 if failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure gpuload beside its peers.")
+    parser.add_argument("--rounds", type=int, default=defaults.rounds)
+    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="timed at least this long per process")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="these questions only")
+    parser.add_argument("--peers", nargs="+", help="these peers only")
+    parser.add_argument("--cold", action="store_true", help="drop the data from the page cache before each pass")
+    parser.add_argument("--smoke", action="store_true", help="little data, one round: does it all work?")
+    parser.add_argument("--data", type=Path, default=defaults.data, help="where the data is made ($GPULOAD_BENCH_DATA)")
+    parser.add_argument("--results", type=Path, help="default benchmarks/results, a temporary folder for --smoke")
+    return parser
+
+
+def _tell(path: Path, results: dict[str, Any], took_s: float) -> int:
+    """Print the table and what is wrong; return how many samples failed."""
+    print(path.with_suffix(".md").read_text(encoding="utf-8"))
+    print(f"{path} written after {took_s:.0f} s\n", flush=True)
+    return sum("failed" in sample for entry in results["entries"] for sample in entry["samples"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

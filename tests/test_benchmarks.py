@@ -1,0 +1,96 @@
+"""The benchmarks: every peer that is installed does its work, at a tiny size, and the results can be shown."""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from benchmarks import machine, measure, plot
+from benchmarks.question import NAMES, Peer, find, touch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("bench-data")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_peer_that_is_installed_does_the_work(name, folder, tmp_path):
+    results = measure.measure(find(name), measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True))
+
+    samples = [sample for entry in results["entries"] for sample in entry["samples"]]
+    assert [sample["failed"] for sample in samples if "failed" in sample] == []
+    assert [entry["peer"] for entry in results["entries"] if bool(entry["absent"]) == bool(entry["samples"])] == []
+    assert all(sample["records_per_s"] > 0 for sample in samples)
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(results), encoding="utf-8")
+    plot.write(path)
+    assert path.with_suffix(".png").exists() == (find_spec("matplotlib") is not None)
+
+
+def test_a_peer_whose_package_is_missing_is_in_the_table_as_absent(folder):
+    peer = Peer("somebody", lambda work: iter, "somebody's loader", needs=("no_such_package",))
+    question = replace(find("npy_rows"), peers=(peer,), variants=("shuffled",))
+
+    results = measure.measure(question, measure.Settings(data=folder, rounds=1, smoke=True))
+
+    assert plot.table(results, "npy_rows").splitlines()[-1].endswith("| absent: no_such_package not installed |")
+
+
+def test_a_pass_that_loses_a_record_is_a_failure():
+    work = measure.Work("shuffled", None, num_records=5, batch_size=2)
+
+    with pytest.raises(RuntimeError, match="gave 4 records, the data has 5"):
+        measure.one_pass(iter([np.zeros(2), np.zeros(2)]), work)
+
+
+def test_a_ratio_is_taken_within_its_round_and_against_the_faster_limit():
+    results = {
+        "entries": [
+            _entry("slow_limit", "limit", [10, 10, 10]),
+            _entry("limit", "limit", [100, 200, 400]),
+            _entry("loader", "ours", [50, 50, 40]),
+        ]
+    }
+
+    rows = plot.variants(results)["shuffled"]
+
+    assert [row.peer for row in rows] == ["limit", "loader", "slow_limit"]
+    assert rows[1].ratios == (0.5, 0.25, 0.1)
+    assert rows[1].ratio == 0.25
+
+
+def test_a_round_that_failed_is_told_and_does_not_count():
+    entry = _entry("loader", "peer", [50, 50])
+    entry["samples"][1] = {"round": 1, "failed": "ValueError: no"}
+
+    (row,) = plot.variants({"entries": [entry]})["shuffled"]
+
+    assert row.rates == (50,)
+    assert row.why_not == "1 rounds failed"
+
+
+def test_a_batch_counts_its_records_whether_one_array_or_several():
+    assert touch(np.zeros((3, 2))) == 3
+    assert touch((np.zeros(4), np.zeros((4, 2, 2)))) == 4
+
+
+def test_memory_that_was_written_is_seen_while_it_is_there():
+    with machine.Memory() as memory:
+        held = np.ones(4_000_000)  # 32 MB
+        memory.look()
+        del held
+
+    assert memory.added_mb == pytest.approx(32, abs=8)  # the allocator and the interpreter have a few MB of their own
+
+
+def _entry(peer, role, rates):
+    samples = [
+        {"round": number, "records_per_s": rate, "first_ms": 1.0, "cold_first_ms": 2.0, "added_mb": 3.0}
+        for number, rate in enumerate(rates)
+    ]
+    return {"variant": "shuffled", "peer": peer, "role": role, "about": "", "absent": [], "samples": samples}
