@@ -8,7 +8,7 @@ import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray
 
-from gpuload.kernels.compile import kernel
+from gpuload.kernels.compile import short_kernel
 
 M0, M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 W0, W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
@@ -16,7 +16,7 @@ LOW32, S32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 H1, H2, H3 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D)
 
 
-@kernel
+@short_kernel
 def _high(x: Any, y: Any) -> Any:
     x_low, x_high, y_low, y_high = x & LOW32, x >> S32, y & LOW32, y >> S32
     middle = x_high * y_low + ((x_low * y_low) >> S32)
@@ -24,7 +24,7 @@ def _high(x: Any, y: Any) -> Any:
     return x_high * y_high + (middle >> S32) + (cross >> S32)
 
 
-@kernel
+@short_kernel
 def philox(records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, out: NDArray[np.uint64]) -> None:
     """Write the words of each record into its row of ``out``, uint64 ``[N, 4 * blocks]``."""
     for i in range(records.size):
@@ -39,7 +39,7 @@ def philox(records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, out: 
             out[i, 4 * block + 2], out[i, 4 * block + 3] = c2, c3
 
 
-@kernel
+@short_kernel
 def uniform(
     records: NDArray[np.int64], epoch: Any, seed: Any, stream: Any, words: NDArray[np.uint64], out: NDArray[np.float64]
 ) -> None:
@@ -50,7 +50,7 @@ def uniform(
             out[i, j] = np.float64(words[i, j] >> np.uint64(11)) * 2.0**-53
 
 
-@kernel
+@short_kernel
 def _mix(half: Any, key: Any, key2: Any, modulus: Any) -> Any:
     h = uint32((half ^ key) * H1)
     h = uint32((h ^ (h >> uint32(15))) + key2) * H2
@@ -59,7 +59,7 @@ def _mix(half: Any, key: Any, key2: Any, modulus: Any) -> Any:
     return uint32((uint64(h) * uint64(modulus)) >> S32)
 
 
-@kernel
+@short_kernel
 def _rounds(a: Any, b: Any, high: Any, low: Any, keys: NDArray[np.uint32]) -> None:
     for r in range(0, keys.shape[0], 2):  # rounds outside, positions inside: the inner loops become vector code
         for i in range(a.size):
@@ -70,7 +70,7 @@ def _rounds(a: Any, b: Any, high: Any, low: Any, keys: NDArray[np.uint32]) -> No
             b[i] = min(total, uint32(total - low))
 
 
-@kernel
+@short_kernel
 def feistel(
     positions: NDArray[np.int64], length: int, high: Any, low: Any, keys: NDArray[np.uint32], out: NDArray[np.int64]
 ) -> None:
