@@ -26,6 +26,7 @@ Array = NDArray[Any]
 DTYPES = (np.uint8, np.float32)  # that the kernels read
 UNKNOWN_PIXELS = 1 << 14  # sides of an image of unknown size, to find out which ops fold
 VECTOR_PIXELS = 4  # the horizontal pass makes whole vectors
+KEPT_BYTES = 1 << 26  # of scratch memory for one purpose and thread; an image of 16 million pixels
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,11 @@ _local = threading.local()
 
 
 def scratch(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return memory of this thread under a name, until the thread's next call with that name."""
+    """Return memory of this thread under a name, until the thread's next call with that name; much is not kept."""
     buffers: dict[str, Array] = _local.__dict__.setdefault("buffers", {})
     num_bytes = prod(shape) * dtype.itemsize
+    if num_bytes > KEPT_BYTES:
+        return np.empty(shape, dtype)
     if key not in buffers or buffers[key].size < num_bytes:
         buffers[key] = np.empty(num_bytes, np.uint8)
     return buffers[key][:num_bytes].view(dtype).reshape(shape)
