@@ -108,7 +108,7 @@ def finish(loader: Loader, work: Work, executor: Executor) -> Batch:
         try:
             made = executor.finish()
         except RowError as error:
-            raise work.damaged(error.row, error.reason) from None
+            raise work.damaged(error) from None
         fields = {**work.fields, **made}
     loader._counters.add(
         batches=1,

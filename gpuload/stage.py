@@ -143,16 +143,16 @@ class Work:
             read = time.perf_counter()
             self._run(part, a, b, fields)
         except RowError as error:
-            raise self.damaged(a + error.row, error.reason) from None
+            raise self.damaged(error, a) from None
         self.stage.counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
 
-    def damaged(self, row: int, reason: str) -> RecordError:
-        """Return the error for a row that cannot be decoded."""
-        place = self.stage.source.where(int(self.records[row]))
+    def damaged(self, error: RowError, begin: int = 0) -> RecordError:
+        """Return the error for a row that cannot be used; rows are counted from row ``begin`` of the step."""
+        place = self.stage.source.where(int(self.records[begin + error.row]))
         return RecordError(
-            f"{place}: {reason}",
-            cause="the file is damaged, or is no image of a kind that can be decoded",
-            remedy="repair or remove it",
+            f"{place}: {error.reason}",
+            cause=error.cause or "the record is damaged, or holds something else than the ops are for",
+            remedy=error.remedy or "repair it, or leave it out with source.select(...)",
         )
 
     def _read(self, a: int, b: int) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""JPEG and PNG files through the loader: the same pixels on both executors, and errors that name the file."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import RecordError
+
+image_module = pytest.importorskip("PIL.Image")
+pytest.importorskip("cv2")
+pytest.importorskip("nvidia.dali")
+
+EXECUTORS = ["array", "dali"]
+TRAIN = [
+    gl.ops.Decode(), gl.ops.RandomResizedCrop(48, 40), gl.ops.RandomFlip(),
+    gl.ops.Normalize((123.7, 116.3, 103.5), (1.0, 1.0, 1.0)),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Forty photographs of two classes, of many sizes, every fifth a PNG."""
+    root, random = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for number in range(40):
+        size = tuple(int(n) for n in random.integers(60, 140, 2))
+        pixels = image_module.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize(size)
+        place = root / ("cat" if number % 2 else "dog")
+        place.mkdir(exist_ok=True)
+        pixels.save(place / f"{number:02}.{'png' if number % 5 == 0 else 'jpg'}")
+    return root
+
+
+def batches(folder, **changes):
+    with gl.images(folder) as source, gl.Loader(source, **{"batch_size": 7, "shuffle": True, **changes}) as load:
+        yield from load
+
+
+def by_record(found):
+    return {
+        int(record): (np.array(batch["image"][row]), int(batch["label"][row]))
+        for batch in found
+        for row, record in enumerate(batch.records)
+    }
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("changes", [{"batch_size": 1}, {"batch_size": 64, "num_threads": 4}, {"num_threads": 1}])
+def test_an_image_has_the_same_pixels_for_every_batch_size_and_number_of_threads(folder, executor, changes):
+    one = by_record(batches(folder, ops=TRAIN, executor=executor))
+    other = by_record(batches(folder, ops=TRAIN, executor=executor, **changes))
+    assert one.keys() == other.keys() == set(range(40))
+    assert all(np.array_equal(one[record][0], other[record][0]) for record in one)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("num_shards", [2, 3, 7])
+def test_an_image_has_the_same_pixels_on_every_number_of_shards(folder, executor, num_shards):
+    one = by_record(batches(folder, ops=TRAIN, executor=executor))
+    shards = [
+        batch
+        for shard_id in range(num_shards)
+        for batch in batches(folder, ops=TRAIN, executor=executor, num_shards=num_shards, shard_id=shard_id)
+    ]
+    other = by_record(shards)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[record][0], other[record][0]) for record in one)
+
+
+def test_executors_differ_by_at_most_one_level_after_a_resize(folder):
+    by_array = by_record(batches(folder, ops=TRAIN, executor="array"))
+    by_dali = by_record(batches(folder, ops=TRAIN, executor="dali"))
+    differences = np.concatenate([np.abs(by_array[record][0] - by_dali[record][0]).ravel() for record in by_array])
+    assert differences.max() <= 1.001  # one level of uint8, normalised with std 1
+    assert (differences > 1e-3).mean() <= 1e-4  # the tolerance of uint8 resize
+
+
+def test_executors_are_equal_where_nothing_is_resampled(folder):
+    ops = [gl.ops.Decode(), gl.ops.RandomCrop(50, 50), gl.ops.RandomFlip(), gl.ops.Cast("float32")]
+    by_array = by_record(batches(folder, ops=ops, executor="array"))
+    by_dali = by_record(batches(folder, ops=ops, executor="dali"))
+    assert all(np.array_equal(by_array[record][0], by_dali[record][0]) for record in by_array)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_images_of_many_sizes_come_as_a_list_of_what_pillow_decodes(folder, executor):
+    files = sorted(path for path in folder.rglob("*.*"))
+    for batch in batches(folder, ops=[gl.ops.Decode()], executor=executor, shuffle=False):
+        assert isinstance(batch["image"], list)
+        for record, pixels in zip(batch.records, batch["image"], strict=True):
+            expected = np.asarray(image_module.open(files[record]).convert("RGB"))
+            assert np.array_equal(pixels, expected)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "scan"])
+def test_a_damaged_image_is_an_error_that_names_its_file_at_its_step(tmp_path, executor, damage):
+    buffer = io.BytesIO()
+    random = np.random.default_rng(0)
+    image_module.fromarray(random.integers(0, 256, (64, 64, 3), np.uint8)).save(buffer, "JPEG", progressive=True)
+    whole = buffer.getvalue()
+    half = len(whole) // 2
+    damaged = {"truncated": whole[:half], "garbage": b"not an image", "scan": whole[:half] + b"\xff\xc4" + whole[half:]}
+    for number in range(12):
+        (tmp_path / f"{number:02}.jpg").write_bytes(damaged[damage] if number == 6 else whole)
+    source = gl.images(tmp_path, labels=None)
+    ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
+    run, steps = iter(gl.Loader(source, batch_size=2, ops=ops, executor=executor)), []
+
+    for _ in range(3):
+        steps.append(next(run).step)
+    with pytest.raises(RecordError, match=r"06\.jpg") as failure:
+        next(run)
+    steps.extend(batch.step for batch in run)
+
+    assert "cause:" in str(failure.value)
+    assert "remedy:" in str(failure.value)
+    assert steps == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_label_that_is_no_class_is_an_error_that_names_its_record(executor):
+    source = gl.arrays(label=np.array([0, 1, 7, 2]))
+    load = gl.Loader(source, batch_size=2, ops=[gl.ops.OneHot(3, on="label")], executor=executor)
+    with pytest.raises(RecordError, match="record 2"):
+        list(load)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_list_of_all_batches_holds_what_each_was_when_it_came(folder, executor):
+    kept = []
+    for _ in range(3):
+        kept.extend((batch, batch["image"].copy()) for batch in batches(folder, ops=TRAIN, executor=executor))
+    assert all(np.array_equal(batch["image"], copy) for batch, copy in kept)
