@@ -97,7 +97,10 @@ def start(work: Work, executor: Executor) -> None:
     if work.stage.executor is None and work.stage.graph.ops:
         work.fields = work.inputs()
         touched = work.stage.graph.touched
-        executor.start({name: work.fields[name] for name in touched}, work.merged_draws())
+        try:
+            executor.start({name: work.fields[name] for name in touched}, work.merged_draws())
+        except RowError as error:
+            raise work.damaged(error) from None
 
 
 def finish(loader: Loader, work: Work, executor: Executor) -> Batch:
