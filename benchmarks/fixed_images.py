@@ -233,6 +233,6 @@ QUESTION = Question(
         Peer("grain", grain, "batches of indices as the source, vectorised NumPy in threads", ("grain.python",)),
         Peer("dali", dali, "external_source of padded images, crop_mirror_normalize", _DALI),
         Peer("tfdata", tfdata, "streaming, batched first, fused by XLA", ("tensorflow",)),
-        Peer("tfdata_memory", tfdata_memory, "all data in memory, fused by XLA", ("tensorflow",), in_memory=True),
+        Peer("tfdata_memory", tfdata_memory, "all data in memory, fused by XLA", ("tensorflow",), cache=("warm",)),
     ),
 )  # fmt: skip

@@ -47,19 +47,23 @@ def torch_loader(work: Work, make: Make, num_workers: int = 0) -> Iterable[Any]:
                       persistent_workers=num_workers > 0, collate_fn=lambda batch: batch)  # fmt: skip
 
 
-def grain_epoch(work: Work, make: Make, *, random: bool, batches_ahead: int = 4) -> Epoch:
-    """Return passes of Grain with batches of record numbers as the source, `make` in a thread a core.
+def grain_epoch(
+    work: Work, make: Make, *, random: bool = False, num_threads: int | None = None, batches_ahead: int = 4
+) -> Epoch:
+    """Return passes of Grain with batches of record numbers as the source, each made by one of its threads.
 
     Args:
         work: the work.
         make: from a batch of record numbers, and where it is `random` a generator, to the batch.
         random: whether `make` draws.
-        batches_ahead: for each core; the fastest of those tried.
+        num_threads: a thread a core where it is not told.
+        batches_ahead: for each thread; the fastest of those tried.
     """
     import grain.python as pygrain  # type: ignore[import-untyped]
 
     rng = np.random.default_rng(0)
-    options = pygrain.ReadOptions(num_threads=cores(), prefetch_buffer_size=batches_ahead * cores())
+    num_threads = num_threads or cores()
+    options = pygrain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=batches_ahead * num_threads)
 
     def epoch() -> Iterator[Any]:
         dataset = pygrain.MapDataset.source(batches(work, rng)).seed(int(rng.integers(1 << 31)))

@@ -37,7 +37,6 @@ NUM_WORKERS = 2
 MOST_PIXELS = 600 * 450
 
 Image = NDArray[np.uint8]
-Decode = Callable[[bytes], Image]
 Box = tuple[int, int, int, int]
 
 _SCALE = np.tile((1 / np.asarray(STD)).astype(np.float32), SIDE)
@@ -56,7 +55,7 @@ def simplejpeg_decode(coded: bytes) -> Image:
 
 
 def cv2_decode(coded: bytes) -> Image:
-    """Decode by OpenCV, to BGR: who wants RGB turns the weights round, not the pixels."""
+    """Decode by OpenCV, to BGR as it comes: RGB would cost more."""
     import cv2
 
     return np.asarray(cv2.imdecode(np.frombuffer(coded, np.uint8), cv2.IMREAD_COLOR))
@@ -151,23 +150,20 @@ def threads(work: Work) -> Epoch:
     return epoch
 
 
-def torch(decode: Decode) -> Callable[[Work], Epoch]:
+def torch(work: Work) -> Epoch:
     """DataLoader over whole batches, two workers; uint8 crosses to the main process, which normalises."""
+    import torch
 
-    def build(work: Work) -> Epoch:
-        import torch
+    paths = _paths(work)
 
-        paths = _paths(work)
+    def make(batch: forms.Records) -> Any:
+        _one_thread_each()
+        rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
+        images = [resized(simplejpeg_decode(paths[record].read_bytes()), rng) for record in batch]
+        return torch.from_numpy(np.stack(images))
 
-        def make(batch: forms.Records) -> Any:
-            _one_thread_each()
-            rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
-            return torch.from_numpy(np.stack([resized(decode(paths[record].read_bytes()), rng) for record in batch]))
-
-        loader = forms.torch_loader(work, make, NUM_WORKERS)
-        return lambda: map(_normalised, loader)
-
-    return build
+    loader = forms.torch_loader(work, make, NUM_WORKERS)
+    return lambda: map(_normalised, loader)
 
 
 def _normalised(images: Any) -> NDArray[np.float32]:
@@ -290,11 +286,7 @@ QUESTION = Question(
             "gpuload_dali_plain", gpuload("dali", False), "DALI executor on the CPU, no antialias", ("gpuload", *_DALI),
             _OURS, role="ours",
         ),
-        Peer(
-            "torch_simplejpeg", torch(simplejpeg_decode), "DataLoader, 2 workers, simplejpeg, OpenCV; no antialias",
-            (*_TORCH, *_BOTH),
-        ),
-        Peer("torch_cv2", torch(cv2_decode), "DataLoader, 2 workers, OpenCV; no antialias", (*_TORCH, *_CV2)),
+        Peer("torch", torch, "DataLoader, 2 workers, simplejpeg, OpenCV; no antialias", (*_TORCH, *_BOTH)),
         Peer("grain", grain, "batches of indices, simplejpeg, OpenCV, threads; no antialias", ("grain.python", *_BOTH)),
         Peer("dali", dali(False), "readers.file, image_random_crop, resize; no antialias", _DALI),
         Peer("dali_antialias", dali(True), "readers.file, image_random_crop, resize; antialias", _DALI),

@@ -19,6 +19,7 @@ import gc
 import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -63,6 +64,11 @@ class Settings:
     cold: bool = False
     peers: tuple[str, ...] = ()
 
+    @property
+    def cache(self) -> str:
+        """The state of the page cache."""
+        return "cold" if self.cold else "warm"
+
     def records(self, question: Question) -> int:
         """Return how many records the data has."""
         return question.num_records[self.smoke]
@@ -70,7 +76,7 @@ class Settings:
 
 def measure(question: Question, settings: Settings) -> dict[str, Any]:
     """Run all rounds of a question and return its results, ready for JSON."""
-    jobs = [job for job in question.jobs(settings.cold) if not settings.peers or job[1].name in settings.peers]
+    jobs = [job for job in question.jobs(settings.cache) if not settings.peers or job[1].name in settings.peers]
     head = _head(question, settings)
     path = question.prepare(settings.data, settings.records(question))
     machine.read_once(machine.files_of(path))
@@ -95,7 +101,7 @@ def _head(question: Question, settings: Settings) -> dict[str, Any]:
             "batch_size": question.batch_size,
             "rounds": settings.rounds,
             "seconds": settings.seconds,
-            "cache": "cold" if settings.cold else "warm",
+            "cache": settings.cache,
             "smoke": settings.smoke,
         },
         "machine": machine.machine(),
@@ -213,6 +219,9 @@ def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, flo
         touch(batch)
     del batch
     gc.collect()
+    for worker in multiprocessing.active_children():  # pages that a living process has mapped cannot be dropped
+        worker.kill()
+        worker.join()
     machine.drop(machine.files_of(work.path))
     start = perf_counter()
     epoch = peer.build(work)

@@ -77,10 +77,16 @@ def torch(work: Work) -> Epoch:
     return lambda: iter(loader)
 
 
-def grain(work: Work) -> Epoch:
+def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[Work], Epoch]:
     """Batches of indices as the source, positioned reads in Grain's threads."""
-    paths = _paths(work)
-    return forms.grain_epoch(work, lambda batch: _read(paths, batch), random=False)
+
+    def build(work: Work) -> Epoch:
+        paths = _paths(work)
+        return forms.grain_epoch(
+            work, lambda batch: _read(paths, batch), num_threads=num_threads, batches_ahead=batches_ahead
+        )
+
+    return build
 
 
 def dali(work: Work) -> Epoch:
@@ -133,7 +139,8 @@ QUESTION = Question(
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),
         Peer("gpuload", gpuload, 'gl.npy, record="file", defaults', ("gpuload",), uses=("numba",), role="ours"),
         Peer("torch", torch, "DataLoader, whole batches, positioned reads", ("torch", "torch.utils.data")),
-        Peer("grain", grain, "batches of indices as the source, positioned reads in threads", ("grain.python",)),
+        Peer("grain", grain(), "batches of indices as the source, positioned reads in threads", ("grain.python",)),
+        Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=("cold",)),
         Peer("dali", dali, "readers.numpy", ("nvidia.dali", "nvidia.dali.fn")),
         Peer("tfdata", tfdata, "read_file in parallel, one decode_raw a batch", ("tensorflow",)),
     ),

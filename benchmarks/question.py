@@ -56,7 +56,8 @@ class Peer:
         uses: packages it loads when they are there; imported before memory is measured, like ``needs``.
         variants: the variants it takes part in; empty for all.
         role: a limit and the floor are what others are compared with.
-        in_memory: holds all data in memory, so a cold page cache is no question to it.
+        cache: the states of the page cache it is measured in: a cold one is no question to those who hold all data in
+            memory, and asks for more threads than there are cores.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Peer:
     uses: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     role: Role = "peer"
-    in_memory: bool = False
+    cache: tuple[str, ...] = ("warm", "cold")
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,13 @@ class Question:
         """Return the peer of that name."""
         return next(peer for peer in self.peers if peer.name == name)
 
-    def jobs(self, cold: bool = False) -> list[tuple[str, Peer]]:
-        """Return what is measured in a round: (variant, peer), variant by variant."""
+    def jobs(self, cache: str) -> list[tuple[str, Peer]]:
+        """Return what is measured in a round, the cache warm or cold: (variant, peer), variant by variant."""
         return [
             (variant, peer)
             for variant in self.variants
             for peer in self.peers
-            if variant in (peer.variants or self.variants) and not (cold and peer.in_memory)
+            if variant in (peer.variants or self.variants) and cache in peer.cache
         ]
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
