@@ -154,7 +154,7 @@ class Plan:
                 f"last_batch = {self.last_batch!r}", cause="it is not known", remedy=f"use one of {LAST_BATCH}"
             )
 
-    @property
+    @cached_property
     def global_batch(self) -> int:
         """The records that all shards together take at a step."""
         return self.batch_size * self.num_shards
@@ -187,12 +187,12 @@ class Plan:
         first = start.position + (step - start.step) * self.global_batch
         left = self.length - first
         if left >= self.global_batch:
-            begin, count, wanted = first + self.shard_id * self.batch_size, self.batch_size, self.batch_size
-        else:
-            begin, count, wanted = self._last(first, left)
-        positions = np.arange(begin, begin + wanted, dtype=np.int64)
-        valid = np.arange(wanted) < count
-        return self._records(positions % self.length, epoch), valid
+            begin = first + self.shard_id * self.batch_size
+            positions = np.arange(begin, begin + self.batch_size, dtype=np.int64)
+            return self._records(positions, epoch), np.ones(self.batch_size, np.bool_)
+        begin, count, wanted = self._last(first, left)
+        positions = np.arange(begin, begin + wanted, dtype=np.int64) % self.length
+        return self._records(positions, epoch), np.arange(wanted) < count
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
         """Return where this shard's part of the last records begins, how many it holds, and the size of its batch."""
