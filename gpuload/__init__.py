@@ -7,7 +7,7 @@ from gpuload.errors import GpuloadError
 from gpuload.loader import Loader
 from gpuload.order import Blocks
 from gpuload.sources import arrays, concat, fixed, images, npy
-from gpuload.sources import zip as zip  # noqa: A004  gl.zip is the word for it
+from gpuload.sources import zip as zip
 
 __all__ = [
     "Blocks",

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload import device as devices
-from gpuload.batch import Batch
+from gpuload import reading
+from gpuload.batch import ALIGN_BYTES, Batch
 from gpuload.executors.base import Executor, RowError
 from gpuload.order import Start
 from gpuload.reading import Reading
@@ -38,11 +40,11 @@ class Epoch:
         self._place = place
         self._loader = loader
         self._executor = loader._borrow_executor()
-        self._started: deque[Work | BaseException] = deque()
+        self._due: deque[tuple[Work, int] | BaseException] = deque()  # works and steps, begun in the executor
         self._reading: Reading[Work] | None = Reading(
             loader._stage.works(loader._ring, place.epoch, place.start),
             num_threads=loader.num_threads,
-            ahead=loader.prefetch,
+            ahead=max(1, loader.prefetch // loader._stage.num_steps),
             counters=loader._counters,
         )
 
@@ -52,20 +54,23 @@ class Epoch:
     def __next__(self) -> Batch:
         if self._reading is None:
             raise StopIteration
-        while len(self._started) < self._executor.depth and self._start_one():
+        while len(self._due) < self._executor.depth and self._start_one():
             pass
-        if not self._started:
+        if not self._due:
             self.close()
             raise StopIteration
-        work = self._started.popleft()
-        if isinstance(work, BaseException):
-            raise work
-        batch = finish(self._loader, work, self._executor)
-        self._place.step = batch.step + 1
+        due = self._due.popleft()
+        if isinstance(due, BaseException):
+            raise due
+        work, step = due
+        if not work.done:
+            work = reading.run(work.alone(step))
+        batch = finish(self._loader, work, step, self._executor)
+        self._place.step = step + 1
         return batch
 
     def _start_one(self) -> bool:
-        """Take the next step from the threads and hand it to the executor; an error waits for its turn."""
+        """Take the next work from the threads and hand it to the executor; an error waits for its turn."""
         if self._reading is None:
             return False
         try:
@@ -74,9 +79,12 @@ class Epoch:
                 return False
             start(work, self._executor)
         except Exception as error:
-            self._started.append(error)
-            return True
-        self._started.append(work)
+            failed = self._reading.taken
+            if failed is None or len(failed.steps) == 1:
+                self._due.append(error)
+                return True
+            work = failed  # its steps are done anew, each at its turn, so that only the one at fault raises
+        self._due.extend((work, step) for step in work.steps)
         return True
 
     def close(self) -> None:
@@ -84,7 +92,7 @@ class Epoch:
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.close()
-            self._started.clear()
+            self._due.clear()
             self._loader._return_executor(self._executor)
 
     def __del__(self) -> None:
@@ -103,39 +111,41 @@ def start(work: Work, executor: Executor) -> None:
             raise work.damaged(error) from None
 
 
-def finish(loader: Loader, work: Work, executor: Executor) -> Batch:
-    """Return the batch of a step that was started."""
+def finish(loader: Loader, work: Work, step: int, executor: Executor) -> Batch:
+    """Return the batch of a step whose work was started."""
     if work.stage.executor is not None or not work.stage.graph.ops:
-        fields = _settled(loader, work) if work.stage.device == "cpu" else work.inputs()
+        fields = _settled(loader, work, step) if work.stage.device == "cpu" else work.inputs()
     else:
         try:
             made = executor.finish()
         except RowError as error:
             raise work.damaged(error) from None
         fields = {**work.fields, **made}
-    loader._counters.add(
-        batches=1,
-        records=int(np.count_nonzero(work.valid)),
-        bytes=sum(_num_bytes(fields[name]) for name in loader._names),
-    )
-    return Batch(
-        {name: fields[name] for name in loader._names},
-        loader.output,
-        records=work.records,
-        valid=work.valid,
-        epoch=work.epoch,
-        step=work.step,
-    )
+    rows = work.rows(step)
+    records, valid = work.records[rows], work.valid[rows]
+    fields = {name: fields[name] for name in loader._names}
+    num_bytes = sum(_num_bytes(values) for values in fields.values())
+    loader._counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
+    return Batch(fields, loader.output, records=records, valid=valid, epoch=work.epoch, step=step)
 
 
-def _settled(loader: Loader, work: Work) -> dict[str, Any]:
-    """Return the arrays of a finished slot, or of a copy of it where too many slots are kept by the caller."""
-    if not loader._ring.crowded:
-        return {**work.arrays, **work.lists}
-    copy = devices.page_aligned(work.root.size)
-    copy[:] = work.root
-    loader._counters.add(batches_copied=1)
-    return {**work.stage.views(copy, work.records.size), **work.lists}
+def _settled(loader: Loader, work: Work, step: int) -> dict[str, Any]:
+    """Return the arrays of a step in a finished slot, or copies of them where too many slots are kept by the caller."""
+    rows = work.rows(step)
+    crowded = loader._ring.crowded
+    loader._counters.add(batches_copied=int(crowded))
+    arrays = {name: _aligned(values[rows], crowded) for name, values in work.arrays.items()}
+    return {**arrays, **{name: values[rows] for name, values in work.lists.items()}}
+
+
+def _aligned(values: NDArray[Any], copy: bool) -> NDArray[Any]:
+    """Return the array, or a copy of it if that is asked for or its memory does not begin where frameworks need it."""
+    if not copy and values.ctypes.data % ALIGN_BYTES == 0:
+        return values
+    memory = devices.page_aligned(values.nbytes)
+    made = memory.view(values.dtype).reshape(values.shape)
+    made[...] = values
+    return made
 
 
 def _num_bytes(values: Any) -> int:

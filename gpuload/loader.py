@@ -29,14 +29,14 @@ from gpuload.ops.base import Op
 from gpuload.order import Blocks, Plan, Start
 from gpuload.sources.base import Source
 from gpuload.spec import Spec
-from gpuload.stage import Work, make_stage
+from gpuload.stage import Stage, Work, make_stage
 from gpuload.stats import Counters, Stats
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 KEPT_SLOTS = 32  # batches that a caller may keep before further ones are copied out of their slots
-SMALL_BYTES, STEPS_PER_THREAD = 8 << 20, 3  # measured: 256 rows of 3 KB gain a third from 2 to 6 steps ahead
+WORK_BYTES, MOST_STEPS = 2 << 20, 16  # steps are joined up to this size; see _steps_in_one
 log = logging.getLogger("gpuload")
 
 
@@ -57,7 +57,7 @@ class Loader:
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
         num_threads: threads that read and work; by default the cores this process may use.
-        prefetch: steps that are worked on ahead; by default 2, and more where batches are small, up to 8 MiB.
+        prefetch: steps that are worked on ahead; by default 2, more where batches are small.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -101,9 +101,10 @@ class Loader:
         executor = self._idle[0]
         self._executor_lines = executor.describe()
         stage = make_stage(self.source, self._graph, self._plan, executor, self._names, self._counters)
-        self.prefetch = self._arguments["prefetch"] or self._steps_ahead(stage.slot_bytes())
-        self._stage = dataclasses.replace(stage, num_parts=self._num_parts())
-        in_flight = self.prefetch + executor.depth + 1  # one is the caller's
+        num_steps = self._steps_in_one(stage)
+        self.prefetch = self._arguments["prefetch"] or max(2, self.num_threads) * num_steps
+        self._stage = dataclasses.replace(stage, num_parts=self._num_parts(num_steps), num_steps=num_steps)
+        in_flight = -(-self.prefetch // num_steps) + executor.depth + 1  # one is the caller's
         self._ring = Ring(
             self._stage.slot_bytes(),
             ready=in_flight,
@@ -146,9 +147,9 @@ class Loader:
         rng.checked_word(epoch, "epoch")
         executor = self._borrow_executor()
         try:
-            work = reading.run(Work(self._stage, self._ring, step, epoch, Start()))
+            work = reading.run(Work(self._stage, self._ring, range(step, step + 1), epoch, Start()))
             start(work, executor)
-            return finish(self, work, executor)
+            return finish(self, work, step, executor)
         finally:
             self._return_executor(executor)
 
@@ -193,7 +194,8 @@ class Loader:
             "executor": f"{self._executor_name} ({self._executor_why})",
             **self._executor_lines,
             "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
-            "threads": f"{self.num_threads}, {self._stage.num_parts} parts of a step, {self.prefetch} steps ahead",
+            "threads": f"{self.num_threads}; a work is {self._stage.num_steps} steps in {self._stage.num_parts} parts",
+            "ahead": f"{self.prefetch} steps",
             "memory": f"{self._ring.num_bytes} bytes a slot; batches are copied once {self._ring.limit} are kept",
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
@@ -214,14 +216,18 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _steps_ahead(self, slot_bytes: int) -> int:
-        """Return 2, or more where steps are so short that waking a thread takes as long as the work of one."""
-        return max(2, min(SMALL_BYTES // max(slot_bytes, 1), STEPS_PER_THREAD * self.num_threads))
+    def _steps_in_one(self, stage: Stage) -> int:
+        """Return how many steps are one work: more than one where waking a thread takes as long as doing a step."""
+        if not stage.can_join_steps():
+            return 1
+        asked = self._arguments["prefetch"]
+        most = MOST_STEPS if asked is None else max(1, asked // 2)
+        return max(1, min(WORK_BYTES // max(stage.slot_bytes(), 1), most))
 
-    def _num_parts(self) -> int:
+    def _num_parts(self, num_steps: int) -> int:
         """One part for each thread where a record costs much (images), else what keeps all threads busy."""
         costly = any(field.encoded or not field.uniform for field in self.source.spec)
-        return self.num_threads if costly else -(-self.num_threads // self.prefetch)
+        return self.num_threads if costly else -(-self.num_threads * num_steps // self.prefetch)
 
     def _make_executor(self) -> Executor:
         return choose.make(

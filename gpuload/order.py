@@ -178,21 +178,32 @@ class Plan:
         Raises:
             RecordIndexError: the epoch has no such step.
         """
-        if not 0 <= step < self.end(start):
+        records, valid, _ = self.span(range(step, step + 1), epoch, start)
+        return records, valid
+
+    def span(
+        self, steps: range, epoch: int, start: Start = Start()
+    ) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
+        """Return ``batch`` of several steps, one after the other, and how many records each has; one call for all."""
+        end = self.end(start)
+        if not 0 <= steps.start <= steps.stop <= end:
             raise RecordIndexError(
-                f"step {step} of an epoch of {self.end(start)} steps",
+                f"step {steps.stop - 1} of an epoch of {end} steps",
                 cause="steps are counted from 0",
                 remedy="ask for a step below len(loader)",
             )
-        first = start.position + (step - start.step) * self.global_batch
+        parts = [self._positions(start.position + (step - start.step) * self.global_batch) for step in steps]
+        positions, valid = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        return self._records(positions, epoch), valid, tuple(part[0].size for part in parts)
+
+    def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
+        """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""
         left = self.length - first
         if left >= self.global_batch:
             begin = first + self.shard_id * self.batch_size
-            positions = np.arange(begin, begin + self.batch_size, dtype=np.int64)
-            return self._records(positions, epoch), np.ones(self.batch_size, np.bool_)
+            return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(self.batch_size, np.bool_)
         begin, count, wanted = self._last(first, left)
-        positions = np.arange(begin, begin + wanted, dtype=np.int64) % self.length
-        return self._records(positions, epoch), np.arange(wanted) < count
+        return np.arange(begin, begin + wanted, dtype=np.int64) % self.length, np.arange(wanted) < count
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
         """Return where this shard's part of the last records begins, how many it holds, and the size of its batch."""

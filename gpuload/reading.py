@@ -87,6 +87,7 @@ class Reading(Generic[S]):
         self._jobs: deque[_Job[S]] = deque()
         self._queue: SimpleQueue[tuple[_Job[S], int] | None] = SimpleQueue()
         self._counters = counters
+        self.taken: S | None = None  # the step of the last take, also if that raised
         self._threads = [
             threading.Thread(target=_work, args=(self._queue,), name=f"gpuload-{i}", daemon=True)
             for i in range(num_threads)
@@ -117,6 +118,7 @@ class Reading(Generic[S]):
         if not self._jobs:
             return None
         job = self._jobs.popleft()
+        self.taken = job.step
         if not job.ready.acquire(blocking=False):
             began = time.perf_counter()
             job.ready.acquire()

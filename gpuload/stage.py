@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rawdecode
-from gpuload.batch import Ring, aligned
+from gpuload.batch import ALIGN_BYTES, Ring, aligned
 from gpuload.errors import RecordError
 from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
@@ -29,6 +29,7 @@ from gpuload.spec import Field, Layout
 from gpuload.stats import Counters
 
 Array = NDArray[Any]
+SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 Regions = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
@@ -58,7 +59,8 @@ class Stage:
         regions: for each array in the slot its dtype and its shape without the first axis.
         device: ``"cpu"``, or ``"gpu:N"`` where blocks stay raw.
         blocks: what becomes of each raw block of the source.
-        num_parts: into how many parts a step is cut.
+        num_parts: into how many parts a work is cut.
+        num_steps: how many steps are one work.
     """
 
     source: Source
@@ -71,10 +73,21 @@ class Stage:
     counters: Counters
     blocks: tuple[BlockPlan, ...] = ()
     num_parts: int = 1
+    num_steps: int = 1
 
     def slot_bytes(self) -> int:
-        """Return the bytes of a slot for a whole batch."""
-        return sum(aligned(_region_bytes(region, self.plan.batch_size)) for region in self.regions.values())
+        """Return the bytes of a slot."""
+        return sum(aligned(_region_bytes(region, self._num_rows)) for region in self.regions.values())
+
+    def can_join_steps(self) -> bool:
+        """Return True if several steps can be done as one: cheap records, finished here, whose arrays stay aligned."""
+        finished = self.device == "cpu" and (self.executor is not None or not self.graph.ops)
+        sizes = [_region_bytes(region, self.plan.batch_size) for region in self.regions.values()]
+        return bool(self.source.blocks) and finished and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
+
+    @property
+    def _num_rows(self) -> int:
+        return self.plan.batch_size * self.num_steps
 
     def views(self, root: NDArray[np.uint8], count: int) -> dict[str, Array]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
@@ -82,13 +95,14 @@ class Stage:
         for name, (dtype, shape) in self.regions.items():
             num_bytes = _region_bytes((dtype, shape), count)
             arrays[name] = root[begin : begin + num_bytes].view(dtype).reshape(count, *shape)
-            begin += aligned(_region_bytes((dtype, shape), self.plan.batch_size))
+            begin += aligned(_region_bytes((dtype, shape), self._num_rows))
         return arrays
 
     def works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
-        """Give the steps of an epoch, from ``start`` on."""
-        for step in range(start.step, self.plan.end(start)):
-            yield Work(self, ring, step, epoch, start)
+        """Give the steps of an epoch, from ``start`` on, ``num_steps`` in each work."""
+        end = self.plan.end(start)
+        for step in range(start.step, end, self.num_steps):
+            yield Work(self, ring, range(step, min(step + self.num_steps, end)), epoch, start)
 
 
 def make_stage(
@@ -108,43 +122,61 @@ def make_stage(
 
 
 class Work:
-    """One step on its way through the threads; see ``reading.Step``.
+    """One step, or some short ones, on their way through the threads; see ``reading.Step``.
 
     Attributes:
-        records, valid: of this step.
+        steps: the steps; ``counts`` says how many records each has.
+        records, valid: of all steps.
         root, arrays: the slot, and its arrays by name.
         lists: fields whose shape varies, by name.
         draws: for each part the draws of every op, where the ops run later.
+        fields: what an executor was fed, until its batch is finished.
     """
 
-    def __init__(self, stage: Stage, ring: Ring, step: int, epoch: int, start: Start) -> None:
+    def __init__(self, stage: Stage, ring: Ring, steps: range, epoch: int, start: Start) -> None:
         self.stage, self.ring = stage, ring
-        self.step, self.epoch, self.start = step, epoch, start
+        self.steps, self.epoch, self.start = steps, epoch, start
         self.num_parts = stage.num_parts
         self.lists: dict[str, list[Array]] = {}
-        self.fields: dict[str, Any] = {}  # what an executor was fed, until its batch is finished
+        self.fields: dict[str, Any] = {}
         self.draws: list[list[Draw]] = [[] for _ in range(self.num_parts)]
+        self._parts_done: list[int] = []
 
     def prepare(self) -> None:
         """Find out the records and take a slot."""
-        self.records, self.valid = self.stage.plan.batch(self.step, self.epoch, self.start)
+        self.records, self.valid, self.counts = self.stage.plan.span(self.steps, self.epoch, self.start)
         self.root = self.ring.take()
         self.arrays = self.stage.views(self.root, self.records.size)
+
+    @property
+    def done(self) -> bool:
+        """True once every part was done."""
+        return len(self._parts_done) == self.num_parts
+
+    def rows(self, step: int) -> slice:
+        """Return the rows of one of the steps."""
+        place = step - self.steps.start
+        begin = sum(self.counts[:place])
+        return slice(begin, begin + self.counts[place])
+
+    def alone(self, step: int) -> Work:
+        """Return a work of just this step, not done yet."""
+        return Work(self.stage, self.ring, range(step, step + 1), self.epoch, self.start)
 
     def do(self, part: int) -> None:
         """Read, decode and run the ops on the rows of one part."""
         count = self.records.size
         a, b = count * part // self.num_parts, count * (part + 1) // self.num_parts
-        if a == b:
-            return
-        began = time.perf_counter()
-        try:
-            fields = self._read(a, b)
-            read = time.perf_counter()
-            self._run(part, a, b, fields)
-        except RowError as error:
-            raise self.damaged(error, a) from None
-        self.stage.counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
+        if a < b:
+            began = time.perf_counter()
+            try:
+                fields = self._read(a, b)
+                read = time.perf_counter()
+                self._run(part, a, b, fields)
+            except RowError as error:
+                raise self.damaged(error, a) from None
+            self.stage.counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
+        self._parts_done.append(part)
 
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; rows are counted from row ``begin`` of the step."""

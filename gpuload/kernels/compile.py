@@ -1,4 +1,4 @@
-"""The decorators of all kernels: compiled without the GIL, kept in Numba's cache where a folder for it can be written."""
+"""The decorators of all kernels: compiled once, kept in Numba's cache where a folder for it can be written."""
 
 from __future__ import annotations
 
