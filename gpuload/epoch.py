@@ -41,6 +41,7 @@ class Epoch:
         self._loader = loader
         self._executor = loader._borrow_executor()
         self._due: deque[tuple[Work, int] | BaseException] = deque()  # works and steps, begun in the executor
+        self._begin_later = False
         self._reading: Reading[Work] | None = Reading(
             loader._stage.works(loader._ring, place.epoch, place.start),
             num_threads=loader.num_threads,
@@ -54,6 +55,9 @@ class Epoch:
     def __next__(self) -> Batch:
         if self._reading is None:
             raise StopIteration
+        if self._begin_later:  # the caller has dropped the last batch of the work before, so its slot is free
+            self._begin_later = False
+            self._reading.begin()
         while len(self._due) < self._executor.depth and self._start_one():
             pass
         if not self._due:
@@ -73,8 +77,10 @@ class Epoch:
         """Take the next work from the threads and hand it to the executor; an error waits for its turn."""
         if self._reading is None:
             return False
+        joined = self._loader._stage.num_steps > 1
+        self._begin_later = joined
         try:
-            work = self._reading.take()
+            work = self._reading.take(begin=not joined)
             if work is None:
                 return False
             start(work, self._executor)
@@ -133,14 +139,17 @@ def _settled(loader: Loader, work: Work, step: int) -> dict[str, Any]:
     """Return the arrays of a step in a finished slot, or copies of them where too many slots are kept by the caller."""
     rows = work.rows(step)
     crowded = loader._ring.crowded
-    loader._counters.add(batches_copied=int(crowded))
-    arrays = {name: _aligned(values[rows], crowded) for name, values in work.arrays.items()}
-    return {**arrays, **{name: values[rows] for name, values in work.lists.items()}}
+    if crowded:
+        loader._counters.add(batches_copied=1)
+    fields: dict[str, Any] = {name: _aligned(values[rows], crowded) for name, values in work.arrays.items()}
+    for name, values in work.lists.items():
+        fields[name] = values[rows]
+    return fields
 
 
 def _aligned(values: NDArray[Any], copy: bool) -> NDArray[Any]:
     """Return the array, or a copy of it if that is asked for or its memory does not begin where frameworks need it."""
-    if not copy and values.ctypes.data % ALIGN_BYTES == 0:
+    if not copy and values.__array_interface__["data"][0] % ALIGN_BYTES == 0:
         return values
     memory = devices.page_aligned(values.nbytes)
     made = memory.view(values.dtype).reshape(values.shape)

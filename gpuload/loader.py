@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 KEPT_SLOTS = 32  # batches that a caller may keep before further ones are copied out of their slots
-WORK_BYTES, MOST_STEPS = 2 << 20, 16  # steps are joined up to this size; see _steps_in_one
+WORK_BYTES, MOST_STEPS = 13 << 18, 16  # steps are joined up to this size; see _steps_in_one
 log = logging.getLogger("gpuload")
 
 
@@ -104,7 +104,7 @@ class Loader:
         num_steps = self._steps_in_one(stage)
         self.prefetch = self._arguments["prefetch"] or max(2, self.num_threads) * num_steps
         self._stage = dataclasses.replace(stage, num_parts=self._num_parts(num_steps), num_steps=num_steps)
-        in_flight = -(-self.prefetch // num_steps) + executor.depth + 1  # one is the caller's
+        in_flight = -(-self.prefetch // num_steps) + executor.depth + (num_steps == 1)  # of these one is the caller's
         self._ring = Ring(
             self._stage.slot_bytes(),
             ready=in_flight,

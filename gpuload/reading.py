@@ -98,9 +98,10 @@ class Reading(Generic[S]):
         self._finalizer.atexit = False  # _stop_all does that, before daemon threads are frozen
         _alive.add(self)
         for _ in range(ahead):
-            self._begin()
+            self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin one more step, if there is one."""
         step = next(self._steps, None)
         if step is None:
             return
@@ -109,8 +110,11 @@ class Reading(Generic[S]):
         for part in range(step.num_parts):
             self._queue.put((job, part))
 
-    def take(self) -> S | None:
+    def take(self, *, begin: bool = True) -> S | None:
         """Return the next step when its work is done, None after the last.
+
+        Args:
+            begin: begin another in its place; without that it is for the caller to call ``begin`` later.
 
         Raises:
             Exception: what the work of this step raised; the step counts as taken.
@@ -124,7 +128,8 @@ class Reading(Generic[S]):
             job.ready.acquire()
             self._counters.add(wait_s=time.perf_counter() - began)
         job.ready.release()
-        self._begin()
+        if begin:
+            self.begin()
         return job.wait()
 
     def close(self) -> None:

@@ -55,9 +55,10 @@ class Counters:
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
+        counts = self._counts
         with self._lock:
             for name, amount in amounts.items():
-                self._counts[name] = self._counts.get(name, 0) + amount
+                counts[name] = counts.get(name, 0) + amount
 
     def stats(self) -> Stats:
         """Return the counts as they are now."""
