@@ -142,7 +142,7 @@ def test_all_tensors_of_many_epochs_hold_what_they_were_after_the_loader_is_gone
 
 
 def test_a_loop_that_drops_its_tensors_uses_its_slots_again() -> None:
-    loader = loader_of(batch_size=1)
+    loader = loader_of(batch_size=1).replace(prefetch=2)
     batches = gltf.tensors(loader)
     for _ in batches:
         pass
