@@ -90,16 +90,18 @@ def dali_fed(pipe: Any, hand: Callable[..., Any]) -> Epoch:
 
 
 def dali_reading(pipe: Any, work: Work) -> Epoch:
-    """Return passes of a pipeline with a reader, which goes on into the next pass: what is beyond is cut off."""
+    """Return passes of a pipeline with a reader, which goes on into the next pass: so does the batch on the border."""
     pipe.build()
+    spare: list[NDArray[Any]] = []
 
     def epoch() -> Iterator[Any]:
         left = work.num_records
         while left > 0:
-            (output,) = pipe.run()
-            images = dense(output)[:left]
+            images = spare.pop() if spare else dense(*pipe.run())
+            if len(images) > left:
+                spare.append(images[left:])
             left -= len(images)
-            yield images
+            yield images[: len(images) + min(left, 0)]
 
     return epoch
 

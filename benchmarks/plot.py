@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-COLOURS = {"ours": "#d1495b", "floor": "#8d99ae", "peer": "#30638e", "limit": "#cccccc"}
+COLOURS = {"ours": "#d1495b", "floor": "#8d99ae", "peer": "#30638e"}
+MEANINGS = {"ours": "gpuload", "floor": "hand-written floor", "peer": "peers"}
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     """Draw the ratios to the limit as horizontal bars, a panel for each variant."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     shown = {name: [row for row in rows if row.role != "limit"] for name, rows in variants(results).items()}
     heights = [0.6 + 0.34 * len(rows) for rows in shown.values()]
@@ -146,7 +148,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
     for panel, (variant, rows) in zip(panels, shown.items(), strict=True):
         _bars(panel, rows)
         panel.set_title(variant, loc="left", fontsize=10, fontweight="bold")
+    panels[-1].set_xlim(
+        0, 1.35 * max([ratio for rows in shown.values() for row in rows for ratio in row.ratios] or [1])
+    )
     panels[-1].set_xlabel(f"x limit: {results['limit']}", fontsize=9)
+    handles = [Patch(color=COLOURS[role], label=meaning) for role, meaning in MEANINGS.items()]
+    panels[-1].legend(handles=handles, loc="lower right", fontsize=8, frameon=False)
     settings, machine = results["settings"], results["machine"]
     figure.suptitle(
         f"{results['workload']}: {settings['records']:,} records, batches of {settings['batch_size']}, "
@@ -165,10 +172,9 @@ def _bars(panel: Any, rows: list[Row]) -> None:
                error_kw={"ecolor": "#555555", "elinewidth": 1, "capsize": 2})  # fmt: skip
     panel.set_yticks(places, [row.peer for row in rows], fontsize=9)
     for place, row in zip(places, rows, strict=True):
-        text = f"{row.ratio:.2f}   {_digits(median(row.rates)):,}/s" if row.rates else row.why_not
+        text = f"{row.ratio:.3f}   {_digits(median(row.rates)):,}/s" if row.rates else row.why_not
         right = max(row.ratios, default=0)
         panel.annotate(text, (right, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
-    panel.set_xlim(0, 1.3 * max(1.0, *(max(row.ratios, default=0) for row in rows)) if rows else 1)
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=9)
     panel.grid(axis="x", color="#eeeeee")
