@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -74,8 +74,8 @@ class Settings:
         return question.num_records[self.smoke]
 
 
-def measure(question: Question, settings: Settings) -> dict[str, Any]:
-    """Run all rounds of a question and return its results, ready for JSON."""
+def measure(question: Question, settings: Settings, tell: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Run all rounds of a question and return its results, ready for JSON; `tell` hears of each sample."""
     jobs = [job for job in question.jobs(settings.cache) if not settings.peers or job[1].name in settings.peers]
     head = _head(question, settings)
     path = question.prepare(settings.data, settings.records(question))
@@ -85,8 +85,10 @@ def measure(question: Question, settings: Settings) -> dict[str, Any]:
     for number in range(settings.rounds):
         start = number * len(present) // settings.rounds
         for group in _groups(question, present[start:] + present[:start], settings):
-            for sample in _process(question, group, settings):
-                entries[sample.pop("variant"), sample.pop("peer")]["samples"].append({"round": number, **sample})
+            for variant, name, sample in _process(question, group, settings):
+                entries[variant, name]["samples"].append({"round": number, **sample})
+                what = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
+                tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {what}")
     return {**head, "entries": list(entries.values())}
 
 
@@ -132,16 +134,14 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
     return [list(group) for _, group in itertools.groupby(sorted(jobs, key=packages), key=packages)]
 
 
-def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[Sample]:
-    """Measure jobs in one fresh process; a job that fails gives a sample that says why."""
+def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[tuple[str, str, Sample]]:
+    """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
     task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
     ours = question.peer(jobs[0][1]).role == "ours"
     out, why = _run([sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC)
-    marked = [line.removeprefix(_MARK) for line in out.splitlines() if line.startswith(_MARK)]
-    samples = [json.loads(line) for line in marked]
-    yield from samples
-    for variant, peer in jobs[len(samples) :]:
-        yield {"variant": variant, "peer": peer, "failed": why}
+    samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
+    samples += [{"failed": why}] * (len(jobs) - len(samples))
+    yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
 
 
 def _run(command: list[str], more: dict[str, str]) -> tuple[str, str]:
@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
         except Exception as error:  # whatever a peer raises is its result; the run goes on
             traceback.print_exc()
             sample = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
-        print(_MARK + json.dumps({"variant": variant, "peer": name, **sample}), flush=True)
+        print(_MARK + json.dumps(sample), flush=True)
     os._exit(0)  # no peer's threads or workers may hold up the run; all that is wanted has been printed
 
 

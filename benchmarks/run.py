@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     failures = 0
     for name in told.only or NAMES:
         start = perf_counter()
-        results = measure(find(name), settings)
+        results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
         path = folder / f"{name}{'.cold' if settings.cold else ''}.json"
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         plot.write(path)
