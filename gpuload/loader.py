@@ -35,7 +35,7 @@ from gpuload.stats import Counters, Stats
 if TYPE_CHECKING:
     from types import TracebackType
 
-KEPT_SLOTS = 32  # batches that a caller may keep before further ones are copied out of their slots
+KEPT_SLOTS = 32  # slots that a caller may keep; batches are copied out of further ones
 WORK_BYTES, MOST_STEPS = 13 << 18, 16  # steps are joined up to this size; see _steps_in_one
 log = logging.getLogger("gpuload")
 
@@ -102,7 +102,7 @@ class Loader:
         self._executor_lines = executor.describe()
         stage = make_stage(self.source, self._graph, self._plan, executor, self._names, self._counters)
         num_steps = self._steps_in_one(stage)
-        self.prefetch = self._arguments["prefetch"] or max(2, self.num_threads) * num_steps
+        self.prefetch = self._arguments["prefetch"] or (2 if num_steps == 1 else max(2, self.num_threads) * num_steps)
         self._stage = dataclasses.replace(stage, num_parts=self._num_parts(num_steps), num_steps=num_steps)
         in_flight = -(-self.prefetch // num_steps) + executor.depth + (num_steps == 1)  # of these one is the caller's
         self._ring = Ring(
@@ -196,7 +196,7 @@ class Loader:
             "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
             "threads": f"{self.num_threads}; a work is {self._stage.num_steps} steps in {self._stage.num_parts} parts",
             "ahead": f"{self.prefetch} steps",
-            "memory": f"{self._ring.num_bytes} bytes a slot; batches are copied once {self._ring.limit} are kept",
+            "memory": f"{self._ring.num_bytes} bytes a slot; batches are copied once {self._ring.limit} slots are kept",
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
