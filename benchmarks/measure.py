@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import importlib
 import itertools
@@ -38,7 +39,7 @@ from benchmarks import machine
 from benchmarks.question import Peer, Question, Work, find, missing, touch
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_S = 300
+TIMEOUT_S = 120  # for the jobs of one process; the slowest takes a quarter of it
 COLD_WARM_UP_BATCHES = 3
 
 # glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each batch up to twice
@@ -138,14 +139,14 @@ def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterato
     """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
     task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
     ours = question.peer(jobs[0][1]).role == "ours"
-    out, why = _run([sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC)
+    out, failed = _run([sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC)
     samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
-    samples += [{"failed": why}] * (len(jobs) - len(samples))
+    samples += [failed] * (len(jobs) - len(samples))
     yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
 
 
-def _run(command: list[str], more: dict[str, str]) -> tuple[str, str]:
-    """Run a command; return its output and the last line of its errors. Nothing that it started outlives it."""
+def _run(command: list[str], more: dict[str, str]) -> tuple[str, Sample]:
+    """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -161,7 +162,7 @@ def _run(command: list[str], more: dict[str, str]) -> tuple[str, str]:
             process.wait()
         out.seek(0)
         errors.seek(0)
-        return out.read(), f"{why}: {(errors.read().splitlines() or ['no message'])[-1]}"
+        return out.read(), {"failed": why, "errors": errors.read().splitlines()[-40:]}
 
 
 _MARK = "sample: "
@@ -174,6 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
     task = parser.parse_args(arguments).task
     question = find(task["question"])
     settings = Settings(**{**task["settings"], "data": Path(task["settings"]["data"])})
+    faulthandler.dump_traceback_later(TIMEOUT_S - 10)  # who hangs says where
     for variant, name in task["jobs"]:
         try:
             sample = _measure_one(question, variant, question.peer(name), settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.question import NAMES, find
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write JSON, tables and plots; the exit status is 1 if a peer that is installed failed."""
     told = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the process at work is ended too
     settings = Settings(
         data=told.data,
         rounds=1 if told.smoke else told.rounds,
