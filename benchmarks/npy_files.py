@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,12 +118,12 @@ def tfdata(work: Work) -> Epoch:
     return lambda: dataset.as_numpy_iterator()
 
 
-def gpuload(work: Work) -> Epoch:
-    """The package measured, with its defaults."""
+def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
+    """The package measured, with its defaults or in more threads than cores, for a disk that likes many requests."""
     import gpuload as gl
 
     source = gl.npy(str(work.path / "*.npy"), record="file")
-    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu")
+    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu", num_threads=num_threads)
     return lambda: (batch["x"] for batch in loader)
 
 
@@ -138,6 +139,15 @@ QUESTION = Question(
         Peer("limit", limit, "read of all files, all cores", role="limit"),
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),
         Peer("gpuload", gpuload, 'gl.npy, record="file", defaults', ("gpuload",), uses=("numba",), role="ours"),
+        Peer(
+            "gpuload_16",
+            partial(gpuload, num_threads=16),
+            "the same with num_threads=16",
+            ("gpuload",),
+            uses=("numba",),
+            role="ours",
+            cache=("cold",),
+        ),
         Peer("torch", torch, "DataLoader, whole batches, positioned reads", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, positioned reads in threads", ("grain.python",)),
         Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=("cold",)),
