@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 KEPT_SLOTS = 32  # slots that a caller may keep; batches are copied out of further ones
 WORK_BYTES, MOST_STEPS = 13 << 18, 16  # steps are joined up to this size; see _steps_in_one
+SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory
 log = logging.getLogger("gpuload")
 
 
@@ -57,7 +58,7 @@ class Loader:
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
         num_threads: threads that read and work; by default the cores this process may use.
-        prefetch: steps that are worked on ahead; by default 2, more where batches are small.
+        prefetch: steps that are worked on ahead; by default 2 large ones, or more that are small.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
@@ -102,8 +103,8 @@ class Loader:
         self._executor_lines = executor.describe()
         stage = make_stage(self.source, self._graph, self._plan, executor, self._names, self._counters)
         num_steps = self._steps_in_one(stage)
-        self.prefetch = self._arguments["prefetch"] or (2 if num_steps == 1 else max(2, self.num_threads) * num_steps)
-        self._stage = dataclasses.replace(stage, num_parts=self._num_parts(num_steps), num_steps=num_steps)
+        self.prefetch = self._arguments["prefetch"] or self._works_ahead(stage) * num_steps
+        self._stage = dataclasses.replace(stage, num_parts=self._num_parts(stage, num_steps), num_steps=num_steps)
         in_flight = -(-self.prefetch // num_steps) + executor.depth + (num_steps == 1)  # of these one is the caller's
         self._ring = Ring(
             self._stage.slot_bytes(),
@@ -224,10 +225,17 @@ class Loader:
         most = MOST_STEPS if asked is None else max(1, asked // 2)
         return max(1, min(WORK_BYTES // max(stage.slot_bytes(), 1), most))
 
-    def _num_parts(self, num_steps: int) -> int:
-        """One part for each thread where a record costs much (images), else what keeps all threads busy."""
+    def _works_ahead(self, stage: Stage) -> int:
+        """Return 2 where all threads share a step, else one more than threads, so that none waits for the caller."""
+        return 2 if self._shares(stage) else self.num_threads + 1
+
+    def _num_parts(self, stage: Stage, num_steps: int) -> int:
+        """One part for each thread where a step costs much, else what keeps all threads busy."""
+        return self.num_threads if self._shares(stage) else -(-self.num_threads * num_steps // self.prefetch)
+
+    def _shares(self, stage: Stage) -> bool:
         costly = any(field.encoded or not field.uniform for field in self.source.spec)
-        return self.num_threads if costly else -(-self.num_threads * num_steps // self.prefetch)
+        return costly or stage.slot_bytes() > SHARED_BYTES
 
     def _make_executor(self) -> Executor:
         return choose.make(
