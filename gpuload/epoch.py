@@ -45,7 +45,7 @@ class Epoch:
         self._reading: Reading[Work] | None = Reading(
             loader._stage.works(loader._ring, place.epoch, place.start),
             num_threads=loader.num_threads,
-            ahead=max(1, loader.prefetch // loader._stage.num_steps),
+            ahead=loader._works_begun,
             counters=loader._counters,
         )
 

@@ -105,7 +105,8 @@ class Loader:
         num_steps = self._steps_in_one(stage)
         self.prefetch = self._arguments["prefetch"] or self._works_ahead(stage) * num_steps
         self._stage = dataclasses.replace(stage, num_parts=self._num_parts(stage, num_steps), num_steps=num_steps)
-        in_flight = -(-self.prefetch // num_steps) + executor.depth + (num_steps == 1)  # of these one is the caller's
+        self._works_begun = max(1, self.prefetch // num_steps)
+        in_flight = self._works_begun + executor.depth + (num_steps == 1)  # of these one is the caller's
         self._ring = Ring(
             self._stage.slot_bytes(),
             ready=in_flight,
@@ -188,12 +189,13 @@ class Loader:
 
     def describe(self) -> str:
         """Return what was chosen and why, a line each."""
+        more = dict(self._executor_lines)
         lines = {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
             "device": f"{self.device} ({self._device_why})",
-            "executor": f"{self._executor_name} ({self._executor_why})",
-            **self._executor_lines,
+            "executor": f"{more.pop('executor')} ({self._executor_why})",
+            **{name: line for name, line in more.items() if name not in ("device", "threads")},
             "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
             "threads": f"{self.num_threads}; a work is {self._stage.num_steps} steps in {self._stage.num_parts} parts",
             "ahead": f"{self.prefetch} steps",

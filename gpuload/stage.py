@@ -53,7 +53,7 @@ class Stage:
     """All that a part of a step needs to know; shared by the threads, and only read.
 
     Attributes:
-        source, graph, plan, seed: what is read and made.
+        source, graph, plan: what is read and made, and in which order.
         executor: runs on rows in the threads if it has ``run``; else None, and the batch is run after it was staged.
         needed: the fields of the source that the batch or an op needs.
         regions: for each array in the slot its dtype and its shape without the first axis.

@@ -288,6 +288,13 @@ def test_auto_says_what_it_chose_and_why(caplog):
     assert load.describe().count("\n") > 5
 
 
+@pytest.mark.parametrize(("executor", "why"), [("auto", "faster one on a CPU"), ("array", "asked for")])
+def test_describe_says_why_executor_and_device_were_chosen(executor, why):
+    lines = dict(line.split(":", 1) for line in loader(executor=executor).describe().splitlines())
+    assert why in lines["executor"]
+    assert lines["device"].strip() == "cpu (asked for)"
+
+
 def test_replace_is_a_new_loader_with_something_changed():
     assert next(iter(loader().replace(batch_size=3)))["image"].shape[0] == 3
     with pytest.raises(SpecError, match="batchsize"):
