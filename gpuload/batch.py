@@ -1,8 +1,8 @@
 """Batch, and the ring of reusable slots that its arrays live in.
 
-A slot is page-aligned host memory for one step. Its memory is lent as one root array; every array of a batch is a view
-of that root, so the root lives as long as any view, slice, DLPack capsule or tensor made of it. When the last of them
-is gone the slot goes back to the ring by itself. So a batch stays what it was for as long as anything refers to it, and
+A slot is page-aligned host memory for one step. Every array of a batch is a view of its slot, which lives as long as
+any view, slice, DLPack capsule or tensor made of them. When the last of them is gone the memory goes back to the ring
+by itself. So a batch stays what it was for as long as anything refers to it, and
 a loop that drops its batches allocates nothing after the first lap.
 """
 
@@ -141,24 +141,26 @@ class Ring:
     ) -> None:
         self.num_bytes, self.limit = num_bytes, limit
         self._allocate, self._counters = allocate, counters
-        self._free: deque[NDArray[np.uint8]] = deque(allocate(num_bytes) for _ in range(ready))
+        memories = [allocate(num_bytes) for _ in range(ready)]
+        self._free = deque((memory, _address(memory)) for memory in memories)
         self._made = ready
         counters.add(slots_made=ready)
 
-    def take(self) -> NDArray[np.uint8]:
-        """Return the root array of a free slot, or of a new one; the slot is free again when the root is gone."""
+    def take(self) -> Slot:
+        """Return a free slot, or a new one; it is free again when it and all its arrays are gone."""
         try:
-            memory = self._free.pop()  # the one given back last: it is still in the cache
+            memory, address = self._free.pop()  # the one given back last: it is still in the cache
         except IndexError:
             memory = self._allocate(self.num_bytes)
             self._made += 1
             self._counters.add(slots_made=1)
-            if self._made > self.limit:  # beyond the limit memory is not kept; it dies with its views
+            if self._made > self.limit:  # beyond the limit memory is not kept; it dies with its arrays
                 self._made -= 1
-                return memory
+                return Slot(memory, _address(memory), deque(maxlen=0))
+            address = _address(memory)
         else:
             self._counters.add(slots_reused=1)
-        return np.asarray(_Lease(memory, self._free))
+        return Slot(memory, address, self._free)
 
     @property
     def crowded(self) -> bool:
@@ -166,17 +168,31 @@ class Ring:
         return not self._free and self._made >= self.limit
 
 
-class _Lease:
-    """What a root array is a view of; gives the slot back when the root is gone."""
+class Slot:
+    """Memory for one step, lent by a ring: what its arrays are views of. It goes back when the last of them is gone.
 
-    __slots__ = ("__array_interface__", "_free", "_memory")
+    Attributes:
+        address: of the first byte.
+    """
 
-    def __init__(self, memory: NDArray[np.uint8], free: deque[NDArray[np.uint8]]) -> None:
-        self._memory, self._free = memory, free
-        self.__array_interface__ = memory.__array_interface__
+    __slots__ = ("__array_interface__", "_free", "_memory", "address")
+
+    def __init__(self, memory: NDArray[np.uint8], address: int, free: deque[tuple[NDArray[np.uint8], int]]) -> None:
+        self._memory, self.address, self._free = memory, address, free
+
+    def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return an array over the bytes from ``begin`` on. One thread at a time."""
+        self.__array_interface__ = {  # NumPy's protocol; some microseconds less than slice, view and reshape
+            "data": (self.address + begin, False), "shape": shape, "typestr": dtype.str, "version": 3,
+        }  # fmt: skip
+        return np.asarray(self)
 
     def __del__(self) -> None:
-        self._free.append(self._memory)
+        self._free.append((self._memory, self.address))
+
+
+def _address(memory: NDArray[np.uint8]) -> int:
+    return int(memory.ctypes.data)
 
 
 def aligned(num_bytes: int) -> int:

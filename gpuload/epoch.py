@@ -42,12 +42,7 @@ class Epoch:
         self._executor = loader._borrow_executor()
         self._due: deque[tuple[Work, int] | BaseException] = deque()  # works and steps, begun in the executor
         self._begin_later = False
-        self._reading: Reading[Work] | None = Reading(
-            loader._stage.works(loader._ring, place.epoch, place.start),
-            num_threads=loader.num_threads,
-            ahead=loader._works_begun,
-            counters=loader._counters,
-        )
+        self._reading: Reading[Work] | None = loader._read(place)
 
     def __iter__(self) -> Epoch:
         return self
@@ -67,7 +62,7 @@ class Epoch:
         if isinstance(due, BaseException):
             raise due
         work, step = due
-        if not work.done:
+        if work.failed:
             work = reading.run(work.alone(step))
         batch = finish(self._loader, work, step, self._executor)
         self._place.step = step + 1
@@ -89,7 +84,7 @@ class Epoch:
             if failed is None or len(failed.steps) == 1:
                 self._due.append(error)
                 return True
-            work = failed  # its steps are done anew, each at its turn, so that only the one at fault raises
+            work, failed.failed = failed, True  # its steps are done anew, so that only the one at fault raises
         self._due.extend((work, step) for step in work.steps)
         return True
 
@@ -119,31 +114,34 @@ def start(work: Work, executor: Executor) -> None:
 
 def finish(loader: Loader, work: Work, step: int, executor: Executor) -> Batch:
     """Return the batch of a step whose work was started."""
+    rows = work.rows(step) if len(work.steps) > 1 else None
     if work.stage.executor is not None or not work.stage.graph.ops:
-        fields = _settled(loader, work, step) if work.stage.device == "cpu" else work.inputs()
+        fields = _settled(loader, work, rows) if work.stage.device == "cpu" else work.inputs()
     else:
         try:
             made = executor.finish()
         except RowError as error:
             raise work.damaged(error) from None
         fields = {**work.fields, **made}
-    rows = work.rows(step)
-    records, valid = work.records[rows], work.valid[rows]
+    records, valid = (work.records, work.valid) if rows is None else (work.records[rows], work.valid[rows])
     fields = {name: fields[name] for name in loader._names}
     num_bytes = sum(_num_bytes(values) for values in fields.values())
     loader._counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
     return Batch(fields, loader.output, records=records, valid=valid, epoch=work.epoch, step=step)
 
 
-def _settled(loader: Loader, work: Work, step: int) -> dict[str, Any]:
+def _settled(loader: Loader, work: Work, rows: slice | None) -> dict[str, Any]:
     """Return the arrays of a step in a finished slot, or copies of them where too many slots are kept by the caller."""
-    rows = work.rows(step)
     crowded = loader._ring.crowded
     if crowded:
         loader._counters.add(batches_copied=1)
-    fields: dict[str, Any] = {name: _aligned(values[rows], crowded) for name, values in work.arrays.items()}
+    elif rows is None:  # they begin where regions do
+        return {**work.arrays, **work.lists}
+    fields: dict[str, Any] = {
+        name: _aligned(values if rows is None else values[rows], crowded) for name, values in work.arrays.items()
+    }
     for name, values in work.lists.items():
-        fields[name] = values[rows]
+        fields[name] = values if rows is None else values[rows]
     return fields
 
 

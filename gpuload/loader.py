@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gpuload import device as devices
 from gpuload import kernels, reading, rng, state
 from gpuload.batch import Batch, Output, Ring, names_in
+from gpuload.copying import CopyPool
 from gpuload.epoch import Epoch, Place, finish, start
 from gpuload.errors import ClosedError, SpecError
 from gpuload.executors import choose
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 KEPT_SLOTS = 32  # slots that a caller may keep; batches are copied out of further ones
 WORK_BYTES, MOST_STEPS = 13 << 18, 16  # steps are joined up to this size; see _steps_in_one
+SLOW_THREADS = 16  # threads that copy where storage must be waited for; measured: more gain little
 SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory
 log = logging.getLogger("gpuload")
 
@@ -219,9 +221,29 @@ class Loader:
     ) -> None:
         self.close()
 
+    def _read(self, place: Place) -> reading.Reading[Work]:
+        """Begin to read the steps of an epoch from a place on."""
+        stage, where = self._stage, (self._ring, place.epoch, place.start)
+        copier = self.source.copier() if stage.copies else None
+        if copier is None:
+            threads: reading.Pool[Work] = reading.Threads(self.num_threads)
+            works = stage.works(*where)
+        else:
+            threads = CopyPool(
+                copier,
+                most_records=self.batch_size * stage.num_steps,
+                ahead=self._works_begun,
+                num_threads=self.num_threads,
+                num_parts=stage.num_parts,
+                slow_threads=self._arguments["num_threads"] or max(SLOW_THREADS, self.num_threads),
+                counters=self._counters,
+            )
+            works = stage.copied_works(*where)
+        return reading.Reading(works, threads, ahead=self._works_begun, counters=self._counters)
+
     def _steps_in_one(self, stage: Stage) -> int:
         """Return how many steps are one work: more than one where waking a thread takes as long as doing a step."""
-        if not stage.can_join_steps():
+        if stage.copies or not stage.can_join_steps():
             return 1
         asked = self._arguments["prefetch"]
         most = MOST_STEPS if asked is None else max(1, asked // 2)
@@ -229,7 +251,7 @@ class Loader:
 
     def _works_ahead(self, stage: Stage) -> int:
         """Return 2 where all threads share a step, else one more than threads, so that none waits for the caller."""
-        return 2 if self._shares(stage) else self.num_threads + 1
+        return 2 if self._shares(stage) else self.num_threads + (3 if stage.copies else 1)
 
     def _num_parts(self, stage: Stage, num_steps: int) -> int:
         """One part for each thread where a step costs much, else what keeps all threads busy."""

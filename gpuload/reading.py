@@ -1,12 +1,15 @@
-"""Reading: threads that work ahead, a bounded number of steps, and hand the results over in order.
+"""Reading: works ahead, a bounded number of steps, and hands the results over in order.
 
-A ``Reading`` takes the steps of one epoch. A step is cut into parts that the threads work on side by side; at most
-``ahead`` steps are begun and not yet taken. An exception in a thread reaches the caller as itself, at the step where it
-belongs. Closing, dropping the last reference, and the end of the interpreter stop the threads; a thread refers to its
-queue only, never to the ``Reading``, so that garbage collection works.
+A ``Reading`` takes the steps of one epoch and gives them to a pool of threads; at most ``ahead`` steps are begun and
+not yet taken. An exception in a thread reaches the caller as itself, at the step where it belongs. Closing, dropping
+the last reference, and the end of the interpreter stop the threads; a thread never refers to the ``Reading``, so that
+garbage collection works.
 
-This is the only module that starts threads for work ahead. Queues and locks of C are used because a future or condition
-of Python costs some 20 microseconds a step, as much as reading a small batch.
+Pools   ``Threads`` here cut a step into parts that threads of Python work on side by side; ``CopyPool`` of `copying.py`
+        is for steps that are nothing but copies of records.
+
+Queues and locks of C are used because a future or condition of Python costs some 20 microseconds a step, as much as
+reading a small batch.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,16 +40,122 @@ class Step(Protocol):
 
 
 S = TypeVar("S", bound=Step)
+S_contra = TypeVar("S_contra", bound=Step, contravariant=True)
 
 
-class _Job(Generic[S]):
+class Job(Protocol):
+    """A step on its way through a pool."""
+
+    @property
+    def finished(self) -> bool:
+        """True once there is nothing to wait for."""
+
+    def wait(self) -> None:
+        """Wait until the step is finished."""
+
+    def settle(self) -> None:
+        """Raise what the work of the finished step raised."""
+
+
+class Pool(Protocol[S_contra]):
+    """Threads that do steps."""
+
+    def begin(self, step: S_contra) -> Job:
+        """Begin a step; whatever it raises comes from its job."""
+
+    def stop(self) -> None:
+        """Wait for the parts that are being done, forget the others and end the threads."""
+
+
+class Reading(Generic[S]):
+    """The steps of an epoch, worked on ahead.
+
+    Args:
+        steps: what to do, in order; taken from as steps are begun.
+        pool: does them; stopped when the reading is closed. It must not refer to the reading.
+        ahead: how many steps are begun and not yet taken, at most.
+        counters: ``wait_s`` is added to.
+    """
+
+    def __init__(self, steps: Iterator[S], pool: Pool[S], *, ahead: int, counters: Counters) -> None:
+        self._steps, self._pool, self._counters = steps, pool, counters
+        self._jobs: deque[tuple[S, Job]] = deque()
+        self.taken: S | None = None  # the step of the last take, also if that raised
+        self._finalizer = weakref.finalize(self, pool.stop)
+        self._finalizer.atexit = False  # _stop_all does that, before daemon threads are frozen
+        _alive.add(self)
+        for _ in range(ahead):
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin one more step, if there is one."""
+        step = next(self._steps, None)
+        if step is not None:
+            self._jobs.append((step, self._pool.begin(step)))
+
+    def take(self, *, begin: bool = True) -> S | None:
+        """Return the next step when its work is done, None after the last.
+
+        Args:
+            begin: begin another in its place; without that it is for the caller to call ``begin`` later.
+
+        Raises:
+            Exception: what the work of this step raised; the step counts as taken.
+        """
+        if not self._jobs:
+            return None
+        step, job = self._jobs[0]
+        if not job.finished:
+            began = time.perf_counter()
+            job.wait()
+            self._counters.add(wait_s=time.perf_counter() - began)
+        self._jobs.popleft()
+        self.taken = step
+        if begin:
+            self.begin()
+        job.settle()
+        return step
+
+    def close(self) -> None:
+        """Stop the threads and forget what was begun; waits for the parts that are being done."""
+        self._finalizer()
+        self._jobs.clear()
+
+
+class Threads(Generic[S]):
+    """A pool of Python's threads, which do the parts of steps side by side."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._queue: SimpleQueue[tuple[_PartsJob[S], int] | None] = SimpleQueue()
+        self._threads = started(num_threads, _work, self._queue)
+
+    def begin(self, step: S) -> _PartsJob[S]:
+        """Begin a step."""
+        job = _PartsJob(step)
+        for part in range(step.num_parts):
+            self._queue.put((job, part))
+        return job
+
+    def stop(self) -> None:
+        """Wait for the parts that are being done, forget the others and end the threads."""
+        while not self._queue.empty():
+            try:
+                self._queue.get_nowait()
+            except Empty:  # another thread was faster
+                break
+        for _ in self._threads:
+            self._queue.put(None)
+        join(self._threads)
+
+
+class _PartsJob(Generic[S]):
     """A step on its way through the threads."""
 
     def __init__(self, step: S) -> None:
         self.step = step
         self.errors: dict[int, BaseException] = {}
-        self.ready = threading.Lock()  # held until the last part is done
-        self.ready.acquire()
+        self._ready = threading.Lock()  # held until the last part is done
+        self._ready.acquire()
         self._preparing = threading.Lock()
         self._prepared = False
         self._done = itertools.count(1)  # next() is one C call: each part gets a number of its own
@@ -63,99 +172,38 @@ class _Job(Generic[S]):
             self.errors[part] = error
         finally:
             if next(self._done) == self.step.num_parts:
-                self.ready.release()
+                self._ready.release()
 
-    def wait(self) -> S:
-        self.ready.acquire()
+    @property
+    def finished(self) -> bool:
+        return not self._ready.locked()
+
+    def wait(self) -> None:
+        with self._ready:
+            pass
+
+    def settle(self) -> None:
         if self.errors:
             raise self.errors[min(self.errors)]
-        return self.step
 
 
-class Reading(Generic[S]):
-    """The steps of an epoch, worked on ahead by threads.
-
-    Args:
-        steps: what to do, in order; taken from as steps are begun.
-        num_threads: how many threads work.
-        ahead: how many steps are begun and not yet taken, at most.
-        counters: ``wait_s`` is added to.
-    """
-
-    def __init__(self, steps: Iterator[S], *, num_threads: int, ahead: int, counters: Counters) -> None:
-        self._steps = steps
-        self._jobs: deque[_Job[S]] = deque()
-        self._queue: SimpleQueue[tuple[_Job[S], int] | None] = SimpleQueue()
-        self._counters = counters
-        self.taken: S | None = None  # the step of the last take, also if that raised
-        self._threads = [
-            threading.Thread(target=_work, args=(self._queue,), name=f"gpuload-{i}", daemon=True)
-            for i in range(num_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
-        self._finalizer = weakref.finalize(self, _stop, self._queue, self._threads)
-        self._finalizer.atexit = False  # _stop_all does that, before daemon threads are frozen
-        _alive.add(self)
-        for _ in range(ahead):
-            self.begin()
-
-    def begin(self) -> None:
-        """Begin one more step, if there is one."""
-        step = next(self._steps, None)
-        if step is None:
-            return
-        job = _Job(step)
-        self._jobs.append(job)
-        for part in range(step.num_parts):
-            self._queue.put((job, part))
-
-    def take(self, *, begin: bool = True) -> S | None:
-        """Return the next step when its work is done, None after the last.
-
-        Args:
-            begin: begin another in its place; without that it is for the caller to call ``begin`` later.
-
-        Raises:
-            Exception: what the work of this step raised; the step counts as taken.
-        """
-        if not self._jobs:
-            return None
-        job = self._jobs.popleft()
-        self.taken = job.step
-        if not job.ready.acquire(blocking=False):
-            began = time.perf_counter()
-            job.ready.acquire()
-            self._counters.add(wait_s=time.perf_counter() - began)
-        job.ready.release()
-        if begin:
-            self.begin()
-        return job.wait()
-
-    def close(self) -> None:
-        """Stop the threads and forget what was begun; waits for the parts that are being done."""
-        self._jobs.clear()
-        self._finalizer()
-
-
-_alive: weakref.WeakSet[Reading[Any]] = weakref.WeakSet()
-
-
-def _work(queue: SimpleQueue[tuple[_Job[S], int] | None]) -> None:
+def _work(queue: SimpleQueue[tuple[_PartsJob[S], int] | None]) -> None:
     while (task := queue.get()) is not None:
         job, part = task
         job.work(part)
         del task, job  # a thread that waits must not keep a batch alive
 
 
-def _stop(queue: SimpleQueue[tuple[_Job[S], int] | None], threads: list[threading.Thread]) -> None:
-    while not queue.empty():  # what nobody will take need not be done
-        try:
-            queue.get_nowait()
-        except Empty:  # another thread was faster
-            break
-    for _ in threads:
-        queue.put(None)
+def started(count: int, target: Callable[..., None], *arguments: Any) -> list[threading.Thread]:
+    """Return threads that run a function, started; the end of the interpreter does not wait for them."""
+    threads = [threading.Thread(target=target, args=arguments, name=f"gpuload-{i}", daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads: list[threading.Thread]) -> None:
+    """Wait until threads have ended."""
     for thread in threads:
         if thread is not threading.current_thread():  # the collector may run in one of them
             thread.join()
@@ -167,6 +215,9 @@ def run(step: S) -> S:
     for part in range(step.num_parts):
         step.do(part)
     return step
+
+
+_alive: weakref.WeakSet[Reading[Any]] = weakref.WeakSet()
 
 
 def _stop_all() -> None:

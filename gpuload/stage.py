@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rawdecode
-from gpuload.batch import ALIGN_BYTES, Ring, aligned
+from gpuload.batch import ALIGN_BYTES, Ring, Slot, aligned
 from gpuload.errors import RecordError
 from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
@@ -29,7 +31,9 @@ from gpuload.spec import Field, Layout
 from gpuload.stats import Counters
 
 Array = NDArray[Any]
+SPAN_RECORDS = 4096  # records that are found out at once: their order costs the less for each
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
+Span = tuple[NDArray[np.int64], NDArray[np.bool_], tuple[int, ...]]
 Regions = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
@@ -59,6 +63,7 @@ class Stage:
         regions: for each array in the slot its dtype and its shape without the first axis.
         device: ``"cpu"``, or ``"gpu:N"`` where blocks stay raw.
         blocks: what becomes of each raw block of the source.
+        copies: True if a step is nothing but copies of records, which ``source.copier()`` makes.
         num_parts: into how many parts a work is cut.
         num_steps: how many steps are one work.
     """
@@ -72,6 +77,7 @@ class Stage:
     device: str
     counters: Counters
     blocks: tuple[BlockPlan, ...] = ()
+    copies: bool = False
     num_parts: int = 1
     num_steps: int = 1
 
@@ -89,20 +95,38 @@ class Stage:
     def _num_rows(self) -> int:
         return self.plan.batch_size * self.num_steps
 
-    def views(self, root: NDArray[np.uint8], count: int) -> dict[str, Array]:
+    def views(self, slot: Slot, count: int) -> dict[str, Array]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
-        begin, arrays = 0, {}
-        for name, (dtype, shape) in self.regions.items():
-            num_bytes = _region_bytes((dtype, shape), count)
-            arrays[name] = root[begin : begin + num_bytes].view(dtype).reshape(count, *shape)
-            begin += aligned(_region_bytes((dtype, shape), self._num_rows))
-        return arrays
+        return {
+            name: slot.array(self._begins[name], dtype, (count, *shape))
+            for name, (dtype, shape) in self.regions.items()
+        }
+
+    @cached_property
+    def _begins(self) -> dict[str, int]:
+        """The byte of a slot where each region begins."""
+        sizes = [aligned(_region_bytes(region, self._num_rows)) for region in self.regions.values()]
+        return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
 
     def works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
         """Give the steps of an epoch, from ``start`` on, ``num_steps`` in each work."""
         end = self.plan.end(start)
         for step in range(start.step, end, self.num_steps):
             yield Work(self, ring, range(step, min(step + self.num_steps, end)), epoch, start)
+
+    def copied_works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
+        """Give the same with their records, which are found out for many steps at once: for steps that are copies."""
+        end, many = self.plan.end(start), -(-SPAN_RECORDS // self._num_rows) * self.num_steps
+        for first in range(start.step, end, many):
+            steps = range(first, min(first + many, end))
+            records, valid, counts = self.plan.span(steps, epoch, start)
+            for step in range(first, steps.stop, self.num_steps):
+                own = range(step, min(step + self.num_steps, steps.stop))
+                place = step - first
+                own_counts = counts[place : place + len(own)]
+                begin = place * self.plan.batch_size
+                rows = slice(begin, begin + sum(own_counts))
+                yield Work(self, ring, own, epoch, start, (records[rows], valid[rows], own_counts))
 
 
 def make_stage(
@@ -118,7 +142,9 @@ def make_stage(
         held = [spec[name] for name in spec.names if name in (names if on_rows else needed)]
         regions = {field.name: (field.dtype, field.fixed_shape) for field in held if field.uniform}
     stage = Stage(source, graph, plan, on_rows, needed, regions, executor.device, counters)
-    return replace(stage, blocks=tuple(_block_plan(stage, i) for i in range(len(source.blocks))))
+    stage = replace(stage, blocks=tuple(_block_plan(stage, i) for i in range(len(source.blocks))))
+    direct = len(stage.blocks) == 1 and stage.blocks[0].direct is not None and not graph.ops
+    return replace(stage, copies=direct and source.copier() is not None)
 
 
 class Work:
@@ -127,31 +153,31 @@ class Work:
     Attributes:
         steps: the steps; ``counts`` says how many records each has.
         records, valid: of all steps.
-        root, arrays: the slot, and its arrays by name.
+        arrays: by name, in the slot, which begins at ``address``.
         lists: fields whose shape varies, by name.
         draws: for each part the draws of every op, where the ops run later.
         fields: what an executor was fed, until its batch is finished.
+        span: what ``plan.span`` says of the steps, where somebody has asked it.
+        failed: True if not all of its parts could be done.
     """
 
-    def __init__(self, stage: Stage, ring: Ring, steps: range, epoch: int, start: Start) -> None:
+    def __init__(
+        self, stage: Stage, ring: Ring, steps: range, epoch: int, start: Start, span: Span | None = None
+    ) -> None:
         self.stage, self.ring = stage, ring
-        self.steps, self.epoch, self.start = steps, epoch, start
+        self.steps, self.epoch, self.start, self.span = steps, epoch, start, span
+        self.failed = False
         self.num_parts = stage.num_parts
         self.lists: dict[str, list[Array]] = {}
         self.fields: dict[str, Any] = {}
         self.draws: list[list[Draw]] = [[] for _ in range(self.num_parts)]
-        self._parts_done: list[int] = []
 
     def prepare(self) -> None:
-        """Find out the records and take a slot."""
-        self.records, self.valid, self.counts = self.stage.plan.span(self.steps, self.epoch, self.start)
-        self.root = self.ring.take()
-        self.arrays = self.stage.views(self.root, self.records.size)
-
-    @property
-    def done(self) -> bool:
-        """True once every part was done."""
-        return len(self._parts_done) == self.num_parts
+        """Find out the records, if they are not known, and take a slot."""
+        self.records, self.valid, self.counts = self.span or self.stage.plan.span(self.steps, self.epoch, self.start)
+        slot = self.ring.take()
+        self.address = slot.address
+        self.arrays = self.stage.views(slot, self.records.size)
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps."""
@@ -176,7 +202,6 @@ class Work:
             except RowError as error:
                 raise self.damaged(error, a) from None
             self.stage.counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
-        self._parts_done.append(part)
 
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; rows are counted from row ``begin`` of the step."""

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gpuload.reading import Reading
+from gpuload.reading import Reading, Threads
 from gpuload.stats import Counters
 
 
@@ -39,7 +39,7 @@ def threads():
 
 
 def reading(steps, num_threads=2, ahead=2):
-    return Reading(iter(steps), num_threads=num_threads, ahead=ahead, counters=Counters())
+    return Reading(iter(steps), Threads(num_threads), ahead=ahead, counters=Counters())
 
 
 def until(condition):
@@ -133,13 +133,13 @@ def test_close_waits_for_work_that_is_being_done():
 def test_an_interpreter_that_ends_in_the_middle_ends_at_once():
     program = (
         "import itertools, time\n"
-        "from gpuload.reading import Reading\n"
+        "from gpuload.reading import Reading, Threads\n"
         "from gpuload.stats import Counters\n"
         "class Step:\n"
         "    num_parts = 1\n"
         "    def prepare(self): pass\n"
         "    def do(self, part): time.sleep(0.001)\n"
-        "work = Reading((Step() for _ in itertools.count()), num_threads=4, ahead=8, counters=Counters())\n"
+        "work = Reading((Step() for _ in itertools.count()), Threads(4), ahead=8, counters=Counters())\n"
         "work.take(); print('taken')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -22,11 +22,11 @@ copy_bytes = libc("memcpy", types.int64, types.int64, types.int64, types.int64)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_word(typing_context: Any, address: Any) -> Any:
-    """``load_word(address)``: the int64 there, read anew each time: a signal handler may have written it."""
+    """``load_word(address)``: the int64 there, read anew each time: a signal handler or thread may have written it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
-        return builder.load_atomic(pointer, "monotonic", 8)
+        return builder.load_atomic(pointer, "acquire", 8)
 
     return types.int64(types.int64), generate
 
@@ -48,10 +48,21 @@ def store_word(typing_context: Any, address: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
-        builder.store_atomic(arguments[1], pointer, "monotonic", 8)
+        builder.store_atomic(arguments[1], pointer, "release", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def add_word(typing_context: Any, address: Any, value: Any) -> Any:
+    """``add_word(address, value)``: add to the int64 there in one step that no thread can divide; what was there."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -59,6 +59,10 @@ class Source(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
 
+    def copier(self) -> Any:
+        """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""
+        return None
+
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records as a dict of arrays with the records along the first axis.
 

@@ -86,6 +86,14 @@ class Selected(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(np.asarray(self._chosen(indices)), rows, out)
 
+    def copier(self) -> Any:
+        """Return how the chosen records are copied; see ``Source.copier``."""
+        copier = self._source.copier()
+        if copier is None:
+            return None
+        inner = copier.chosen
+        return replace(copier, chosen=lambda records: inner(self._chosen(records)))
+
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""
         return self._source.read(self._chosen(self.checked(indices)))
@@ -132,6 +140,10 @@ class Renamed(Composed):
     def fill(self, indices: Indices, rows: Indices, out: Sequence[Block]) -> None:
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(indices, rows, out)
+
+    def copier(self) -> Any:
+        """Return how the records are copied; see ``Source.copier``."""
+        return self._source.copier()
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""

@@ -15,6 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -57,6 +58,7 @@ class MappedReader:
         self._table[:-1, self._copy.PATH] = places
         self._table[:-1, self._copy.OFFSET] = offsets
         self._table[:-1, self._copy.SIZE :] = files.stamps
+        self._untried = bool(mapped.any())
         self._maps: list[tuple[int, int, int]] = []
         weakref.finalize(self, _unmap, self._guard, self._maps).atexit = False  # at exit threads may still read
         self.how = "compiled copies from memory maps" if mapped.any() else "compiled positioned reads"
@@ -80,6 +82,12 @@ class MappedReader:
         addresses = np.array([buffer.ctypes.data for buffer in buffers], np.int64)
         sizes = np.array([buffer.size for buffer in buffers], np.int64)
         self._run(lambda: self._copy.read_files(numbers, addresses, sizes, self._table, self._paths), numbers)
+
+    def map_first(self, indices: Int64s) -> None:
+        """Map the files of these records, so that a copy of them needs nothing from Python."""
+        if self._untried:
+            self._map_all(indices)
+            self._untried = bool(np.any(self._table[:-1, self._copy.ADDRESS] == self._copy.UNTRIED))
 
     def _run(self, kernel: Callable[[], int], indices: Int64s) -> bool:
         """Call a kernel until it needs nothing more: maps, or the guard in its place."""
@@ -146,6 +154,47 @@ class MappedReader:
         self._maps.append((slot, address, size))
         self._table[number, self._copy.SLOT] = slot
         return int(address)
+
+
+@dataclass(frozen=True)
+class Copier:
+    """How the records of a source are copied by kernels alone, side by side and as they are stored.
+
+    Attributes:
+        reader: of the files; holds the maps for as long as somebody copies.
+        record_bytes: the bytes of a record.
+        chosen: from record numbers of the source to those of the reader; a ``ClosedError`` once the source was closed.
+    """
+
+    reader: MappedReader
+    record_bytes: int
+    chosen: Callable[[Int64s], Int64s]
+
+    @property
+    def pool(self) -> ModuleType:
+        """The kernels of a pool of threads that copy."""
+        return _kernel("pool")
+
+    @property
+    def arguments(self) -> tuple[int, Int64s, NDArray[np.uint8]]:
+        """The last arguments of the pool's ``serve``."""
+        return self.record_bytes, self.reader._table, self.reader._paths
+
+    @property
+    def slow(self) -> bool:
+        """True if the last copies waited for storage."""
+        return bool(self.reader._table[-1, self.reader._copy.COLD] > 0)
+
+    def wanted(self, records: Int64s) -> Int64s:
+        """Return the reader's numbers of records, whose files are mapped now.
+
+        Raises:
+            ClosedError: the source was closed.
+            FileError: a file changed, disappeared or cannot be read.
+        """
+        wanted = self.chosen(records)
+        self.reader.map_first(wanted)
+        return wanted
 
 
 def _kernel(name: str) -> ModuleType:

@@ -19,7 +19,7 @@ from gpuload.sources import maps
 from gpuload.sources.base import Indices, Source
 from gpuload.sources.files import Files
 from gpuload.sources.layouts import packed
-from gpuload.sources.maps import MappedReader
+from gpuload.sources.maps import Copier, MappedReader
 from gpuload.sources.plain import PlainReader
 from gpuload.spec import Layout, Spec
 
@@ -104,6 +104,17 @@ class RecordFiles(Source):
             self._gather(reader, 0, indices, rows, out[0])
         else:
             self._convert(reader, indices, rows, out[0])
+
+    def copier(self) -> Copier | None:
+        """Return how records are copied where all files store them in one form, as they are handed out."""
+        form = self._stored.forms[0]
+        if isinstance(self._reader, MappedReader) and len(self._stored.forms) == 1 and not form.scattered:
+            return Copier(self._reader, form.layout.record_bytes, self._if_open)
+        return None
+
+    def _if_open(self, indices: Indices) -> Indices:
+        still_open(self._reader)
+        return _plain(indices)
 
     def _gather(
         self, reader: MappedReader | PlainReader, form: int, indices: Indices, rows: Indices, block: Block

@@ -1,0 +1,108 @@
+"""Copying: a pool of threads for steps that are nothing but copies of records.
+
+The threads stay in a compiled loop (`kernels/pool.py`) and never ask for the interpreter's lock, so that the caller's
+Python and their copies do not wait for one another. A step whose copy did not go through as it should - a file to be
+mapped first, one that changed, one that cannot be read - is done again in the caller, which finds out why and says so.
+"""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.reading import Step, join, started
+from gpuload.sources.maps import Copier
+from gpuload.stats import Counters
+
+
+class CopyStep(Step, Protocol):
+    """A step that copies records."""
+
+    records: NDArray[np.int64]
+    address: int  # where the first record goes; the others follow side by side
+
+
+class CopyPool:
+    """Threads that copy.
+
+    Args:
+        copier: how.
+        most_records: of a step.
+        ahead: how many steps may be begun and not yet taken.
+        num_threads: how many threads copy, among them the caller's while it waits.
+        num_parts: into how many tasks a step is cut.
+        slow_threads: how many threads, and tasks of a step, there are once storage must be waited for.
+        counters: ``read_s`` is added to.
+    """
+
+    def __init__(
+        self, copier: Copier, *, most_records: int, ahead: int, num_threads: int, num_parts: int, slow_threads: int,
+        counters: Counters,
+    ) -> None:  # fmt: skip
+        self._copier, self._counters, self._kernels = copier, counters, copier.pool
+        self._num_parts, self._slow_threads = num_parts, slow_threads
+        self._num_jobs, self._num_begun, self._num_tasks = ahead + 1, 0, 0
+        self._board = self._kernels.board(self._num_jobs, self._num_jobs * max(num_parts, slow_threads))
+        records = np.zeros((self._num_jobs, most_records), np.int64)
+        self._shared = (records, np.arange(most_records, dtype=np.int64), *copier.arguments)
+        self._threads: list[Thread] = []
+        self._start(max(1, num_threads - 1))
+
+    def _start(self, num_threads: int) -> None:
+        """Start what is missing to a number of threads."""
+        missing = num_threads - len(self._threads)
+        self._threads += started(missing, self._kernels.serve, self._board, *self._shared)
+
+    def begin(self, step: CopyStep) -> _CopyJob:
+        """Begin a step: its records are found out here, for that takes no longer than telling a thread to do it."""
+        try:
+            step.prepare()
+            wanted = self._copier.wanted(step.records)
+        except Exception as error:
+            return _CopyJob(self, step, 0, error)
+        job, num_parts = self._num_begun % self._num_jobs, self._num_parts
+        if self._copier.slow:
+            num_parts = max(num_parts, self._slow_threads)
+            self._start(self._slow_threads)
+        self._kernels.post(self._board, self._shared[0], wanted, job, step.address, self._num_tasks, num_parts)
+        self._num_begun += 1
+        self._num_tasks += num_parts
+        return _CopyJob(self, step, job)
+
+    def stop(self) -> None:
+        """Wait for the copies that are being made, forget the others and end the threads."""
+        self._kernels.stop(self._board, len(self._threads))
+        join(self._threads)
+
+
+class _CopyJob:
+    """A step on its way through the threads."""
+
+    def __init__(self, pool: CopyPool, step: CopyStep, job: int, error: Exception | None = None) -> None:
+        self._pool, self._step, self._job, self._error = pool, step, job, error
+
+    @property
+    def finished(self) -> bool:
+        if self._error is not None:
+            return True
+        pool = self._pool
+        self._result, self._took_ns = pool._kernels.look(pool._board, self._job)
+        return bool(self._result != pool._kernels.UNFINISHED)
+
+    def wait(self) -> None:
+        pool = self._pool
+        while not self.finished:  # it waits for so short a time that Python looks at signals
+            pool._kernels.wait(pool._board, self._job, *pool._shared)
+            if not any(thread.is_alive() for thread in pool._threads):
+                self._error = RuntimeError("the threads that copy have ended")
+
+    def settle(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._pool._counters.add(read_s=self._took_ns * 1e-9)
+        if self._result != self._pool._kernels.DONE:
+            for part in range(self._step.num_parts):
+                self._step.do(part)

@@ -1,0 +1,163 @@
+"""Pool: threads that copy records while somebody else holds the interpreter's lock.
+
+A thread of Python is in ``serve`` for as long as the pool lives. It takes tasks out of a queue in memory, so that
+between two of them it waits for no lock: not while the caller makes the batch before, not while a model is trained.
+
+    board      int64 words in lines of their own for what different threads write
+    job        a step on its way: where its block lies, and of which records
+    task       a range of the rows of a job, done by one thread; tasks are taken in the order of their posting
+    QUEUED     a semaphore that counts the tasks which no thread has taken
+    FINISHED   a semaphore that is posted when the last task of a job was done, so that who waits looks again
+
+Source     sem_wait(3), sem_timedwait(3), clock_gettime(2): a sem_t has at most four words, a timespec two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from gpuload.kernels.compile import kernel, libc, short_kernel
+from gpuload.kernels.copy import DONE, copy_records
+from gpuload.kernels.memory import add_word, load_word, store_word
+
+Int64s = NDArray[np.int64]
+LINE, WORD = 64, 8  # bytes of a cache line, of a word
+QUEUED, FINISHED, TAKEN, STOP, FIRST_JOB = range(5)  # lines of a board; those of the jobs and the tasks follow
+FIRST_TASK = 1  # in the line TAKEN: the line of the first task
+TO, COUNT, NUM_TASKS, NUM_DONE, TOOK_NS, RESULT = range(6)  # in the line of a job
+JOB, BEGIN, END = range(3)  # in the line of a task
+UNFINISHED = -2  # in place of a result
+WAIT_NS = 50_000_000
+CLOCK_REALTIME, CLOCK_MONOTONIC, SECOND_NS = 0, 1, 1_000_000_000
+
+_sem_init = libc("sem_init", types.int32, types.int64, types.int32, types.uint32)
+_sem_post = libc("sem_post", types.int32, types.int64)
+_sem_wait = libc("sem_wait", types.int32, types.int64)
+_sem_trywait = libc("sem_trywait", types.int32, types.int64)
+_sem_timedwait = libc("sem_timedwait", types.int32, types.int64, types.int64)
+_clock_gettime = libc("clock_gettime", types.int32, types.int32, types.int64)
+
+
+def board(num_jobs: int, num_tasks: int) -> Int64s:
+    """Return a board for so many jobs and tasks at a time, int64 ``[lines, 8]``, at the beginning of a cache line."""
+    num_lines = FIRST_JOB + num_jobs + num_tasks
+    memory = np.zeros(LINE // WORD * (num_lines + 1), np.int64)
+    begin = -memory.ctypes.data % LINE // WORD
+    lines = memory[begin : begin + LINE // WORD * num_lines].reshape(num_lines, LINE // WORD)
+    lines[TAKEN, FIRST_TASK] = FIRST_JOB + num_jobs
+    _start(lines)
+    return lines
+
+
+@short_kernel
+def _start(board: Int64s) -> None:
+    _sem_init(_at(board, QUEUED, 0), 0, 0)
+    _sem_init(_at(board, FINISHED, 0), 0, 0)
+
+
+@short_kernel
+def stop(board: Int64s, num_threads: int) -> None:
+    """Let each thread end when it has done its task; tasks that nobody took are not done."""
+    store_word(_at(board, STOP, 0), 1)
+    for _ in range(num_threads):
+        _sem_post(_at(board, QUEUED, 0))
+
+
+@short_kernel
+def post(board: Int64s, records: Int64s, wanted: Int64s, job: int, to: int, first_task: int, num_tasks: int) -> None:
+    """Queue a job: copy the records ``wanted`` to the address ``to``, as tasks with numbers from ``first_task`` on."""
+    count, line, first_line = wanted.size, FIRST_JOB + job, board[TAKEN, FIRST_TASK]
+    records[job, :count] = wanted
+    board[line, TO], board[line, COUNT], board[line, NUM_TASKS] = to, count, num_tasks
+    board[line, NUM_DONE], board[line, TOOK_NS], board[line, RESULT] = 0, 0, DONE
+    for part in range(num_tasks):
+        task = first_line + (first_task + part) % (board.shape[0] - first_line)
+        board[task, JOB] = job
+        board[task, BEGIN], board[task, END] = count * part // num_tasks, count * (part + 1) // num_tasks
+    for _ in range(num_tasks):
+        _sem_post(_at(board, QUEUED, 0))
+
+
+@short_kernel
+def look(board: Int64s, job: int) -> tuple[int, int]:
+    """Return how the tasks of a job ended, UNFINISHED as long as not all have, and the nanoseconds they took."""
+    _sem_trywait(_at(board, FINISHED, 0))  # so that posts which nobody waits for do not add up
+    line = FIRST_JOB + job
+    if load_word(_at(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
+        return UNFINISHED, 0
+    return board[line, RESULT], board[line, TOOK_NS]
+
+
+@kernel
+def serve(
+    board: Int64s, records: Int64s, rows: Int64s, record_bytes: int, table: Int64s, paths: NDArray[np.uint8]
+) -> None:
+    """Do tasks until the board is stopped.
+
+    Args:
+        board: where jobs are posted.
+        records: int64 ``[num_jobs, N]``, the records of each job.
+        rows: int64 ``[N]``, 0 to N - 1.
+        record_bytes: see ``copy_records``.
+        table: the same.
+        paths: the same.
+    """
+    time = np.empty(2, np.int64)
+    while True:
+        while _sem_wait(_at(board, QUEUED, 0)) != 0:  # a signal came
+            pass
+        if load_word(_at(board, STOP, 0)) != 0:
+            return
+        _do_task(board, records, rows, record_bytes, table, paths, time)
+
+
+@kernel
+def wait(
+    board: Int64s, job: int, records: Int64s, rows: Int64s, record_bytes: int, table: Int64s, paths: NDArray[np.uint8]
+) -> None:
+    """Wait until all tasks of a job were done, a signal came, or WAIT_NS have passed; do tasks as long as there are.
+
+    Who waits has a core that is free: to do a task takes no longer than to be woken when a thread has done it.
+    """
+    time = np.empty(2, np.int64)
+    until = _now(CLOCK_REALTIME, time) + WAIT_NS
+    line, result = FIRST_JOB + job, 0
+    while result == 0 and load_word(_at(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
+        if _sem_trywait(_at(board, QUEUED, 0)) == 0:
+            _do_task(board, records, rows, record_bytes, table, paths, time)
+        else:
+            time[0], time[1] = until // SECOND_NS, until % SECOND_NS
+            result = _sem_timedwait(_at(board, FINISHED, 0), time.ctypes.data)
+
+
+@kernel
+def _do_task(
+    board: Int64s, records: Int64s, rows: Int64s, record_bytes: int, table: Int64s, paths: NDArray[np.uint8],
+    time: Int64s,
+) -> None:  # fmt: skip
+    first_line = board[TAKEN, FIRST_TASK]
+    task = board[first_line + add_word(_at(board, TAKEN, 0), 1) % (board.shape[0] - first_line)]
+    job, begin, end = task[JOB], task[BEGIN], task[END]
+    line = FIRST_JOB + job
+    num_tasks = board[line, NUM_TASKS]
+    began = _now(CLOCK_MONOTONIC, time)
+    to = (board[line, TO], record_bytes, board[line, COUNT])
+    result = copy_records(records[job, begin:end], rows[begin:end], to, record_bytes, table, paths)
+    if result != DONE:
+        store_word(_at(board, line, RESULT), result)
+    add_word(_at(board, line, TOOK_NS), _now(CLOCK_MONOTONIC, time) - began)
+    if add_word(_at(board, line, NUM_DONE), 1) + 1 == num_tasks:  # from here on the line may be another job's
+        _sem_post(_at(board, FINISHED, 0))
+
+
+@kernel
+def _at(board: Int64s, line: int, word: int) -> int:
+    return int(board.ctypes.data + LINE * line + WORD * word)
+
+
+@kernel
+def _now(clock: int, time: Int64s) -> int:
+    _clock_gettime(clock, time.ctypes.data)
+    return int(time[0] * SECOND_NS + time[1])
