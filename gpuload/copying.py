@@ -7,13 +7,12 @@ mapped first, one that changed, one that cannot be read - is done again in the c
 
 from __future__ import annotations
 
-from threading import Thread
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.reading import Step, join, started
+from gpuload.reading import Step, Workers, join, started
 from gpuload.sources.maps import Copier
 from gpuload.stats import Counters
 
@@ -48,7 +47,7 @@ class CopyPool:
         self._board = self._kernels.board(self._num_jobs, self._num_jobs * max(num_parts, slow_threads))
         records = np.zeros((self._num_jobs, most_records), np.int64)
         self._shared = (records, np.arange(most_records, dtype=np.int64), *copier.arguments)
-        self._threads: list[Thread] = []
+        self._threads: Workers = []
         self._start(max(1, num_threads - 1))
 
     def _start(self, num_threads: int) -> None:

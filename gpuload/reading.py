@@ -194,7 +194,10 @@ def _work(queue: SimpleQueue[tuple[_PartsJob[S], int] | None]) -> None:
         del task, job  # a thread that waits must not keep a batch alive
 
 
-def started(count: int, target: Callable[..., None], *arguments: Any) -> list[threading.Thread]:
+Workers = list[threading.Thread]
+
+
+def started(count: int, target: Callable[..., None], *arguments: Any) -> Workers:
     """Return threads that run a function, started; the end of the interpreter does not wait for them."""
     threads = [threading.Thread(target=target, args=arguments, name=f"gpuload-{i}", daemon=True) for i in range(count)]
     for thread in threads:
@@ -202,7 +205,7 @@ def started(count: int, target: Callable[..., None], *arguments: Any) -> list[th
     return threads
 
 
-def join(threads: list[threading.Thread]) -> None:
+def join(threads: Workers) -> None:
     """Wait until threads have ended."""
     for thread in threads:
         if thread is not threading.current_thread():  # the collector may run in one of them

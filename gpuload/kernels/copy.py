@@ -29,6 +29,7 @@ from gpuload.kernels.memory import copy_1, copy_2, copy_4, copy_8, copy_bytes, l
 
 Int64s = NDArray[np.int64]
 COLD = 1  # in the last row of the table: for how many more copies to expect that the disk must be waited for
+FIT = 2  # there, too: if the files fit into memory
 START, ADDRESS, SLOT, PATH, OFFSET, SIZE, MTIME_NS, INODE = range(8)
 UNTRIED, READ = 0, -1  # in place of an address
 DONE = -1
@@ -41,8 +42,10 @@ FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 AT_FDCWD, AT_EMPTY_PATH, WANTED = -100, 0x1000, 0x340  # STATX_INO, STATX_SIZE, STATX_MTIME
 EINTR = 4
 RUSAGE_THREAD, MADV_WILLNEED, PAGE_BYTES, LINE_BYTES = 1, 3, mmap.PAGESIZE, 64
-COLD_FOR = 256  # copies after one in which more than a record in WAITS_PART waited
+COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PART waited
 WAITS_PART = 16
+COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
+LONGEST_ASKED = 1 << 17
 
 _open = libc("open", types.int32, types.int64, types.int32)
 _close = libc("close", types.int32, types.int32)
@@ -66,11 +69,13 @@ def copy_records(
         return result
     if sources.size and sources.max() >= 0 and not guard.installed(scratch.ctypes.data):
         return UNGUARDED
-    waits = _num_waits(scratch)
-    if table[table.shape[0] - 1, COLD] > 0:
+    waits, last = _num_waits(scratch), table.shape[0] - 1
+    if table[last, COLD] > 0:
         _ask_for(sources, record_bytes)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
+    if table[last, FIT]:
+        waits = _num_waits(scratch)  # for maps the system has read what is around, which will be wanted
     if result == DONE:
         result = _read_unmapped(indices, rows, to, record_bytes, table, paths, files, sources, scratch)
     _note(table, (_num_waits(scratch) - waits) * WAITS_PART > sources.size)
@@ -175,17 +180,18 @@ def _note(table: Int64s, waited: bool) -> None:
 def _ask_for(sources: Int64s, record_bytes: int) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together.
 
-    It also keeps the system from reading 128 KiB around each page that is missing, which is 40 times what rows of 3 KB
-    need, and ruins a cache that is smaller than the file.
+    It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
+    times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
     """
     i = 0
     while i < sources.size:
         after = i + 1
         while after < sources.size and sources[after] == sources[after - 1] + record_bytes:
             after += 1
-        if sources[i] >= 0:
+        num_bytes = (after - i) * record_bytes
+        if sources[i] >= 0 and num_bytes <= LONGEST_ASKED:
             before = sources[i] % PAGE_BYTES
-            _madvise(sources[i] - before, before + (after - i) * record_bytes, MADV_WILLNEED)
+            _madvise(sources[i] - before, before + num_bytes, MADV_WILLNEED)
         i = after
 
 
