@@ -189,8 +189,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _measure_one(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
     num_records = settings.records(question)
     work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size)
-    for name in question.needs(variant, peer) + tuple(set(peer.uses) - set(missing(peer.uses))):
+    for name in question.needs(variant, peer):
         importlib.import_module(name)
+    for name in peer.uses:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     gc.collect()
     with machine.Memory() as memory:
         passes, cold_first_ms = (_cold if settings.cold else _warm)(peer, work, settings.seconds)

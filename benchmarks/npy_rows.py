@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores, share
 from benchmarks.machine import cores
-from benchmarks.question import Epoch, Peer, Question, Work
+from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
 
 ROW_BYTES = 4 * data.ROW_SHAPE[0]
 SHUFFLE_BUFFER = 10_000
@@ -232,7 +232,7 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "copy of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map (in order: a slice's copy)", role="floor"),
-        Peer("gpuload", gpuload, "gl.npy, defaults", ("gpuload",), uses=("numba",), role="ours"),
+        Peer("gpuload", gpuload, "gl.npy, defaults", ("gpuload",), uses=KERNELS, role="ours"),
         Peer("torch", torch, "DataLoader, whole batches of indices, np.take", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, threads", ("grain.python",), variants=_BUT_LAST),
         Peer(

@@ -30,6 +30,7 @@ class Row:
     rates: tuple[float, ...] = ()
     first_ms: float = 0.0
     cold_first_ms: float = 0.0
+    imports_mb: float = 0.0
     added_mb: float = 0.0
 
     @property
@@ -71,6 +72,7 @@ def _row(entry: dict[str, Any], limit: dict[int, float]) -> Row:
         rates=tuple(rates.values()),
         first_ms=median(sample["first_ms"] for sample in good),
         cold_first_ms=median(sample["cold_first_ms"] for sample in good),
+        imports_mb=median(sample["base_mb"] for sample in good),
         added_mb=median(sample["added_mb"] for sample in good),
     )
 
@@ -96,15 +98,16 @@ def _told(results: dict[str, Any], name: str) -> list[str]:
         f"- made by `python -m benchmarks.run --only {results['workload']}{cold} --rounds {settings['rounds']}`; "
         f"all samples are in `{name}.json`",
         "- ratios are medians (lowest to highest) of ratios taken within a round; first batch: of a warm loader, "
-        "from making an iterator; cold: of a new loader, from building it; added: anonymous memory above what the "
-        "imports took",
+        "from making an iterator; cold: of a new loader, from building it; imports: anonymous memory once the "
+        "packages are imported; added: what comes on top",
     ]
 
 
 def _table(rows: list[Row]) -> list[str]:
     ours = max((row for row in rows if row.role == "ours"), key=lambda row: row.ratio, default=None)
     floor = next((row for row in rows if row.role == "floor" and row.rates), None)
-    titles = ["loader", "x limit", "records/s", "x floor", "ours is", "first batch ms", "cold ms", "added MB", "form"]
+    titles = ["loader", "x limit", "records/s", "x floor", "ours is", "first batch ms", "cold ms"]
+    titles += ["imports MB", "added MB", "form"]
     lines = ["| " + " | ".join(titles) + " |", "|---|" + "---:|" * (len(titles) - 2) + "---|"]
     for row in rows:
         if not row.rates:
@@ -113,7 +116,8 @@ def _table(rows: list[Row]) -> list[str]:
         spread = f"{row.ratio:.3f} ({min(row.ratios):.3f} to {max(row.ratios):.3f})" if row.ratios else "-"
         cells = [f"**{row.peer}**" if row.role == "ours" else row.peer, spread, f"{_digits(median(row.rates)):,}"]
         cells += [_times(row, floor), _times(ours, row)]
-        cells += ["-"] * 3 if row.role == "limit" else [f"{row.first_ms:.1f}", f"{row.cold_first_ms:.0f}", _mb(row)]
+        more = [f"{row.first_ms:.1f}", f"{row.cold_first_ms:.0f}", _mb(row.imports_mb), _mb(row.added_mb)]
+        cells += ["-"] * 4 if row.role == "limit" else more
         lines.append("| " + " | ".join([*cells, "; ".join(filter(None, (row.about, row.why_not)))]) + " |")
     return lines
 
@@ -123,8 +127,8 @@ def _digits(number: float) -> int:
     return int(float(f"{number:.4g}"))
 
 
-def _mb(row: Row) -> str:
-    return f"{row.added_mb:.0f}" if row.added_mb >= 10 else f"{row.added_mb:.1f}"
+def _mb(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.1f}"
 
 
 def _times(upper: Row | None, lower: Row | None) -> str:

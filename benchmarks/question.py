@@ -53,7 +53,7 @@ class Peer:
         build: makes the loader; what it returns makes one pass over the data.
         about: its form in one line, for the table's reader.
         needs: packages it cannot work without; missing, the peer is reported as absent.
-        uses: packages it loads when they are there; imported before memory is measured, like ``needs``.
+        uses: modules it loads by itself where they can be; imported before memory is measured, like ``needs``.
         variants: the variants it takes part in; empty for all.
         role: a limit and the floor are what others are compared with.
         cache: the states of the page cache it is measured in: a cold one is no question to those who hold all data in
@@ -112,6 +112,9 @@ class Question:
         more = () if peer.role == "limit" else self.variant_needs.get(variant, ())
         return tuple(dict.fromkeys(peer.needs + more))
 
+
+KERNELS = ("numba", "gpuload.kernels.pool", "gpuload.kernels.random", "gpuload.kernels.image")
+"""What gpuload loads with its first loader. Numba itself is three quarters of it."""
 
 NAMES = ("npy_rows", "npy_files", "fixed_images", "jpeg_training")
 

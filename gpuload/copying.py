@@ -82,14 +82,14 @@ class _CopyJob:
 
     def __init__(self, pool: CopyPool, step: CopyStep, job: int, error: Exception | None = None) -> None:
         self._pool, self._step, self._job, self._error = pool, step, job, error
+        self._result, self._took_ns = pool._kernels.UNFINISHED, 0
 
     @property
     def finished(self) -> bool:
-        if self._error is not None:
-            return True
         pool = self._pool
-        self._result, self._took_ns = pool._kernels.look(pool._board, self._job)
-        return bool(self._result != pool._kernels.UNFINISHED)
+        if self._result == pool._kernels.UNFINISHED and self._error is None:
+            self._result, self._took_ns = pool._kernels.look(pool._board, self._job)
+        return bool(self._result != pool._kernels.UNFINISHED or self._error is not None)
 
     def wait(self) -> None:
         pool = self._pool

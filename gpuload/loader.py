@@ -59,7 +59,9 @@ class Loader:
             batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
-        num_threads: threads that read and work; by default the cores this process may use.
+        num_threads: threads that read and work; by default the cores this process may use. While the caller waits for
+            short steps its thread is one of them. Where nothing but copies of records are made, and without a number
+            here, there are up to 16 while storage must be waited for.
         prefetch: steps that are worked on ahead; by default 2 large ones, or more that are small.
 
     Raises:
@@ -199,11 +201,17 @@ class Loader:
             "executor": f"{more.pop('executor')} ({self._executor_why})",
             **{name: line for name, line in more.items() if name not in ("device", "threads")},
             "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
-            "threads": f"{self.num_threads}; a work is {self._stage.num_steps} steps in {self._stage.num_parts} parts",
+            "threads": self._describe_threads(),
             "ahead": f"{self.prefetch} steps",
             "memory": f"{self._ring.num_bytes} bytes a slot; batches are copied once {self._ring.limit} slots are kept",
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
+
+    def _describe_threads(self) -> str:
+        stage = self._stage
+        work = f"{self.num_threads}; a work is {stage.num_steps} steps in {stage.num_parts} parts"
+        copies = f", copied without the interpreter; {self._slow_threads} threads while storage must be waited for"
+        return work + copies * stage.copies
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
@@ -223,11 +231,11 @@ class Loader:
 
     def _read(self, place: Place) -> reading.Reading[Work]:
         """Begin to read the steps of an epoch from a place on."""
-        stage, where = self._stage, (self._ring, place.epoch, place.start)
+        stage = self._stage
         copier = self.source.copier() if stage.copies else None
+        threads: reading.Pool[Work]
         if copier is None:
-            threads: reading.Pool[Work] = reading.Threads(self.num_threads)
-            works = stage.works(*where)
+            threads = reading.Threads(self.num_threads, helped=not self._shares(stage))
         else:
             threads = CopyPool(
                 copier,
@@ -235,11 +243,16 @@ class Loader:
                 ahead=self._works_begun,
                 num_threads=self.num_threads,
                 num_parts=stage.num_parts,
-                slow_threads=self._arguments["num_threads"] or max(SLOW_THREADS, self.num_threads),
+                slow_threads=self._slow_threads,
                 counters=self._counters,
             )
-            works = stage.copied_works(*where)
+        works = stage.works(self._ring, place.epoch, place.start)
         return reading.Reading(works, threads, ahead=self._works_begun, counters=self._counters)
+
+    @property
+    def _slow_threads(self) -> int:
+        """How many threads copy records while storage must be waited for."""
+        return self._arguments["num_threads"] or max(SLOW_THREADS, self.num_threads)
 
     def _steps_in_one(self, stage: Stage) -> int:
         """Return how many steps are one work: more than one where waking a thread takes as long as doing a step."""
@@ -250,8 +263,8 @@ class Loader:
         return max(1, min(WORK_BYTES // max(stage.slot_bytes(), 1), most))
 
     def _works_ahead(self, stage: Stage) -> int:
-        """Return 2 where all threads share a step, else one more than threads, so that none waits for the caller."""
-        return 2 if self._shares(stage) else self.num_threads + (3 if stage.copies else 1)
+        """Return 2 where all threads share a step, else more than threads, so that none waits for the caller."""
+        return 2 if self._shares(stage) else self.num_threads + (2 if stage.copies else 1)
 
     def _num_parts(self, stage: Stage, num_steps: int) -> int:
         """One part for each thread where a step costs much, else what keeps all threads busy."""

@@ -109,10 +109,10 @@ class Reading(Generic[S]):
             began = time.perf_counter()
             job.wait()
             self._counters.add(wait_s=time.perf_counter() - began)
-        self._jobs.popleft()
-        self.taken = step
         if begin:
             self.begin()
+        self._jobs.popleft()  # only now, so that no step is lost where Ctrl-C ends the waiting
+        self.taken = step
         job.settle()
         return step
 
@@ -123,15 +123,22 @@ class Reading(Generic[S]):
 
 
 class Threads(Generic[S]):
-    """A pool of Python's threads, which do the parts of steps side by side."""
+    """A pool of Python's threads, which do the parts of steps side by side.
 
-    def __init__(self, num_threads: int) -> None:
-        self._queue: SimpleQueue[tuple[_PartsJob[S], int] | None] = SimpleQueue()
-        self._threads = started(num_threads, _work, self._queue)
+    Args:
+        num_threads: how many threads.
+        helped: True if the caller is one of them while it waits: for short parts, which take no longer than to be woken
+            when a thread has done one.
+    """
+
+    def __init__(self, num_threads: int, *, helped: bool = False) -> None:
+        self._queue: Queue[S] = SimpleQueue()
+        self._helped = helped
+        self._threads = started(max(1, num_threads - helped), _work, self._queue)
 
     def begin(self, step: S) -> _PartsJob[S]:
         """Begin a step."""
-        job = _PartsJob(step)
+        job = _PartsJob(step, self._queue if self._helped else None)
         for part in range(step.num_parts):
             self._queue.put((job, part))
         return job
@@ -151,8 +158,8 @@ class Threads(Generic[S]):
 class _PartsJob(Generic[S]):
     """A step on its way through the threads."""
 
-    def __init__(self, step: S) -> None:
-        self.step = step
+    def __init__(self, step: S, queue: Queue[S] | None) -> None:
+        self.step, self._queue = step, queue
         self.errors: dict[int, BaseException] = {}
         self._ready = threading.Lock()  # held until the last part is done
         self._ready.acquire()
@@ -161,6 +168,7 @@ class _PartsJob(Generic[S]):
         self._done = itertools.count(1)  # next() is one C call: each part gets a number of its own
 
     def work(self, part: int) -> None:
+        """Do a part; an exception is kept, but not the one that asks the caller's thread to end."""
         try:
             with self._preparing:
                 if not self._prepared and not self.errors:
@@ -168,17 +176,20 @@ class _PartsJob(Generic[S]):
                     self._prepared = True
             if self._prepared:
                 self.step.do(part)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
             self.errors[part] = error
-        finally:
-            if next(self._done) == self.step.num_parts:
-                self._ready.release()
+        if next(self._done) == self.step.num_parts:
+            self._ready.release()
 
     @property
     def finished(self) -> bool:
         return not self._ready.locked()
 
     def wait(self) -> None:
+        while self._queue is not None and not self.finished and _help(self._queue):
+            pass
         with self._ready:
             pass
 
@@ -187,7 +198,25 @@ class _PartsJob(Generic[S]):
             raise self.errors[min(self.errors)]
 
 
-def _work(queue: SimpleQueue[tuple[_PartsJob[S], int] | None]) -> None:
+Queue = SimpleQueue[tuple[_PartsJob[S], int] | None]
+
+
+def _help(queue: Queue[S]) -> bool:
+    """Do a part in the caller, if one is queued; one that Ctrl-C broke off is queued again."""
+    try:
+        task = queue.get_nowait()
+    except Empty:
+        return False
+    try:
+        if task is not None:
+            task[0].work(task[1])
+    except KeyboardInterrupt:
+        queue.put(task)
+        raise
+    return task is not None
+
+
+def _work(queue: Queue[S]) -> None:
     while (task := queue.get()) is not None:
         job, part = task
         job.work(part)

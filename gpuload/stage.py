@@ -7,6 +7,7 @@ they are uploaded once and decoded there.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -27,13 +28,12 @@ from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
 from gpuload.order import Plan, Start
 from gpuload.sources.base import Source
-from gpuload.spec import Field, Layout
+from gpuload.spec import Layout
 from gpuload.stats import Counters
 
 Array = NDArray[Any]
-SPAN_RECORDS = 4096  # records that are found out at once: their order costs the less for each
+CHUNK_RECORDS = 4096  # records whose order and draws are found out at once
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
-Span = tuple[NDArray[np.int64], NDArray[np.bool_], tuple[int, ...]]
 Regions = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
@@ -91,6 +91,12 @@ class Stage:
         sizes = [_region_bytes(region, self.plan.batch_size) for region in self.regions.values()]
         return bool(self.source.blocks) and finished and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
+    def draw(self, records: NDArray[np.int64], epoch: int, fields: Mapping[str, Any] | None = None) -> list[Draw]:
+        """Return the draws of all ops for some records; ``fields`` has those whose shape varies."""
+        spec, known = self.graph.spec_in, fields or {}
+        sizes = {name: image_sizes(spec[name], known.get(name), records.size) for name in self.graph.touched}
+        return self.graph.draw(seed=self.plan.seed, epoch=epoch, records=records, sizes=sizes)
+
     @property
     def _num_rows(self) -> int:
         return self.plan.batch_size * self.num_steps
@@ -110,23 +116,37 @@ class Stage:
 
     def works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
         """Give the steps of an epoch, from ``start`` on, ``num_steps`` in each work."""
-        end = self.plan.end(start)
-        for step in range(start.step, end, self.num_steps):
-            yield Work(self, ring, range(step, min(step + self.num_steps, end)), epoch, start)
-
-    def copied_works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
-        """Give the same with their records, which are found out for many steps at once: for steps that are copies."""
-        end, many = self.plan.end(start), -(-SPAN_RECORDS // self._num_rows) * self.num_steps
+        end, chunked = self.plan.end(start), self.copies or self.can_join_steps()
+        many = -(-CHUNK_RECORDS // self._num_rows) * self.num_steps if chunked else self.num_steps
         for first in range(start.step, end, many):
             steps = range(first, min(first + many, end))
-            records, valid, counts = self.plan.span(steps, epoch, start)
+            chunk = Chunk(self, steps, epoch, start) if chunked else None
             for step in range(first, steps.stop, self.num_steps):
-                own = range(step, min(step + self.num_steps, steps.stop))
-                place = step - first
-                own_counts = counts[place : place + len(own)]
-                begin = place * self.plan.batch_size
-                rows = slice(begin, begin + sum(own_counts))
-                yield Work(self, ring, own, epoch, start, (records[rows], valid[rows], own_counts))
+                yield Work(self, ring, range(step, min(step + self.num_steps, steps.stop)), epoch, start, chunk)
+
+
+class Chunk:
+    """What is known of many steps before their records are read, found out at once, for that costs the less for each.
+
+    Attributes:
+        records, valid, counts: of all steps; see ``Plan.span``.
+        steps: the steps.
+        planned: what the executor makes of the draws; None where it draws with the records at hand, or does not draw.
+    """
+
+    def __init__(self, stage: Stage, steps: range, epoch: int, start: Start) -> None:
+        self.steps = steps
+        self.records, self.valid, self.counts = stage.plan.span(steps, epoch, start)
+        self.planned = None
+        with contextlib.suppress(RowError):  # each step meets it again, and says of which record it speaks
+            if stage.graph.ops and stage.executor is not None:
+                self.planned = stage.executor.plan(stage.draw(self.records, epoch), self.records.size)
+
+    def rows(self, steps: range) -> slice:
+        """Return the rows of some of the steps."""
+        begin, end = steps.start - self.steps.start, steps.stop - self.steps.start
+        first = sum(self.counts[:begin])
+        return slice(first, first + sum(self.counts[begin:end]))
 
 
 def make_stage(
@@ -157,15 +177,15 @@ class Work:
         lists: fields whose shape varies, by name.
         draws: for each part the draws of every op, where the ops run later.
         fields: what an executor was fed, until its batch is finished.
-        span: what ``plan.span`` says of the steps, where somebody has asked it.
+        chunk: what is known of these and other steps, or None.
         failed: True if not all of its parts could be done.
     """
 
     def __init__(
-        self, stage: Stage, ring: Ring, steps: range, epoch: int, start: Start, span: Span | None = None
+        self, stage: Stage, ring: Ring, steps: range, epoch: int, start: Start, chunk: Chunk | None = None
     ) -> None:
         self.stage, self.ring = stage, ring
-        self.steps, self.epoch, self.start, self.span = steps, epoch, start, span
+        self.steps, self.epoch, self.start, self.chunk = steps, epoch, start, chunk
         self.failed = False
         self.num_parts = stage.num_parts
         self.lists: dict[str, list[Array]] = {}
@@ -174,7 +194,14 @@ class Work:
 
     def prepare(self) -> None:
         """Find out the records, if they are not known, and take a slot."""
-        self.records, self.valid, self.counts = self.span or self.stage.plan.span(self.steps, self.epoch, self.start)
+        self._place_in_chunk = 0
+        if self.chunk is None:
+            self.records, self.valid, self.counts = self.stage.plan.span(self.steps, self.epoch, self.start)
+        else:
+            rows, first = self.chunk.rows(self.steps), self.steps.start - self.chunk.steps.start
+            self.records, self.valid = self.chunk.records[rows], self.chunk.valid[rows]
+            self.counts = self.chunk.counts[first : first + len(self.steps)]
+            self._place_in_chunk = rows.start
         slot = self.ring.take()
         self.address = slot.address
         self.arrays = self.stage.views(slot, self.records.size)
@@ -252,20 +279,24 @@ class Work:
         graph = self.stage.graph
         if not graph.ops:
             return
-        sizes = {name: self._sizes(graph.spec_in[name], fields, a, b) for name in graph.touched}
-        plan = self.stage.plan
-        draws = graph.draw(seed=plan.seed, epoch=self.epoch, records=self.records[a:b], sizes=sizes)
-        if self.stage.executor is None:
-            self.draws[part] = draws
-            return
         out = {name: self.arrays[name][a:b] for name in graph.touched if name in self.arrays}
-        made = self.stage.executor.run(fields, draws, out)
+        if self.chunk is not None and self.chunk.planned is not None:
+            rows = slice(self._place_in_chunk + a, self._place_in_chunk + b)
+            made = self.stage.executor.run_rows(fields, self.chunk.planned, rows, out)
+        else:
+            varying = {name: fields[name] if name in fields else self.lists[name][a:b] for name in self._varying}
+            draws = self.stage.draw(self.records[a:b], self.epoch, varying)
+            if self.stage.executor is None:
+                self.draws[part] = draws
+                return
+            made = self.stage.executor.run(fields, draws, out)
         for name in graph.touched - out.keys():
             self._list(name)[a:b] = made[name]
 
-    def _sizes(self, field: Field, fields: Mapping[str, Any], a: int, b: int) -> NDArray[np.int32]:
-        values = None if field.uniform else fields[field.name] if field.name in fields else self.lists[field.name][a:b]
-        return image_sizes(field, values, b - a)
+    @property
+    def _varying(self) -> list[str]:
+        graph = self.stage.graph
+        return [name for name in graph.touched if not graph.spec_in[name].uniform]
 
     def _list(self, name: str) -> list[Array]:
         return self.lists.setdefault(name, [np.empty(0)] * self.records.size)

@@ -90,7 +90,14 @@ def test_memory_that_was_written_is_seen_while_it_is_there():
 
 def _entry(peer, role, rates):
     samples = [
-        {"round": number, "records_per_s": rate, "first_ms": 1.0, "cold_first_ms": 2.0, "added_mb": 3.0}
+        {
+            "round": number,
+            "records_per_s": rate,
+            "first_ms": 1.0,
+            "cold_first_ms": 2.0,
+            "base_mb": 50.0,
+            "added_mb": 3.0,
+        }
         for number, rate in enumerate(rates)
     ]
     return {"variant": "shuffled", "peer": peer, "role": role, "about": "", "absent": [], "samples": samples}

@@ -66,9 +66,20 @@ class ArrayExecutor:
         Raises:
             RowError: a row cannot be decoded, or an op cannot take its values.
         """
+        count = max((len(values) for values in fields.values()), default=0)
+        return self.run_rows(fields, self.plan(draws, count), slice(0, count), out)
+
+    def plan(self, draws: Sequence[Draw], count: int) -> dict[str, list[Any]]:
+        """Return what the ops make of the draws of ``count`` rows; ``run_rows`` may then do them bit by bit."""
+        return {name: chain.plan(draws, count) for name, chain in self._chains.items()}
+
+    def run_rows(
+        self, fields: Fields, plan: Mapping[str, list[Any]], rows: slice, out: Mapping[str, Any] | None = None
+    ) -> Fields:
+        """The same as ``run`` for some of the rows that were planned; ``fields`` and ``out`` have just these."""
         with self._on_device():
             return {
-                name: chain.run(self._xp, fields[name], draws, (out or {}).get(name))
+                name: chain.run_rows(self._xp, fields[name], plan[name], rows, (out or {}).get(name))
                 for name, chain in self._chains.items()
             }
 

@@ -29,12 +29,20 @@ class Chain:
     stages: tuple[Stage, ...]
     field: Field
 
+    def plan(self, draws: Sequence[Draw], count: int) -> list[Any]:
+        """Return what the stages make of the draws of ``count`` rows; ``run_rows`` may then do them bit by bit."""
+        return [stage.plan([draws[place] for place in stage.places], count) for stage in self.stages]
+
     def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
         """Return the field after all ops, in ``out`` if that is given."""
+        return self.run_rows(xp, x, self.plan(draws, len(x)), slice(0, len(x)), out)
+
+    def run_rows(self, xp: ModuleType, x: Values, plan: Sequence[Any], rows: slice, out: Any) -> Values:
+        """Return the field after all ops for some of the rows that were planned: ``x`` and ``out`` have just these."""
         to = out if out is not None and out.flags.c_contiguous else None
-        for stage in self.stages:
+        for stage, planned in zip(self.stages, plan, strict=True):
             last = stage is self.stages[-1]
-            x = stage.run(xp, x, [draws[place] for place in stage.places], to if last else None)
+            x = stage.run(xp, x, planned, rows, to if last else None)
         if isinstance(x, list) and x and self.field.uniform:
             x = xp.stack(x)
         if out is not None and x is not out and len(out):
@@ -59,8 +67,12 @@ class Stage:
     places: tuple[int, ...]
     fields: tuple[Field, ...]
 
-    def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
-        """Return the rows after the ops; in ``out`` or not."""
+    def plan(self, draws: Sequence[Draw], count: int) -> Any:
+        """Return what is made of the draws of ``count`` rows, once for all of them."""
+        return draws
+
+    def run(self, xp: ModuleType, x: Values, plan: Any, rows: slice, out: Any) -> Values:
+        """Return ``x``, the rows ``rows`` of those that were planned, after the ops; in ``out`` or not."""
         raise NotImplementedError
 
     def new(self, count: int) -> Any:
@@ -75,9 +87,9 @@ class Stage:
 class Arrays(Stage):
     """One op after the other in its array form."""
 
-    def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
+    def run(self, xp: ModuleType, x: Values, plan: Any, rows: slice, out: Any) -> Values:
         """See ``Stage``."""
-        for op, draw in zip(self.ops, draws, strict=True):
+        for op, draw in zip(self.ops, _rows(plan, rows), strict=True):
             wrong = op.check(xp, x)
             if wrong is not None:
                 raise RowError(*wrong)
@@ -91,21 +103,24 @@ class Arrays(Stage):
 class Walk(Stage):
     """All ops in one pass over the batch."""
 
-    def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
+    def plan(self, draws: Sequence[Draw], count: int) -> Any:
+        """See ``Stage``."""
+        return fused.fold_all(self.ops, draws, fused.geometry(self.fields[0]), count) if count else None
+
+    def run(self, xp: ModuleType, x: Values, plan: Any, rows: slice, out: Any) -> Values:
         """See ``Stage``."""
         out = self.new(len(x)) if out is None else out
         if len(x):
-            image = fused.geometry(self.fields[0])
-            fused.walk_into(fused.fold_all(self.ops, draws, image, len(x)), x, out)
+            fused.walk_into(plan, x, out, rows)
         return out
 
 
 class Images(Stage):
     """Decode, resize and walk over one image after the other."""
 
-    def run(self, xp: ModuleType, x: Values, draws: Sequence[Draw], out: Any) -> Values:
+    def run(self, xp: ModuleType, x: Values, plan: Any, rows: slice, out: Any) -> Values:
         """See ``Stage``."""
-        out = self.new(len(x)) if out is None else out
+        draws, out = _rows(plan, rows), self.new(len(x)) if out is None else out
         done = isinstance(self.ops[0], Decode) + any(map(_is_resize, self.ops[:2]))
         walk = None  # of all rows at once, if their sizes are the same
         if done < len(self.ops) and self.fields[done].uniform:
@@ -176,6 +191,10 @@ def _next_stage(ops: list[Op], fields: list[Field]) -> tuple[type[Stage], int]:
 
 def _is_resize(op: Op) -> bool:
     return isinstance(op, (Resize, RandomResizedCrop)) and op.interpolation != "nearest"
+
+
+def _rows(draws: Sequence[Draw], rows: slice) -> list[Draw]:
+    return [{name: values[rows] for name, values in draw.items()} for draw in draws]
 
 
 def _row(draw: Draw, row: int) -> Draw:
