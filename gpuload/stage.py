@@ -138,7 +138,7 @@ class Chunk:
         self.steps = steps
         self.records, self.valid, self.counts = stage.plan.span(steps, epoch, start)
         self.planned = None
-        with contextlib.suppress(RowError):  # each step meets it again, and says of which record it speaks
+        with contextlib.suppress(Exception):  # each step meets it again, where it belongs
             if stage.graph.ops and stage.executor is not None:
                 self.planned = stage.executor.plan(stage.draw(self.records, epoch), self.records.size)
 
