@@ -13,21 +13,10 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError, ClosedError, FileError
-from gpuload.sources import maps
 from gpuload.sources.npy import npy
 from tests.sources.npyfiles import write
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def reader(request, monkeypatch):
-    """Read with the compiled kernels, and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(maps, "supported", lambda: False)
-    elif not maps.supported():
-        pytest.skip("no compiled kernels on this system")
-    return request.param
 
 
 def _cut(path):

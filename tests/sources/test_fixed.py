@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gpuload.errors import DirectoryError, FormatError, MissingFileError, SpecError
-from gpuload.sources import maps
 from gpuload.sources.fixed import fixed
 from tests.contracts import SourceContract, assert_same
 
@@ -15,16 +14,6 @@ CIFAR10 = [("label", "u1"), ("image", "u1", (3, 32, 32))]
 
 def random_bytes(count, seed=0):
     return np.random.default_rng(seed).integers(0, 256, count, np.uint8).tobytes()
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def reader(request, monkeypatch):
-    """Read with the compiled kernels, and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(maps, "supported", lambda: False)
-    elif not maps.supported():
-        pytest.skip("no compiled kernels on this system")
-    return request.param
 
 
 @pytest.mark.usefixtures("reader")

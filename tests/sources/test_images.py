@@ -18,7 +18,6 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
-from gpuload.sources import maps
 from gpuload.sources.images import images
 from tests import imagefiles as made
 from tests.contracts import SourceContract
@@ -40,16 +39,6 @@ def write(folder, files=FILES):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return folder
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def reader(request, monkeypatch):
-    """Read with the compiled kernels, and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(maps, "supported", lambda: False)
-    elif not maps.supported():
-        pytest.skip("no compiled kernels on this system")
-    return request.param
 
 
 def as_bytes(content):

@@ -38,16 +38,6 @@ def structures(count, seed=0):
     return numbers.view(STRUCTURE)
 
 
-@pytest.fixture(params=["compiled", "plain"])
-def reader(request, monkeypatch):
-    """Read with the compiled kernels, and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(maps, "supported", lambda: False)
-    elif not maps.supported():
-        pytest.skip("no compiled kernels on this system")
-    return request.param
-
-
 @pytest.mark.usefixtures("reader")
 class TestRowsOfFilesWithDifferentHeaders(SourceContract):
     array = np.arange(23 * 5 * 2, dtype=np.float32).reshape(23, 5, 2) - 50
