@@ -58,13 +58,18 @@ class Epoch:
         if not self._due:
             self.close()
             raise StopIteration
-        due = self._due.popleft()
-        if isinstance(due, BaseException):
-            raise due
-        work, step = due
-        if work.failed:
-            work = reading.run(work.alone(step))
-        batch = finish(self._loader, work, step, self._executor)
+        due = self._due[0]
+        try:
+            if isinstance(due, BaseException):
+                raise due
+            work, step = due
+            if work.failed:
+                work = reading.run(work.alone(step))
+            batch = finish(self._loader, work, step, self._executor)
+        except Exception:
+            self._due.popleft()
+            raise
+        self._due.popleft()  # only now, so that no step is lost where Ctrl-C comes
         self._place.step = step + 1
         return batch
 

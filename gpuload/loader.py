@@ -30,7 +30,7 @@ from gpuload.ops.base import Op
 from gpuload.order import Blocks, Plan, Start
 from gpuload.sources.base import Source
 from gpuload.spec import Spec
-from gpuload.stage import Stage, Work, make_stage
+from gpuload.stage import Stage, Work, Works, make_stage
 from gpuload.stats import Counters, Stats
 
 if TYPE_CHECKING:
@@ -239,14 +239,14 @@ class Loader:
         else:
             threads = CopyPool(
                 copier,
-                most_records=self.batch_size * stage.num_steps,
+                most_records=self.batch_size if self.last_batch == "pad" else min(self.batch_size, len(self.source)),
                 ahead=self._works_begun,
                 num_threads=self.num_threads,
                 num_parts=stage.num_parts,
                 slow_threads=self._slow_threads,
                 counters=self._counters,
             )
-        works = stage.works(self._ring, place.epoch, place.start)
+        works = Works(stage, self._ring, place.epoch, place.start)
         return reading.Reading(works, threads, ahead=self._works_begun, counters=self._counters)
 
     @property

@@ -53,8 +53,8 @@ class Job(Protocol):
     def wait(self) -> None:
         """Wait until the step is finished."""
 
-    def settle(self) -> None:
-        """Raise what the work of the finished step raised."""
+    def settle(self) -> BaseException | None:
+        """Return what the work of the finished step raised."""
 
 
 class Pool(Protocol[S_contra]):
@@ -80,6 +80,7 @@ class Reading(Generic[S]):
     def __init__(self, steps: Iterator[S], pool: Pool[S], *, ahead: int, counters: Counters) -> None:
         self._steps, self._pool, self._counters = steps, pool, counters
         self._jobs: deque[tuple[S, Job]] = deque()
+        self._next: S | None = None  # taken from the steps and not begun: Ctrl-C came
         self.taken: S | None = None  # the step of the last take, also if that raised
         self._finalizer = weakref.finalize(self, pool.stop)
         self._finalizer.atexit = False  # _stop_all does that, before daemon threads are frozen
@@ -89,9 +90,11 @@ class Reading(Generic[S]):
 
     def begin(self) -> None:
         """Begin one more step, if there is one."""
-        step = next(self._steps, None)
-        if step is not None:
-            self._jobs.append((step, self._pool.begin(step)))
+        if self._next is None:
+            self._next = next(self._steps, None)
+        if self._next is not None:
+            self._jobs.append((self._next, self._pool.begin(self._next)))
+            self._next = None
 
     def take(self, *, begin: bool = True) -> S | None:
         """Return the next step when its work is done, None after the last.
@@ -111,9 +114,11 @@ class Reading(Generic[S]):
             self._counters.add(wait_s=time.perf_counter() - began)
         if begin:
             self.begin()
-        self._jobs.popleft()  # only now, so that no step is lost where Ctrl-C ends the waiting
+        error = job.settle()
+        self._jobs.popleft()  # only now, so that no step is lost where Ctrl-C comes
         self.taken = step
-        job.settle()
+        if error is not None:
+            raise error
         return step
 
     def close(self) -> None:
@@ -193,9 +198,8 @@ class _PartsJob(Generic[S]):
         with self._ready:
             pass
 
-    def settle(self) -> None:
-        if self.errors:
-            raise self.errors[min(self.errors)]
+    def settle(self) -> BaseException | None:
+        return self.errors[min(self.errors)] if self.errors else None
 
 
 Queue = SimpleQueue[tuple[_PartsJob[S], int] | None]

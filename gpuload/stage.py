@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -83,7 +83,7 @@ class Stage:
 
     def slot_bytes(self) -> int:
         """Return the bytes of a slot."""
-        return sum(aligned(_region_bytes(region, self._num_rows)) for region in self.regions.values())
+        return sum(aligned(_region_bytes(region, self.num_rows)) for region in self.regions.values())
 
     def can_join_steps(self) -> bool:
         """Return True if several steps can be done as one: cheap records, finished here, whose arrays stay aligned."""
@@ -98,7 +98,8 @@ class Stage:
         return self.graph.draw(seed=self.plan.seed, epoch=epoch, records=records, sizes=sizes)
 
     @property
-    def _num_rows(self) -> int:
+    def num_rows(self) -> int:
+        """The records of a work, at most."""
         return self.plan.batch_size * self.num_steps
 
     def views(self, slot: Slot, count: int) -> dict[str, Array]:
@@ -111,18 +112,33 @@ class Stage:
     @cached_property
     def _begins(self) -> dict[str, int]:
         """The byte of a slot where each region begins."""
-        sizes = [aligned(_region_bytes(region, self._num_rows)) for region in self.regions.values()]
+        sizes = [aligned(_region_bytes(region, self.num_rows)) for region in self.regions.values()]
         return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
 
-    def works(self, ring: Ring, epoch: int, start: Start) -> Iterator[Work]:
-        """Give the steps of an epoch, from ``start`` on, ``num_steps`` in each work."""
-        end, chunked = self.plan.end(start), self.copies or self.can_join_steps()
-        many = -(-CHUNK_RECORDS // self._num_rows) * self.num_steps if chunked else self.num_steps
-        for first in range(start.step, end, many):
-            steps = range(first, min(first + many, end))
-            chunk = Chunk(self, steps, epoch, start) if chunked else None
-            for step in range(first, steps.stop, self.num_steps):
-                yield Work(self, ring, range(step, min(step + self.num_steps, steps.stop)), epoch, start, chunk)
+
+class Works:
+    """The works of an epoch from ``start`` on, an iterator. An exception, Ctrl-C too, leaves it where it was."""
+
+    def __init__(self, stage: Stage, ring: Ring, epoch: int, start: Start) -> None:
+        self._stage, self._ring, self._epoch, self._start = stage, ring, epoch, start
+        self._step, self._end = start.step, stage.plan.end(start)
+        chunked = stage.copies or stage.can_join_steps()
+        self._many = -(-CHUNK_RECORDS // stage.num_rows) * stage.num_steps if chunked else 0
+        self._chunk: Chunk | None = None
+
+    def __iter__(self) -> Works:
+        return self
+
+    def __next__(self) -> Work:
+        if self._step >= self._end:
+            raise StopIteration
+        if self._many and (self._chunk is None or self._step == self._chunk.steps.stop):
+            steps = range(self._step, min(self._step + self._many, self._end))
+            self._chunk = Chunk(self._stage, steps, self._epoch, self._start)
+        steps = range(self._step, min(self._step + self._stage.num_steps, self._end))
+        work = Work(self._stage, self._ring, steps, self._epoch, self._start, self._chunk)
+        self._step = steps.stop
+        return work
 
 
 class Chunk:

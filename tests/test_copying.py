@@ -583,10 +583,10 @@ def test_where_storage_is_slow_more_threads_copy_smaller_tasks(tmp_path, num_thr
         assert len(threads()) - before == max(1, load.num_threads - 1)
         assert_rows(next(run), array)
         slow(load)
-        tasks_before = pool._num_tasks
+        tasks_before = pool._board[pool._kernels.STOP, pool._kernels.NUM_POSTED]
         assert_rows(next(run), array)
         assert len(threads()) - before == most
-        assert pool._num_tasks - tasks_before == most
+        assert pool._board[pool._kernels.STOP, pool._kernels.NUM_POSTED] - tasks_before == most
         for batch in run:
             assert_rows(batch, array)
         for batch in begun(load):
@@ -789,10 +789,60 @@ def test_threads_that_die_are_an_error_and_no_endless_wait(tmp_path, monkeypatch
     run = begun(load)
     assert until(lambda: len(died) == 2 and not any(thread.is_alive() for thread in run._reading._pool._threads))
 
-    with pytest.raises(RuntimeError, match="the threads that copy have ended"):
+    with pytest.raises(RuntimeError, match="a thread that copies has ended"):
         next(run)
     batches, errors = outcomes(run)
 
     assert batches == []
     assert [type(error) for error in errors.values()] == [RuntimeError] * 3
     load.close()
+
+
+OFTEN_INTERRUPTED = """
+    import os, random, signal, sys, threading
+    import gpuload as gl
+
+    def handle(*about):
+        if waiting:
+            raise KeyboardInterrupt
+
+    def interrupt():
+        while not stop.wait(random.uniform(0.002, 0.01)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    waiting, stop = False, threading.Event()
+    signal.signal(signal.SIGINT, handle)
+    load = gl.Loader(gl.npy(sys.argv[1] + "/rows.npy"), batch_size=64, device="cpu", shuffle=True)
+    run, steps, interrupts = iter(load), [], 0
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    while True:
+        try:
+            waiting = True
+            batch = next(run)
+            waiting = False
+        except KeyboardInterrupt:
+            waiting = False
+            interrupts += 1
+        except StopIteration:
+            waiting = False
+            break
+        else:
+            steps.append(batch.step)
+    stop.set()
+    thread.join()
+    print(interrupts, len(load), *steps)
+"""
+
+
+def test_interrupts_at_any_moment_end_no_epoch_and_repeat_no_step(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(800_000, dtype=np.float32).reshape(-1, 4))
+
+    status, told, errors = outcome_of(OFTEN_INTERRUPTED, tmp_path)
+
+    assert (status, errors) == (0, "")
+    interrupts, count, *steps = map(int, told.split())
+    assert interrupts > 0
+    assert steps == sorted(set(steps))
+    assert count - interrupts // 4 - 2 <= len(steps) <= count  # some came between a batch and its name
+    assert steps[-1] == count - 1

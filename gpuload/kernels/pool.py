@@ -25,7 +25,7 @@ from gpuload.kernels.memory import add_word, load_word, store_word
 Int64s = NDArray[np.int64]
 LINE, WORD = 64, 8  # bytes of a cache line, of a word
 QUEUED, FINISHED, TAKEN, STOP, FIRST_JOB = range(5)  # lines of a board; those of the jobs and the tasks follow
-FIRST_TASK = 1  # in the line TAKEN: the line of the first task
+FIRST_TASK, NUM_POSTED = 1, 2  # in the line STOP: the line of the first task; tasks posted so far
 TO, COUNT, NUM_TASKS, NUM_DONE, TOOK_NS, RESULT = range(6)  # in the line of a job
 JOB, BEGIN, END = range(3)  # in the line of a task
 UNFINISHED = -2  # in place of a result
@@ -46,7 +46,7 @@ def board(num_jobs: int, num_tasks: int) -> Int64s:
     memory = np.zeros(LINE // WORD * (num_lines + 1), np.int64)
     begin = -memory.ctypes.data % LINE // WORD
     lines = memory[begin : begin + LINE // WORD * num_lines].reshape(num_lines, LINE // WORD)
-    lines[TAKEN, FIRST_TASK] = FIRST_JOB + num_jobs
+    lines[STOP, FIRST_TASK] = FIRST_JOB + num_jobs
     _start(lines)
     return lines
 
@@ -66,16 +66,17 @@ def stop(board: Int64s, num_threads: int) -> None:
 
 
 @short_kernel
-def post(board: Int64s, records: Int64s, wanted: Int64s, job: int, to: int, first_task: int, num_tasks: int) -> None:
-    """Queue a job: copy the records ``wanted`` to the address ``to``, as tasks with numbers from ``first_task`` on."""
-    count, line, first_line = wanted.size, FIRST_JOB + job, board[TAKEN, FIRST_TASK]
+def post(board: Int64s, records: Int64s, wanted: Int64s, job: int, to: int, num_tasks: int) -> None:
+    """Queue a job: copy the records ``wanted`` to the address ``to``, in so many tasks."""
+    count, line, first_line = wanted.size, FIRST_JOB + job, board[STOP, FIRST_TASK]
     records[job, :count] = wanted
     board[line, TO], board[line, COUNT], board[line, NUM_TASKS] = to, count, num_tasks
     board[line, NUM_DONE], board[line, TOOK_NS], board[line, RESULT] = 0, 0, DONE
     for part in range(num_tasks):
-        task = first_line + (first_task + part) % (board.shape[0] - first_line)
+        task = first_line + (board[STOP, NUM_POSTED] + part) % (board.shape[0] - first_line)
         board[task, JOB] = job
         board[task, BEGIN], board[task, END] = count * part // num_tasks, count * (part + 1) // num_tasks
+    board[STOP, NUM_POSTED] += num_tasks
     for _ in range(num_tasks):
         _sem_post(_at(board, QUEUED, 0))
 
@@ -137,7 +138,7 @@ def _do_task(
     board: Int64s, records: Int64s, rows: Int64s, record_bytes: int, table: Int64s, paths: NDArray[np.uint8],
     time: Int64s,
 ) -> None:  # fmt: skip
-    first_line = board[TAKEN, FIRST_TASK]
+    first_line = board[STOP, FIRST_TASK]
     task = board[first_line + add_word(_at(board, TAKEN, 0), 1) % (board.shape[0] - first_line)]
     job, begin, end = task[JOB], task[BEGIN], task[END]
     line = FIRST_JOB + job

@@ -189,6 +189,10 @@ class Copier:
         """True if the last copies waited for storage."""
         return bool(self.reader._table[-1, self.reader._copy.COLD] > self.reader._copy.COLD_FIRST)
 
+    def guard(self) -> None:
+        """Put the guard in its place, as threads cannot that are not Python's."""
+        self.reader._guard.install()
+
     def wanted(self, records: Int64s) -> Int64s:
         """Return the reader's numbers of records, whose files are mapped now.
 

@@ -44,7 +44,8 @@ class Place:
     def post(self, board, job, wanted, *, first_task, num_tasks):
         self.memory[job] = 0
         to = self.memory[job].ctypes.data
-        pool.post(board, self.shared[0], np.asarray(wanted, np.int64), job, to, first_task, num_tasks)
+        board[pool.STOP, pool.NUM_POSTED] = first_task
+        pool.post(board, self.shared[0], np.asarray(wanted, np.int64), job, to, num_tasks)
 
     def check(self, job, wanted):
         np.testing.assert_array_equal(self.memory[job, : len(wanted)], self.records[wanted])
@@ -89,7 +90,7 @@ def test_every_job_and_task_has_a_cache_line_of_its_own(num_jobs, num_tasks):
         assert board.strides == (pool.LINE, pool.WORD)
         assert board.ctypes.data % pool.LINE == 0
         assert len(board) == pool.FIRST_JOB + num_jobs + num_tasks
-        assert board[pool.TAKEN, pool.FIRST_TASK] == pool.FIRST_JOB + num_jobs
+        assert board[pool.STOP, pool.FIRST_TASK] == pool.FIRST_JOB + num_jobs
 
 
 def test_a_board_belongs_to_nobody_else():
@@ -104,7 +105,7 @@ def test_the_tasks_of_a_job_are_its_rows_each_once(tmp_path):
     board = pool.board(3, 12)
     place.post(board, 1, np.arange(10), first_task=9, num_tasks=4)
 
-    first_line = board[pool.TAKEN, pool.FIRST_TASK]
+    first_line = board[pool.STOP, pool.FIRST_TASK]
     lines = first_line + np.array([9, 10, 11, 0])  # the ring of tasks begins anew
     ranges = board[lines][:, [pool.JOB, pool.BEGIN, pool.END]]
 
