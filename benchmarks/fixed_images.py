@@ -57,7 +57,7 @@ def augment(raw: Bytes, rng: np.random.Generator) -> Labelled:
     crops = windows.transpose(0, 2, 3, 1, 4, 5)[np.arange(count), tops, lefts]
     flipped = rng.random(count) < 0.5
     crops[flipped] = crops[flipped, :, :, ::-1]
-    images = np.empty((count, SIDE, SIDE, 3), np.float32)
+    images = forms.empty(count, SIDE, SIDE, 3)
     for channel in range(3):
         np.multiply(crops[:, channel], _SCALE[channel], out=images[..., channel])
     rows = images.reshape(count, SIDE, 3 * SIDE)
@@ -93,14 +93,14 @@ def limit(work: Work) -> Epoch:
 def numpy(work: Work) -> Epoch:
     """One thread."""
     records, rng = _records(work), np.random.default_rng(0)
-    return lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng))
+    return forms.handed(work, lambda: (augment(_take(records, batch), rng) for batch in forms.batches(work, rng)))
 
 
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches, `augment` in the main process (workers were slower)."""
     records, rng = _records(work), np.random.default_rng(0)
     loader = forms.torch_loader(work, lambda batch: augment(_take(records, batch), rng))
-    return lambda: iter(loader)
+    return forms.handed(work, lambda: iter(loader))
 
 
 def grain(work: Work) -> Epoch:
@@ -110,7 +110,7 @@ def grain(work: Work) -> Epoch:
     def make(batch: forms.Records, rng: np.random.Generator) -> Labelled:
         return augment(_take(records, batch), rng)
 
-    return forms.grain_epoch(work, make, random=True)
+    return forms.handed(work, forms.grain_epoch(work, make, random=True))
 
 
 def dali(work: Work) -> Epoch:
@@ -134,7 +134,8 @@ def dali(work: Work) -> Epoch:
             mean=list(MEAN), std=list(STD), dtype=types.FLOAT, output_layout="HWC",
         )  # fmt: skip
 
-    return forms.dali_fed(pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images)))
+    epoch = forms.dali_fed(pipeline(), lambda labels, images: (forms.dense(labels), forms.dense(images)))
+    return forms.handed(work, epoch)
 
 
 def tfdata(work: Work) -> Epoch:
@@ -145,7 +146,7 @@ def tfdata(work: Work) -> Epoch:
     dataset = tf.data.FixedLengthRecordDataset(str(work.path), data.FIXED_BYTES, buffer_size=4 << 20)
     dataset = dataset.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
     dataset = dataset.map(lambda raw: finish(tf.io.decode_raw(raw, tf.uint8)), cores()).prefetch(2)
-    return lambda: dataset.as_numpy_iterator()
+    return forms.tf_epoch(work, dataset)
 
 
 def tfdata_memory(work: Work) -> Epoch:
@@ -161,7 +162,7 @@ def tfdata_memory(work: Work) -> Epoch:
         return steps.map(lambda step: finish(tf.gather(records, order[step * size : (step + 1) * size])), cores())
 
     dataset = tf.data.Dataset.range(1).flat_map(batches).prefetch(2)
-    return lambda: dataset.as_numpy_iterator()
+    return forms.tf_epoch(work, dataset)
 
 
 def _xla(work: Work) -> Callable[[Any], Any]:
@@ -206,7 +207,7 @@ def gpuload(executor: str) -> Callable[[Work], Epoch]:
         ]
         loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="cpu",
                            executor=executor)  # fmt: skip
-        return lambda: ((batch["label"], batch["image"]) for batch in loader)
+        return forms.ours(work, loader, "label", "image")
 
     return build
 
@@ -220,14 +221,15 @@ QUESTION = Question(
     prepare=data.fixed_images,
     num_records=(60_000, 600),
     batch_size=128,
-    variants=("shuffled",),
+    variants=("shuffled", "shuffled-tf"),
+    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit", limit, "conversion of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map, vectorised NumPy", role="floor"),
         Peer("gpuload", gpuload("array"), "gl.fixed, array executor", ("gpuload",), uses=KERNELS, role="ours"),
         Peer(
             "gpuload_dali", gpuload("dali"), "gl.fixed, DALI executor on the CPU", ("gpuload", *_DALI),
-            uses=KERNELS, role="ours",
+            uses=KERNELS, variants=("shuffled",), role="ours",
         ),
         Peer("torch", torch, "DataLoader, whole batches, vectorised NumPy", ("torch", "torch.utils.data")),
         Peer("grain", grain, "batches of indices as the source, vectorised NumPy in threads", ("grain.python",)),

@@ -1,4 +1,4 @@
-"""The peers' forms that several questions share: whole batches of record numbers for torch, Grain and DALI."""
+"""The peers' forms that several questions share: whole batches for torch, Grain and DALI; tensors of TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,48 @@ from benchmarks.question import Epoch, Work
 
 Records = NDArray[np.int64]
 Make = Callable[..., Any]
+
+
+ALIGN_BYTES = 64  # of memory that TensorFlow takes without a copy
+
+
+def empty(*shape: int) -> NDArray[np.float32]:
+    """Return new float32 memory that TensorFlow can take without a copy."""
+    num_items, more = int(np.prod(shape)), ALIGN_BYTES // 4
+    memory = np.empty(num_items + more, np.float32)
+    begin = -memory.ctypes.data % ALIGN_BYTES // 4
+    return memory[begin : begin + num_items].reshape(shape)
+
+
+def handed(work: Work, epoch: Epoch) -> Epoch:
+    """Return the epoch as it is, or with each array as a tf.Tensor: by DLPack, a copy where memory is not aligned."""
+    if not work.to_tf:
+        return epoch
+    import tensorflow as tf
+    from tensorflow.experimental.dlpack import from_dlpack
+
+    def tensor(array: NDArray[Any]) -> Any:
+        shared = array.ctypes.data % ALIGN_BYTES == 0 and array.flags.c_contiguous and array.flags.writeable
+        return from_dlpack(array.__dlpack__()) if shared else tf.convert_to_tensor(array)
+
+    return lambda: (tuple(map(tensor, one)) if isinstance(one, tuple) else tensor(one) for one in epoch())
+
+
+def tf_epoch(work: Work, dataset: Any) -> Epoch:
+    """Return the passes of a tf.data.Dataset, to tf.Tensors or NumPy."""
+    return lambda: iter(dataset) if work.to_tf else dataset.as_numpy_iterator()
+
+
+def ours(work: Work, loader: Any, *names: str) -> Epoch:
+    """Return the passes of gpuload's loader: the fields of these names, one or a tuple."""
+    batches = loader
+    if work.to_tf:
+        from gpuload.bridges import tensorflow as bridge
+
+        batches = bridge.tensors(loader)
+    if len(names) == 1:
+        return lambda: (batch[names[0]] for batch in batches)
+    return lambda: (tuple(batch[name] for name in names) for batch in batches)
 
 
 def batches(work: Work, rng: np.random.Generator) -> list[Any]:

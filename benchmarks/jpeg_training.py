@@ -132,7 +132,7 @@ def threads(work: Work) -> Epoch:
         normalise(resized(image, np.random.default_rng(seed)), out)
 
     def submit(batch: NDArray[np.int64]) -> tuple[NDArray[np.float32], list[Future[None]]]:
-        images = np.empty((len(batch), SIDE, SIDE, 3), np.float32)
+        images = forms.empty(len(batch), SIDE, SIDE, 3)
         seeds = rng.integers(1 << 63, size=len(batch))
         return images, [pool.submit(make, *task) for task in zip(batch.tolist(), seeds.tolist(), images, strict=True)]
 
@@ -147,7 +147,7 @@ def threads(work: Work) -> Epoch:
                     task.result()
                 yield images
 
-    return epoch
+    return forms.handed(work, epoch)
 
 
 def torch(work: Work) -> Epoch:
@@ -163,11 +163,11 @@ def torch(work: Work) -> Epoch:
         return torch.from_numpy(np.stack(images))
 
     loader = forms.torch_loader(work, make, NUM_WORKERS)
-    return lambda: map(_normalised, loader)
+    return forms.handed(work, lambda: map(_normalised, loader))
 
 
 def _normalised(images: Any) -> NDArray[np.float32]:
-    out = np.empty(images.shape, np.float32)
+    out = forms.empty(*images.shape)
     for image, into in zip(images.numpy(), out, strict=True):
         normalise(image, into)
     return out
@@ -179,12 +179,12 @@ def grain(work: Work) -> Epoch:
     paths = _paths(work)
 
     def make(batch: forms.Records, rng: np.random.Generator) -> NDArray[np.float32]:
-        images = np.empty((len(batch), SIDE, SIDE, 3), np.float32)
+        images = forms.empty(len(batch), SIDE, SIDE, 3)
         for record, out in zip(batch, images, strict=True):
             normalise(resized(simplejpeg_decode(paths[record].read_bytes()), rng), out)
         return images
 
-    return forms.grain_epoch(work, make, random=True, batches_ahead=2)
+    return forms.handed(work, forms.grain_epoch(work, make, random=True, batches_ahead=2))
 
 
 def dali(antialias: bool) -> Callable[[Work], Epoch]:
@@ -204,7 +204,7 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
                 images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
             )
 
-        return forms.dali_reading(pipeline(), work)
+        return forms.handed(work, forms.dali_reading(pipeline(), work))
 
     return build
 
@@ -232,7 +232,7 @@ def tfdata(work: Work) -> Epoch:
     dataset = tf.data.Dataset.from_tensor_slices([str(path) for path in _paths(work)]).shuffle(work.num_records)
     dataset = dataset.map(make, cores(), deterministic=True).batch(work.batch_size)
     dataset = dataset.map(lambda images: finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5), 1).prefetch(1)
-    return lambda: dataset.as_numpy_iterator()
+    return forms.tf_epoch(work, dataset)
 
 
 def gpuload(executor: str, antialias: bool) -> Callable[[Work], Epoch]:
@@ -251,7 +251,7 @@ def gpuload(executor: str, antialias: bool) -> Callable[[Work], Epoch]:
             gl.images(work.path, labels=None), batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="cpu",
             executor=executor,
         )  # fmt: skip
-        return lambda: (batch["image"] for batch in loader)
+        return forms.ours(work, loader, "image")
 
     return build
 
@@ -269,7 +269,8 @@ QUESTION = Question(
     prepare=data.jpegs,
     num_records=(2_000, 80),
     batch_size=64,
-    variants=("shuffled",),
+    variants=("shuffled", "shuffled-tf"),
+    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit_simplejpeg", limit(into_one_buffer), "simplejpeg into one buffer", _BOTH, role="limit"),
         Peer("limit_cv2", limit(lambda: cv2_decode), "cv2.imdecode", _CV2, role="limit"),
@@ -280,16 +281,17 @@ QUESTION = Question(
         ),
         Peer(
             "gpuload_dali", gpuload("dali", True), "DALI executor on the CPU, antialias", ("gpuload", *_DALI), _OURS,
-            role="ours",
+            variants=("shuffled",), role="ours",
         ),
         Peer(
             "gpuload_dali_plain", gpuload("dali", False), "DALI executor on the CPU, no antialias", ("gpuload", *_DALI),
-            _OURS, role="ours",
+            _OURS, variants=("shuffled",), role="ours",
         ),
         Peer("torch", torch, "DataLoader, 2 workers, simplejpeg, OpenCV; no antialias", (*_TORCH, *_BOTH)),
         Peer("grain", grain, "batches of indices, simplejpeg, OpenCV, threads; no antialias", ("grain.python", *_BOTH)),
         Peer("dali", dali(False), "readers.file, image_random_crop, resize; no antialias", _DALI),
-        Peer("dali_antialias", dali(True), "readers.file, image_random_crop, resize; antialias", _DALI),
+        Peer("dali_antialias", dali(True), "readers.file, image_random_crop, resize; antialias", _DALI,
+             variants=("shuffled",)),
         Peer("tfdata", tfdata, "decode_and_crop_jpeg, fast DCT, resize; batches by XLA; no antialias", ("tensorflow",)),
     ),
 )  # fmt: skip

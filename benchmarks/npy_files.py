@@ -35,7 +35,7 @@ def _paths(work: Work) -> list[str]:
 
 def _read(paths: list[str], batch: forms.Records) -> Images:
     """Read a batch: positioned reads past the headers, each into its row."""
-    images = np.empty((len(batch), *data.FILE_SHAPE), np.float32)
+    images = forms.empty(len(batch), *data.FILE_SHAPE)
     rows: Any = images  # NumPy's stubs do not say that an array is a buffer
     for record, row in zip(batch.tolist(), rows, strict=True):
         path = paths[record]
@@ -68,14 +68,16 @@ def limit(work: Work) -> Epoch:
 def numpy_load(work: Work) -> Epoch:
     """One thread, np.load of each file, np.stack."""
     paths, rng = _paths(work), np.random.default_rng(0)
-    return lambda: (np.stack([np.load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+    return forms.handed(
+        work, lambda: (np.stack([np.load(paths[record]) for record in batch]) for batch in forms.batches(work, rng))
+    )
 
 
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches, positioned reads in the main process (workers were slower)."""
     paths = _paths(work)
     loader = forms.torch_loader(work, lambda batch: _read(paths, batch))
-    return lambda: iter(loader)
+    return forms.handed(work, lambda: iter(loader))
 
 
 def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[Work], Epoch]:
@@ -83,9 +85,10 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
 
     def build(work: Work) -> Epoch:
         paths = _paths(work)
-        return forms.grain_epoch(
+        epoch = forms.grain_epoch(
             work, lambda batch: _read(paths, batch), num_threads=num_threads, batches_ahead=batches_ahead
         )
+        return forms.handed(work, epoch)
 
     return build
 
@@ -98,7 +101,7 @@ def dali(work: Work) -> Epoch:
     def pipeline() -> Any:
         return fn.readers.numpy(files=_paths(work), shuffle_after_epoch=True, dont_use_mmap=True)
 
-    return forms.dali_reading(pipeline(), work)
+    return forms.handed(work, forms.dali_reading(pipeline(), work))
 
 
 def tfdata(work: Work) -> Epoch:
@@ -115,7 +118,7 @@ def tfdata(work: Work) -> Epoch:
 
     dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(work.num_records)
     dataset = dataset.map(read, TF_PARALLEL).batch(work.batch_size).map(decode, cores()).prefetch(2)
-    return lambda: dataset.as_numpy_iterator()
+    return forms.tf_epoch(work, dataset)
 
 
 def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
@@ -124,7 +127,7 @@ def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
 
     source = gl.npy(str(work.path / "*.npy"), record="file")
     loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu", num_threads=num_threads)
-    return lambda: (batch["x"] for batch in loader)
+    return forms.ours(work, loader, "x")
 
 
 QUESTION = Question(
@@ -134,7 +137,8 @@ QUESTION = Question(
     prepare=data.npy_files,
     num_records=(20_000, 200),
     batch_size=64,
-    variants=("shuffled",),
+    variants=("shuffled", "shuffled-tf"),
+    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit", limit, "read of all files, all cores", role="limit"),
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),

@@ -35,13 +35,9 @@ def _rows(path: Path) -> Rows:
     return np.asarray(np.load(path, mmap_mode="c"))  # not a memmap: each slice of that class costs microseconds
 
 
-def _to_tf(work: Work) -> bool:
-    return work.variant in TF_VARIANTS
-
-
 def _handed(work: Work, batches: Callable[[], Iterator[Rows]]) -> Epoch:
     """Return the epoch as it is, or for a tf variant with each array converted."""
-    if not _to_tf(work):
+    if not work.to_tf:
         return batches
     import tensorflow as tf
 
@@ -80,7 +76,7 @@ def numpy(work: Work) -> Epoch:
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by DLPack."""
     rows = _rows(work.path)
-    if not _to_tf(work):
+    if not work.to_tf:
         loader = forms.torch_loader(work, lambda batch: _gather(rows, batch))
         return lambda: iter(loader)
     import torch
@@ -124,7 +120,7 @@ def dali(work: Work) -> Epoch:
     def pipeline() -> Any:
         return fn.external_source(source=source, cycle="raise", dtype=types.FLOAT, ndim=2, no_copy=True)
 
-    if not _to_tf(work):
+    if not work.to_tf:
         return forms.dali_fed(pipeline(), lambda output: np.asarray(output[0]))
     from tensorflow.experimental.dlpack import from_dlpack
 
@@ -145,7 +141,7 @@ def tfdata_gather(work: Work) -> Epoch:
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
     dataset = tf.data.Dataset.range(1).flat_map(batches).prefetch(4)
-    return _tf_epoch(work, dataset.with_options(options))
+    return forms.tf_epoch(work, dataset.with_options(options))
 
 
 def tfdata_slices(work: Work) -> Epoch:
@@ -159,7 +155,7 @@ def tfdata_slices(work: Work) -> Epoch:
         dataset = dataset.concatenate(tf.data.Dataset.from_tensors(rows[end:]))
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
-    return _tf_epoch(work, dataset.prefetch(4).with_options(options))
+    return forms.tf_epoch(work, dataset.prefetch(4).with_options(options))
 
 
 def _in_memory(path: Path) -> Any:
@@ -179,7 +175,7 @@ def tfdata_records(work: Work) -> Epoch:
     if work.shuffled:
         dataset = dataset.shuffle(SHUFFLE_BUFFER)
     dataset = dataset.batch(work.batch_size).map(lambda raw: tf.io.decode_raw(raw, tf.float32), cores()).prefetch(2)
-    return _tf_epoch(work, dataset)
+    return forms.tf_epoch(work, dataset)
 
 
 def tfdata_pyfunc(work: Work) -> Epoch:
@@ -197,11 +193,7 @@ def tfdata_pyfunc(work: Work) -> Epoch:
         return tf.numpy_function(lambda records: rows.take(records, axis=0), [batch], tf.float32)
 
     dataset = tf.data.Dataset.range(1).flat_map(batches).map(gather, num_parallel_calls=cores()).prefetch(2)
-    return _tf_epoch(work, dataset)
-
-
-def _tf_epoch(work: Work, dataset: Any) -> Epoch:
-    return lambda: iter(dataset) if _to_tf(work) else dataset.as_numpy_iterator()
+    return forms.tf_epoch(work, dataset)
 
 
 def gpuload(work: Work) -> Epoch:
@@ -209,11 +201,7 @@ def gpuload(work: Work) -> Epoch:
     import gpuload as gl
 
     loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=work.shuffled, seed=0, device="cpu")
-    if not _to_tf(work):
-        return lambda: (batch["x"] for batch in loader)
-    from gpuload.bridges import tensorflow as gltf
-
-    return lambda: (tensors["x"] for tensors in gltf.tensors(loader))
+    return forms.ours(work, loader, "x")
 
 
 _TF = ("tensorflow",)

@@ -43,6 +43,11 @@ class Work:
         """Whether each pass visits the records in a new random order."""
         return not self.variant.startswith("sequential")
 
+    @property
+    def to_tf(self) -> bool:
+        """Whether batches are handed over as tf.Tensors."""
+        return self.variant.endswith("-tf")
+
 
 @dataclass(frozen=True)
 class Peer:
