@@ -358,6 +358,22 @@ def test_steps_that_are_done_together_are_those_done_alone(batch_size, last_batc
             assert values.ctypes.data % 256 == 0
 
 
+@pytest.mark.parametrize("batch_size", [7, 1000, 5000])
+def test_what_is_drawn_for_many_steps_at_once_is_what_each_draws_alone(batch_size):
+    images = np.random.default_rng(0).integers(0, 256, (9001, 6, 5, 3), np.uint8)
+    ops = [gl.ops.RandomCrop(4, 4, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize(3, 7)]
+    load = gl.Loader(
+        gl.arrays(image=images), batch_size=batch_size, shuffle=True, ops=ops, executor="array", device="cpu"
+    )
+    numbers = {step * len(load) // 20 for step in range(20)} | {len(load) - 1}
+    for batch in load:
+        if batch.step in numbers:
+            alone = load.batch_at(batch.step)
+            assert np.array_equal(alone.records, batch.records)
+            assert np.array_equal(alone["image"], batch["image"])
+    assert batch.step == len(load) - 1
+
+
 class Broken(gl.sources.base.Source):
     """Record 30 cannot be read."""
 

@@ -38,8 +38,8 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
-def reading(steps, num_threads=2, ahead=2):
-    return Reading(iter(steps), Threads(num_threads), ahead=ahead, counters=Counters())
+def reading(steps, num_threads=2, ahead=2, helped=False):
+    return Reading(iter(steps), Threads(num_threads, helped=helped), ahead=ahead, counters=Counters())
 
 
 def until(condition):
@@ -49,10 +49,11 @@ def until(condition):
     return condition()
 
 
+@pytest.mark.parametrize("helped", [False, True])
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
 @pytest.mark.parametrize("num_parts", [1, 3])
-def test_steps_come_in_order_with_all_their_parts_done(num_threads, num_parts):
-    ahead = reading([Step(i, num_parts) for i in range(50)], num_threads)
+def test_steps_come_in_order_with_all_their_parts_done(num_threads, num_parts, helped):
+    ahead = reading([Step(i, num_parts) for i in range(50)], num_threads, helped=helped)
     for i in range(50):
         step = ahead.take()
         assert step.number == i
@@ -88,6 +89,91 @@ def test_an_error_arrives_as_itself_at_its_step_and_the_others_come_through(fail
         else:
             got.append(work.take().number)
     assert got == [0, 1, 2, 3, 5, 6, 7]
+    work.close()
+
+
+class Noted(Step):
+    """A step that notes in which thread its parts are done; the first is done once the gate is open."""
+
+    def do(self, part):
+        self.done.append(threading.current_thread().name)
+        if self.gate is not None and self.number == 0:
+            assert self.gate.wait(10)
+
+
+def test_a_caller_that_waits_does_the_parts_that_no_thread_has_begun():
+    gate = threading.Event()
+    steps = [Noted(i, gate=gate) for i in range(3)]
+    work = reading(steps, num_threads=2, ahead=3, helped=True)
+    assert until(lambda: steps[0].done == ["gpuload-0"])  # one thread, for the caller is the other
+    threading.Thread(target=lambda: until(lambda: steps[2].done) and gate.set()).start()
+    assert [work.take().number for _ in range(3)] == [0, 1, 2]
+    assert [step.done for step in steps[1:]] == [[threading.current_thread().name]] * 2
+    work.close()
+
+
+def test_a_caller_that_is_not_to_help_does_no_part():
+    steps = [Noted(i) for i in range(20)]
+    work = reading(steps, num_threads=1)
+    while work.take() is not None:
+        pass
+    assert {name for step in steps for name in step.done} == {"gpuload-0"}
+    work.close()
+
+
+def test_a_part_that_ctrl_c_broke_off_in_the_caller_is_done_later():
+    class BrokenOff(Noted):
+        def do(self, part):
+            super().do(part)
+            if len(self.done) == 1 and self.number == 1:
+                raise KeyboardInterrupt
+
+    gate = threading.Event()
+    steps = [BrokenOff(i, gate=gate) for i in range(4)]
+    work = reading(steps, num_threads=1, ahead=4, helped=True)
+    assert until(lambda: steps[0].done)
+    with pytest.raises(KeyboardInterrupt):
+        work.take()
+    gate.set()
+    assert [work.take().number for _ in range(4)] == [0, 1, 2, 3]
+    assert [len(step.done) for step in steps] == [1, 2, 1, 1]
+    work.close()
+
+
+@pytest.mark.parametrize("where", ["steps", "begin"])
+def test_ctrl_c_while_a_step_is_begun_loses_none(where):
+    interrupts = iter([False, False, False, True, False, True, True])
+
+    class Steps:
+        def __init__(self):
+            self.number = 0
+
+        def __next__(self):
+            if where == "steps" and next(interrupts, False):
+                raise KeyboardInterrupt
+            self.number += 1
+            if self.number > 8:
+                raise StopIteration
+            return Step(self.number - 1)
+
+    class Pool(Threads):
+        def begin(self, step):
+            if where == "begin" and next(interrupts, False):
+                raise KeyboardInterrupt
+            return super().begin(step)
+
+    work = Reading(Steps(), Pool(2), ahead=2, counters=Counters())
+    got, broken = [], 0
+    while True:
+        try:
+            step = work.take()
+        except KeyboardInterrupt:
+            broken += 1
+            continue
+        if step is None:
+            break
+        got.append(step.number)
+    assert (got, broken) == (list(range(8)), 3)
     work.close()
 
 

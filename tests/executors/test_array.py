@@ -154,6 +154,22 @@ def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
         assert_identical(out[name], expected[name])
 
 
+@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+def test_rows_that_were_planned_together_may_be_done_bit_by_bit(spec_and_ops):
+    graph, count = compile_ops(*spec_and_ops), 12
+    fields = {"image": jpegs(count)} if graph.spec_in["image"].encoded else values_of(CIFAR, count)
+    executor, draws = ArrayExecutor(graph), drawn(graph, fields, range(count))
+    plan, out = executor.plan(draws, count), outputs(graph, count)
+
+    for begin, end in [(5, 12), (0, 1), (1, 5)]:
+        part = {name: values[begin:end] for name, values in fields.items()}
+        executor.run_rows(part, plan, slice(begin, end), {name: out[name][begin:end] for name in out})
+
+    expected = executor.run(fields, draws)
+    for name in expected:
+        assert_identical(out[name], expected[name])
+
+
 def test_results_are_written_into_the_memory_that_is_given():
     graph = compile_ops(CIFAR, CIFAR_OPS)
     fields, out = values_of(CIFAR, 4), outputs(graph, 4)
