@@ -722,6 +722,7 @@ LONG_STEPS = """
     assert type(run._reading._pool) is CopyPool
 """
 INTERRUPTED = """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
     main = threading.main_thread().ident
 
     def interrupt():
