@@ -222,7 +222,6 @@ QUESTION = Question(
     num_records=(60_000, 600),
     batch_size=128,
     variants=("shuffled", "shuffled-tf"),
-    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit", limit, "conversion of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map, vectorised NumPy", role="floor"),

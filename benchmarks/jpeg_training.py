@@ -270,7 +270,6 @@ QUESTION = Question(
     num_records=(2_000, 80),
     batch_size=64,
     variants=("shuffled", "shuffled-tf"),
-    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit_simplejpeg", limit(into_one_buffer), "simplejpeg into one buffer", _BOTH, role="limit"),
         Peer("limit_cv2", limit(lambda: cv2_decode), "cv2.imdecode", _CV2, role="limit"),

@@ -138,7 +138,6 @@ QUESTION = Question(
     num_records=(20_000, 200),
     batch_size=64,
     variants=("shuffled", "shuffled-tf"),
-    variant_needs={"shuffled-tf": ("tensorflow",)},
     peers=(
         Peer("limit", limit, "read of all files, all cores", role="limit"),
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),

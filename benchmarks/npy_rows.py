@@ -26,22 +26,12 @@ from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
 
 ROW_BYTES = 4 * data.ROW_SHAPE[0]
 SHUFFLE_BUFFER = 10_000
-TF_VARIANTS = ("shuffled-tf", "sequential-tf")
 
 Rows = NDArray[np.float32]
 
 
 def _rows(path: Path) -> Rows:
     return np.asarray(np.load(path, mmap_mode="c"))  # not a memmap: each slice of that class costs microseconds
-
-
-def _handed(work: Work, batches: Callable[[], Iterator[Rows]]) -> Epoch:
-    """Return the epoch as it is, or for a tf variant with each array converted."""
-    if not work.to_tf:
-        return batches
-    import tensorflow as tf
-
-    return lambda: map(tf.convert_to_tensor, batches())
 
 
 def _gather(rows: Rows, batch: Any) -> Rows:
@@ -70,7 +60,7 @@ def limit(work: Work) -> Epoch:
 def numpy(work: Work) -> Epoch:
     """One thread; a batch is one `take`, or in order one copy."""
     rows, rng = _rows(work.path), np.random.default_rng(0)
-    return _handed(work, lambda: (_gather(rows, batch) for batch in forms.batches(work, rng)))
+    return forms.handed(work, lambda: (_gather(rows, batch) for batch in forms.batches(work, rng)))
 
 
 def torch(work: Work) -> Epoch:
@@ -101,7 +91,7 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
         epoch = forms.grain_epoch(
             work, lambda batch: _gather(rows, batch), num_threads=num_threads, batches_ahead=batches_ahead
         )
-        return _handed(work, epoch)
+        return forms.handed(work, epoch)
 
     return build
 
@@ -216,7 +206,6 @@ QUESTION = Question(
     num_records=(200_000, 1_000),
     batch_size=256,
     variants=("shuffled", "sequential", "shuffled-tf", "sequential-tf"),
-    variant_needs=dict.fromkeys(TF_VARIANTS, _TF),
     peers=(
         Peer("limit", limit, "copy of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map (in order: a slice's copy)", role="floor"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,6 +22,11 @@ import numpy as np
 Batch = Any
 Epoch = Callable[[], Iterator[Batch]]
 Role = Literal["limit", "floor", "peer", "ours"]
+
+
+def is_to_tf(variant: str) -> bool:
+    """Return True for the variants that hand over tf.Tensors."""
+    return variant.endswith("-tf")
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Work:
     @property
     def to_tf(self) -> bool:
         """Whether batches are handed over as tf.Tensors."""
-        return self.variant.endswith("-tf")
+        return is_to_tf(self.variant)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,6 @@ class Question:
         prepare: ``prepare(folder, num_records)`` writes the data once and returns its path.
         num_records: of the full run, and of the smoke run.
         variants: the forms of the work; each is measured by itself.
-        variant_needs: packages that every peer needs for a variant, the limit excepted.
     """
 
     name: str
@@ -97,7 +101,6 @@ class Question:
     batch_size: int
     variants: tuple[str, ...]
     peers: tuple[Peer, ...]
-    variant_needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def peer(self, name: str) -> Peer:
         """Return the peer of that name."""
@@ -113,8 +116,8 @@ class Question:
         ]
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
-        """Return the packages that a peer cannot do a variant without."""
-        more = () if peer.role == "limit" else self.variant_needs.get(variant, ())
+        """Return the packages that a peer cannot do a variant without; a limit hands nothing over."""
+        more = ("tensorflow",) if is_to_tf(variant) and peer.role != "limit" else ()
         return tuple(dict.fromkeys(peer.needs + more))
 
 

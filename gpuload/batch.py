@@ -2,8 +2,8 @@
 
 A slot is page-aligned host memory for one step. Every array of a batch is a view of its slot, which lives as long as
 any view, slice, DLPack capsule or tensor made of them. When the last of them is gone the memory goes back to the ring
-by itself. So a batch stays what it was for as long as anything refers to it, and
-a loop that drops its batches allocates nothing after the first lap.
+by itself. So a batch stays what it was for as long as anything refers to it, and a loop that drops its batches
+allocates nothing after the first lap.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gpuload.stats import Counters
 
 ALIGN_BYTES = 256  # TensorFlow aborts below 64 (facts: DLPack), GPUs like 256
 
+Memory = tuple[NDArray[np.uint8], int]  # of a slot, and its address, which NumPy takes a microsecond to tell
 Output = Any  # a field name, or a tuple, list or dict of outputs
 
 
@@ -141,26 +142,28 @@ class Ring:
     ) -> None:
         self.num_bytes, self.limit = num_bytes, limit
         self._allocate, self._counters = allocate, counters
-        memories = [allocate(num_bytes) for _ in range(ready)]
-        self._free = deque((memory, _address(memory)) for memory in memories)
+        self._free = deque(self._new() for _ in range(ready))
         self._made = ready
         counters.add(slots_made=ready)
 
     def take(self) -> Slot:
         """Return a free slot, or a new one; it is free again when it and all its arrays are gone."""
         try:
-            memory, address = self._free.pop()  # the one given back last: it is still in the cache
+            memory = self._free.pop()  # the one given back last: it is still in the cache
         except IndexError:
-            memory = self._allocate(self.num_bytes)
+            memory = self._new()
             self._made += 1
             self._counters.add(slots_made=1)
             if self._made > self.limit:  # beyond the limit memory is not kept; it dies with its arrays
                 self._made -= 1
-                return Slot(memory, _address(memory), deque(maxlen=0))
-            address = _address(memory)
+                return Slot(memory, deque(maxlen=0))
         else:
             self._counters.add(slots_reused=1)
-        return Slot(memory, address, self._free)
+        return Slot(memory, self._free)
+
+    def _new(self) -> Memory:
+        memory = self._allocate(self.num_bytes)
+        return memory, int(memory.ctypes.data)
 
     @property
     def crowded(self) -> bool:
@@ -177,8 +180,8 @@ class Slot:
 
     __slots__ = ("__array_interface__", "_free", "_memory", "address")
 
-    def __init__(self, memory: NDArray[np.uint8], address: int, free: deque[tuple[NDArray[np.uint8], int]]) -> None:
-        self._memory, self.address, self._free = memory, address, free
+    def __init__(self, memory: Memory, free: deque[Memory]) -> None:
+        self._memory, self.address, self._free = memory, memory[1], free
 
     def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return an array over the bytes from ``begin`` on. One thread at a time."""
@@ -188,11 +191,7 @@ class Slot:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        self._free.append((self._memory, self.address))
-
-
-def _address(memory: NDArray[np.uint8]) -> int:
-    return int(memory.ctypes.data)
+        self._free.append(self._memory)
 
 
 def aligned(num_bytes: int) -> int:

@@ -134,7 +134,9 @@ class Works:
             raise StopIteration
         if self._many and (self._chunk is None or self._step == self._chunk.steps.stop):
             steps = range(self._step, min(self._step + self._many, self._end))
-            self._chunk = Chunk(self._stage, steps, self._epoch, self._start)
+            chunk = Chunk(self._stage, steps, self._epoch, self._start)
+            chunk.draw(self._stage, self._epoch)
+            self._chunk = chunk
         steps = range(self._step, min(self._step + self._stage.num_steps, self._end))
         work = Work(self._stage, self._ring, steps, self._epoch, self._start, self._chunk)
         self._step = steps.stop
@@ -142,27 +144,30 @@ class Works:
 
 
 class Chunk:
-    """What is known of many steps before their records are read, found out at once, for that costs the less for each.
+    """What is known of steps before their records are read; of many at once, for it costs the less for each.
 
     Attributes:
-        records, valid, counts: of all steps; see ``Plan.span``.
         steps: the steps.
-        planned: what the executor makes of the draws; None where it draws with the records at hand, or does not draw.
+        records, valid: of all of them; see ``Plan.span``.
+        planned: what the executor makes of the draws; None where each part draws with its records at hand.
     """
 
     def __init__(self, stage: Stage, steps: range, epoch: int, start: Start) -> None:
         self.steps = steps
-        self.records, self.valid, self.counts = stage.plan.span(steps, epoch, start)
-        self.planned = None
-        with contextlib.suppress(Exception):  # each step meets it again, where it belongs
+        self.records, self.valid, self._counts = stage.plan.span(steps, epoch, start)
+        self.planned: Any = None
+
+    def draw(self, stage: Stage, epoch: int) -> None:
+        """Draw for all steps at once, where an executor runs on rows; what fails each step meets again, at its turn."""
+        with contextlib.suppress(Exception):
             if stage.graph.ops and stage.executor is not None:
                 self.planned = stage.executor.plan(stage.draw(self.records, epoch), self.records.size)
 
     def rows(self, steps: range) -> slice:
         """Return the rows of some of the steps."""
         begin, end = steps.start - self.steps.start, steps.stop - self.steps.start
-        first = sum(self.counts[:begin])
-        return slice(first, first + sum(self.counts[begin:end]))
+        first = sum(self._counts[:begin])
+        return slice(first, first + sum(self._counts[begin:end]))
 
 
 def make_stage(
@@ -187,13 +192,13 @@ class Work:
     """One step, or some short ones, on their way through the threads; see ``reading.Step``.
 
     Attributes:
-        steps: the steps; ``counts`` says how many records each has.
-        records, valid: of all steps.
+        steps: the steps.
+        records, valid: of all of them.
         arrays: by name, in the slot, which begins at ``address``.
         lists: fields whose shape varies, by name.
         draws: for each part the draws of every op, where the ops run later.
         fields: what an executor was fed, until its batch is finished.
-        chunk: what is known of these and other steps, or None.
+        chunk: what is known of these steps, and maybe of others; None until it is prepared where nobody asked before.
         failed: True if not all of its parts could be done.
     """
 
@@ -210,23 +215,18 @@ class Work:
 
     def prepare(self) -> None:
         """Find out the records, if they are not known, and take a slot."""
-        self._place_in_chunk = 0
-        if self.chunk is None:
-            self.records, self.valid, self.counts = self.stage.plan.span(self.steps, self.epoch, self.start)
-        else:
-            rows, first = self.chunk.rows(self.steps), self.steps.start - self.chunk.steps.start
-            self.records, self.valid = self.chunk.records[rows], self.chunk.valid[rows]
-            self.counts = self.chunk.counts[first : first + len(self.steps)]
-            self._place_in_chunk = rows.start
+        self.chunk = self.chunk or Chunk(self.stage, self.steps, self.epoch, self.start)
+        rows = self.chunk.rows(self.steps)
+        self.records, self.valid, self._first_row = self.chunk.records[rows], self.chunk.valid[rows], rows.start
         slot = self.ring.take()
         self.address = slot.address
         self.arrays = self.stage.views(slot, self.records.size)
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps."""
-        place = step - self.steps.start
-        begin = sum(self.counts[:place])
-        return slice(begin, begin + self.counts[place])
+        assert self.chunk is not None  # it is prepared
+        rows = self.chunk.rows(range(step, step + 1))
+        return slice(rows.start - self._first_row, rows.stop - self._first_row)
 
     def alone(self, step: int) -> Work:
         """Return a work of just this step, not done yet."""
@@ -297,7 +297,7 @@ class Work:
             return
         out = {name: self.arrays[name][a:b] for name in graph.touched if name in self.arrays}
         if self.chunk is not None and self.chunk.planned is not None:
-            rows = slice(self._place_in_chunk + a, self._place_in_chunk + b)
+            rows = slice(self._first_row + a, self._first_row + b)
             made = self.stage.executor.run_rows(fields, self.chunk.planned, rows, out)
         else:
             varying = {name: fields[name] if name in fields else self.lists[name][a:b] for name in self._varying}

@@ -25,7 +25,18 @@ from numpy.typing import NDArray
 
 from gpuload.kernels import guard
 from gpuload.kernels.compile import kernel, libc
-from gpuload.kernels.memory import add_word, copy_1, copy_2, copy_4, copy_8, copy_bytes, load_int, prefetch, store_word
+from gpuload.kernels.memory import (
+    add_word,
+    address_of,
+    copy_1,
+    copy_2,
+    copy_4,
+    copy_8,
+    copy_bytes,
+    load_int,
+    prefetch,
+    store_word,
+)
 
 Int64s = NDArray[np.int64]
 COLD = 1  # in the last row of the table: for how many more copies to expect that the disk must be waited for
@@ -46,7 +57,7 @@ COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PAR
 WAITS_PART = 16
 COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
 LONGEST_ASKED = 1 << 17
-ORDERLY_FOR, TURN_US, WORD_BYTES = 16, 50, 8
+ORDERLY_FOR, TURN_US = 16, 50
 
 _open = libc("open", types.int32, types.int64, types.int32)
 _close = libc("close", types.int32, types.int32)
@@ -188,7 +199,7 @@ def _copy_in_turn(
     (measured: 0.8 of the rate).
     """
     last = table.shape[0] - 1
-    lock = table.ctypes.data + WORD_BYTES * (table.shape[1] * last + TURN)
+    lock = address_of(table, last, TURN)
     in_turn = table[last, ORDERLY] > 0
     while in_turn and add_word(lock, 1) != 0:
         _usleep(TURN_US)

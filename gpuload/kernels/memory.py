@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from gpuload.kernels.compile import libc
+from gpuload.kernels.compile import kernel, libc
 
 BYTE, WORD, INT = ir.IntType(8), ir.IntType(64), ir.IntType(32)
+
+WORD_BYTES = 8
 
 copy_bytes = libc("memcpy", types.int64, types.int64, types.int64, types.int64)
 """``copy_bytes(to, source, num_bytes)``."""
@@ -95,3 +99,9 @@ def _copy_item(num_bytes: int) -> Any:
 
 copy_1, copy_2, copy_4, copy_8 = (_copy_item(num_bytes) for num_bytes in (1, 2, 4, 8))
 """``copy_4(to, source)``: copy that many bytes, at any alignment."""
+
+
+@kernel
+def address_of(words: NDArray[np.int64], row: int, column: int) -> int:
+    """Return the address of a word of an array of int64, which is contiguous."""
+    return int(words.ctypes.data + WORD_BYTES * (words.shape[1] * row + column))

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from gpuload.kernels.compile import kernel, libc, short_kernel
 from gpuload.kernels.copy import DONE, copy_records
-from gpuload.kernels.memory import add_word, load_word, store_word
+from gpuload.kernels.memory import WORD_BYTES, add_word, address_of, load_word, store_word
 
 Int64s = NDArray[np.int64]
-LINE, WORD = 64, 8  # bytes of a cache line, of a word
+LINE = 64  # bytes of a cache line
 QUEUED, FINISHED, TAKEN, STOP, FIRST_JOB = range(5)  # lines of a board; those of the jobs and the tasks follow
 FIRST_TASK, NUM_POSTED = 1, 2  # in the line STOP: the line of the first task; tasks posted so far
 TO, COUNT, NUM_TASKS, NUM_DONE, TOOK_NS, RESULT = range(6)  # in the line of a job
@@ -43,9 +43,9 @@ _clock_gettime = libc("clock_gettime", types.int32, types.int32, types.int64)
 def board(num_jobs: int, num_tasks: int) -> Int64s:
     """Return a board for so many jobs and tasks at a time, int64 ``[lines, 8]``, at the beginning of a cache line."""
     num_lines = FIRST_JOB + num_jobs + num_tasks
-    memory = np.zeros(LINE // WORD * (num_lines + 1), np.int64)
-    begin = -memory.ctypes.data % LINE // WORD
-    lines = memory[begin : begin + LINE // WORD * num_lines].reshape(num_lines, LINE // WORD)
+    memory = np.zeros(LINE // WORD_BYTES * (num_lines + 1), np.int64)
+    begin = -memory.ctypes.data % LINE // WORD_BYTES
+    lines = memory[begin : begin + LINE // WORD_BYTES * num_lines].reshape(num_lines, LINE // WORD_BYTES)
     lines[STOP, FIRST_TASK] = FIRST_JOB + num_jobs
     _start(lines)
     return lines
@@ -53,16 +53,16 @@ def board(num_jobs: int, num_tasks: int) -> Int64s:
 
 @short_kernel
 def _start(board: Int64s) -> None:
-    _sem_init(_at(board, QUEUED, 0), 0, 0)
-    _sem_init(_at(board, FINISHED, 0), 0, 0)
+    _sem_init(address_of(board, QUEUED, 0), 0, 0)
+    _sem_init(address_of(board, FINISHED, 0), 0, 0)
 
 
 @short_kernel
 def stop(board: Int64s, num_threads: int) -> None:
     """Let each thread end when it has done its task; tasks that nobody took are not done."""
-    store_word(_at(board, STOP, 0), 1)
+    store_word(address_of(board, STOP, 0), 1)
     for _ in range(num_threads):
-        _sem_post(_at(board, QUEUED, 0))
+        _sem_post(address_of(board, QUEUED, 0))
 
 
 @short_kernel
@@ -78,15 +78,15 @@ def post(board: Int64s, records: Int64s, wanted: Int64s, job: int, to: int, num_
         board[task, BEGIN], board[task, END] = count * part // num_tasks, count * (part + 1) // num_tasks
     board[STOP, NUM_POSTED] += num_tasks
     for _ in range(num_tasks):
-        _sem_post(_at(board, QUEUED, 0))
+        _sem_post(address_of(board, QUEUED, 0))
 
 
 @short_kernel
 def look(board: Int64s, job: int) -> tuple[int, int]:
     """Return how the tasks of a job ended, UNFINISHED as long as not all have, and the nanoseconds they took."""
-    _sem_trywait(_at(board, FINISHED, 0))  # so that posts which nobody waits for do not add up
+    _sem_trywait(address_of(board, FINISHED, 0))  # so that posts which nobody waits for do not add up
     line = FIRST_JOB + job
-    if load_word(_at(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
+    if load_word(address_of(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
         return UNFINISHED, 0
     return board[line, RESULT], board[line, TOOK_NS]
 
@@ -107,9 +107,9 @@ def serve(
     """
     time = np.empty(2, np.int64)
     while True:
-        while _sem_wait(_at(board, QUEUED, 0)) != 0:  # a signal came
+        while _sem_wait(address_of(board, QUEUED, 0)) != 0:  # a signal came
             pass
-        if load_word(_at(board, STOP, 0)) != 0:
+        if load_word(address_of(board, STOP, 0)) != 0:
             return
         _do_task(board, records, rows, record_bytes, table, paths, time)
 
@@ -125,12 +125,12 @@ def wait(
     time = np.empty(2, np.int64)
     until = _now(CLOCK_REALTIME, time) + WAIT_NS
     line, result = FIRST_JOB + job, 0
-    while result == 0 and load_word(_at(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
-        if _sem_trywait(_at(board, QUEUED, 0)) == 0:
+    while result == 0 and load_word(address_of(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
+        if _sem_trywait(address_of(board, QUEUED, 0)) == 0:
             _do_task(board, records, rows, record_bytes, table, paths, time)
         else:
             time[0], time[1] = until // SECOND_NS, until % SECOND_NS
-            result = _sem_timedwait(_at(board, FINISHED, 0), time.ctypes.data)
+            result = _sem_timedwait(address_of(board, FINISHED, 0), time.ctypes.data)
 
 
 @kernel
@@ -139,7 +139,7 @@ def _do_task(
     time: Int64s,
 ) -> None:  # fmt: skip
     first_line = board[STOP, FIRST_TASK]
-    task = board[first_line + add_word(_at(board, TAKEN, 0), 1) % (board.shape[0] - first_line)]
+    task = board[first_line + add_word(address_of(board, TAKEN, 0), 1) % (board.shape[0] - first_line)]
     job, begin, end = task[JOB], task[BEGIN], task[END]
     line = FIRST_JOB + job
     num_tasks = board[line, NUM_TASKS]
@@ -147,15 +147,10 @@ def _do_task(
     to = (board[line, TO], record_bytes, board[line, COUNT])
     result = copy_records(records[job, begin:end], rows[begin:end], to, record_bytes, table, paths)
     if result != DONE:
-        store_word(_at(board, line, RESULT), result)
-    add_word(_at(board, line, TOOK_NS), _now(CLOCK_MONOTONIC, time) - began)
-    if add_word(_at(board, line, NUM_DONE), 1) + 1 == num_tasks:  # from here on the line may be another job's
-        _sem_post(_at(board, FINISHED, 0))
-
-
-@kernel
-def _at(board: Int64s, line: int, word: int) -> int:
-    return int(board.ctypes.data + LINE * line + WORD * word)
+        store_word(address_of(board, line, RESULT), result)
+    add_word(address_of(board, line, TOOK_NS), _now(CLOCK_MONOTONIC, time) - began)
+    if add_word(address_of(board, line, NUM_DONE), 1) + 1 == num_tasks:  # from here on the line may be another job's
+        _sem_post(address_of(board, FINISHED, 0))
 
 
 @kernel

@@ -87,7 +87,7 @@ def test_every_job_and_task_has_a_cache_line_of_its_own(num_jobs, num_tasks):
 
         assert board.dtype == np.int64
         assert board.flags.c_contiguous
-        assert board.strides == (pool.LINE, pool.WORD)
+        assert board.strides == (pool.LINE, pool.WORD_BYTES)
         assert board.ctypes.data % pool.LINE == 0
         assert len(board) == pool.FIRST_JOB + num_jobs + num_tasks
         assert board[pool.STOP, pool.FIRST_TASK] == pool.FIRST_JOB + num_jobs
