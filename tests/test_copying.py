@@ -608,7 +608,7 @@ def test_batches_do_not_depend_on_how_fast_storage_is(tmp_path, batch_size, pref
 
 @pytest.mark.parametrize("made", [several_files, long_records, fixed_records], ids=lambda made: made.__name__)
 def test_files_that_do_not_fit_into_memory_give_the_same_batches(tmp_path, monkeypatch, made):
-    monkeypatch.setattr(maps, "_free_memory", lambda: 0.0)
+    monkeypatch.setattr(maps, "cache_bytes", lambda: 0)
     source, array = made(tmp_path)
     table = source._reader._table
     assert (table[-1, copy.FIT], table[-1, copy.COLD]) == (0, copy.COLD_FIRST)
@@ -620,7 +620,7 @@ def test_files_that_do_not_fit_into_memory_give_the_same_batches(tmp_path, monke
 
 
 def test_files_that_fit_into_memory_are_not_asked_for_page_by_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "_free_memory", lambda: 1e9)
+    monkeypatch.setattr(maps, "cache_bytes", lambda: 10**9)
     source, _ = several_files(tmp_path)
     table = source._reader._table
     assert (table[-1, copy.FIT], table[-1, copy.COLD]) == (1, 0)

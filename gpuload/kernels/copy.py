@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from gpuload.kernels import guard
 from gpuload.kernels.compile import kernel, libc
 from gpuload.kernels.memory import (
-    add_word,
-    address_of,
     copy_1,
     copy_2,
     copy_4,
@@ -35,12 +33,11 @@ from gpuload.kernels.memory import (
     copy_bytes,
     load_int,
     prefetch,
-    store_word,
 )
 
 Int64s = NDArray[np.int64]
 COLD = 1  # in the last row of the table: for how many more copies to expect that the disk must be waited for
-FIT, ORDERLY, TURN = 2, 3, 4  # there, too: if the files fit into memory; for how many more copies threads take turns
+FIT = 2  # there, too: if the files fit into memory
 START, ADDRESS, SLOT, PATH, OFFSET, SIZE, MTIME_NS, INODE = range(8)
 UNTRIED, READ = 0, -1  # in place of an address
 DONE = -1
@@ -57,7 +54,6 @@ COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PAR
 WAITS_PART = 16
 COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
 LONGEST_ASKED = 1 << 17
-ORDERLY_FOR, TURN_US = 16, 50
 
 _open = libc("open", types.int32, types.int64, types.int32)
 _close = libc("close", types.int32, types.int32)
@@ -65,7 +61,6 @@ _pread = libc("pread", types.int64, types.int32, types.int64, types.int64, types
 _statx = libc("statx", types.int32, types.int32, types.int64, types.int32, types.uint32, types.int64)
 _madvise = libc("madvise", types.int32, types.int64, types.int64, types.int32)
 _getrusage = libc("getrusage", types.int32, types.int32, types.int64)
-_usleep = libc("usleep", types.int32, types.uint32)
 _errno = libc("__errno_location", types.int64)
 
 
@@ -85,10 +80,7 @@ def copy_records(
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
         _ask_for(sources, record_bytes)
-    if _is_long_run(sources, record_bytes):
-        _copy_in_turn(sources, rows, to, record_bytes, table, scratch)
-    else:
-        _copy_mapped(sources, rows, to, record_bytes)
+    _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
         waits = _num_waits(scratch)  # for maps the system has read what is around, which will be wanted
@@ -180,37 +172,6 @@ def _file_of(index: int, table: Int64s) -> int:
         else:
             high = middle
     return low
-
-
-@kernel
-def _is_long_run(sources: Int64s, record_bytes: int) -> bool:
-    """Return True if the records lie side by side in a map, and are many."""
-    num_bytes = sources.size * record_bytes
-    return bool(num_bytes > LONGEST_ASKED and sources[0] >= 0 and sources[-1] - sources[0] == num_bytes - record_bytes)
-
-
-@kernel
-def _copy_in_turn(
-    sources: Int64s, rows: Int64s, to: tuple[int, int, int], record_bytes: int, table: Int64s, scratch: Int64s
-) -> None:
-    """Copy neighbours; where the last ones waited for the disk, one thread at a time.
-
-    The system reads ahead of one reader that goes forward; two beside each other look to it like reads at random
-    (measured: 0.8 of the rate).
-    """
-    last = table.shape[0] - 1
-    lock = address_of(table, last, TURN)
-    in_turn = table[last, ORDERLY] > 0
-    while in_turn and add_word(lock, 1) != 0:
-        _usleep(TURN_US)
-    waits = _num_waits(scratch)
-    _copy_mapped(sources, rows, to, record_bytes)
-    if _num_waits(scratch) - waits > 1:
-        table[last, ORDERLY] = ORDERLY_FOR
-    elif table[last, ORDERLY] > 0:
-        table[last, ORDERLY] -= 1
-    if in_turn:
-        store_word(lock, 0)
 
 
 @kernel

@@ -7,6 +7,7 @@ Memory  three int64 numbers and a path a file; no file is kept open.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import itertools
@@ -14,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter, thread_time
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
+from gpuload.sources.memory import cache_bytes
 
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path]
@@ -34,8 +37,11 @@ Stamp = tuple[int, int, int]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-NUM_THREADS = 8  # opening is waiting: on a cold disk eight wait at once, on a warm one they share the cores
-CHUNK = 64  # files for each task of a thread; fewer files than this are opened without threads
+NUM_THREADS = 8  # where looking at files is waiting, eight wait at once
+CHUNK = 16  # files that each of them has open
+WAITED = 2.0  # a chunk that took so many times the processor time that it used had to wait
+ONE_REQUEST_BYTES = 1 << 17  # what storage commonly gives at once, as fast as the first page alone
+ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: opening a pipe must not wait for its writer
 
 
@@ -140,7 +146,11 @@ class Files:
 def look_at(
     paths: Sequence[str], head_bytes: int, use: Callable[[str, int, bytes], Result]
 ) -> tuple[Files, list[Result]]:
-    """Return the files, and what ``use`` makes of the beginning of each; many are looked at in threads.
+    """Return the files, and what ``use`` makes of the beginning of each.
+
+    Where storage must be waited for, files are looked at in threads, and all beginnings of a chunk are asked for before
+    the first is waited for: small files as a whole if all of them fit into memory, since they come in one request
+    either way and a second one would be made for the rest.
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -150,26 +160,58 @@ def look_at(
     Raises:
         MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
     """
+    most = min(ONE_REQUEST_BYTES, cache_bytes() // max(len(paths), 1))
 
-    def look(path: str) -> tuple[Stamp, Result]:
-        stamp, head = _look(path, head_bytes)
-        return stamp, use(path, stamp[0], head)
+    def look(chunk: Sequence[str]) -> list[tuple[Stamp, Result]]:
+        seen = zip(chunk, _look(chunk, head_bytes, most), strict=True)
+        return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in seen]
 
-    seen = each(look, paths)
+    seen = by_chunks(look, paths)
     stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
     return Files(tuple(paths), stamps), [result for _, result in seen]
 
 
-def _look(path: str, head_bytes: int) -> tuple[Stamp, bytes]:
+def _look(paths: Sequence[str], head_bytes: int, most: int) -> list[tuple[Stamp, bytes]]:
+    """Return stamp and beginning of a few files; files of at most ``most`` bytes are asked for as a whole."""
+    opened: list[tuple[str, int, os.stat_result]] = []
+    try:
+        for path in paths:
+            opened.append((path, *_open(path)))
+            _, descriptor, status = opened[-1]
+            if head_bytes:
+                _ask_for(descriptor, status.st_size if status.st_size <= most else head_bytes)
+        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in opened]
+    finally:
+        for _, descriptor, _ in opened:
+            os.close(descriptor)
+
+
+def _open(path: str) -> tuple[int, os.stat_result]:
+    """Return descriptor and status of a file."""
     try:
         descriptor = os.open(path, OPEN_FLAGS)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _no_file(path, status.st_mode)
-            return stamp_of(status), os.pread(descriptor, head_bytes, 0) if head_bytes else b""
-        finally:
-            os.close(descriptor)
+    except OSError as error:
+        raise open_error(path, error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(path, status.st_mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def _ask_for(descriptor: int, num_bytes: int) -> None:
+    """Ask for the first bytes of a file without waiting for them; where a system has no such call, reading waits."""
+    if ADVISE is not None:
+        with contextlib.suppress(OSError):
+            ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
+
+
+def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
+    try:
+        return os.pread(descriptor, num_bytes, 0) if num_bytes else b""
     except OSError as error:
         raise open_error(path, error) from None
 
@@ -212,20 +254,30 @@ def _no_file(path: str, mode: int) -> FileError:
     )
 
 
-def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return ``[function(item) for item in items]``, in threads where there are many; the first error is raised."""
-    if len(items) <= CHUNK:
-        return [function(item) for item in items]
+def by_chunks(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
+    """Return what ``function`` makes of all items, a few at a time; the first error is raised.
+
+    The caller does it as long as it need not wait; from the first chunk on that had to wait threads do.
+    """
+    done: list[Result] = []
+    for start in range(0, len(items), CHUNK):
+        began, used = perf_counter(), thread_time()
+        done += function(items[start : start + CHUNK])
+        if perf_counter() - began > WAITED * (thread_time() - used):
+            return done + _in_threads(function, items[start + CHUNK :])
+    return done
+
+
+def _in_threads(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
     from concurrent.futures import ThreadPoolExecutor  # not at the top: `import gpuload` loads NumPy only
 
+    chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
     with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="gpuload-open") as pool:
-        chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
         try:
-            done = list(pool.map(lambda chunk: [function(item) for item in chunk], chunks))
+            return [result for done in pool.map(function, chunks) for result in done]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [result for chunk in done for result in chunk]
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

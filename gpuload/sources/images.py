@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.sources import maps
 from gpuload.sources.base import Fields, Source
-from gpuload.sources.files import Files, Paths, each, expand, look_at, open_error
+from gpuload.sources.files import Files, Paths, by_chunks, expand, look_at, open_error
 from gpuload.sources.maps import MappedReader
 from gpuload.sources.plain import PlainReader
 from gpuload.sources.rows import still_open
@@ -128,7 +128,7 @@ def _images_below(root: str) -> list[str]:
     found: list[str] = []
     folders, seen = [root], {os.path.realpath(root)}
     while folders:
-        listed = each(_entries, folders)
+        listed = by_chunks(lambda chunk: [_entries(folder) for folder in chunk], folders)
         found += [entry.path for entries in listed for entry in entries if _is_image(entry)]
         inner = [entry.path for entries in listed for entry in entries if entry.is_dir()]
         folders = list(_unseen(inner, seen))

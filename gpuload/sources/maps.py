@@ -9,7 +9,6 @@ Needs   Numba and a system that the guard knows (`kernels.guard.supported`); `pl
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -27,10 +26,10 @@ from numpy.typing import NDArray
 from gpuload import kernels
 from gpuload.errors import FileError, RecordIndexError
 from gpuload.sources.files import OPEN_FLAGS, Files, open_error, stamp_of
+from gpuload.sources.memory import cache_bytes
 
 Int64s = NDArray[np.int64]
 Block = NDArray[np.uint8]
-CACHED_PART = 0.5  # of the free memory, that files may fill as the system caches them
 TRIES = 100  # of installing the guard against somebody who replaces it all the time
 
 
@@ -60,7 +59,7 @@ class MappedReader:
         self._table[:-1, self._copy.PATH] = places
         self._table[:-1, self._copy.OFFSET] = offsets
         self._table[:-1, self._copy.SIZE :] = files.stamps
-        fit = int(files.sizes.sum()) <= _free_memory() * CACHED_PART
+        fit = int(files.sizes.sum()) <= cache_bytes()
         self._table[-1, self._copy.FIT], self._table[-1, self._copy.COLD] = fit, 0 if fit else self._copy.COLD_FIRST
         self._untried = bool(mapped.any())
         self._maps: list[tuple[int, int, int]] = []
@@ -231,17 +230,6 @@ def _unmap(guard: ModuleType, maps: list[tuple[int, int, int]]) -> None:
         guard.release(slot)
         _libc().munmap(address, size)
     maps.clear()
-
-
-def _free_memory() -> float:
-    """Return the bytes that the system can give, within the limit of this process's control group; 0 if unknown."""
-    free = 0.0
-    with contextlib.suppress(OSError, ValueError, StopIteration), open("/proc/meminfo") as file:
-        free = 1024.0 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError), open(limit) as file:
-            free = min(free, float(file.read()))  # "max" is no number
-    return free
 
 
 @cache

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -101,25 +103,80 @@ def test_looking_gives_the_beginning_and_the_stamp(folder):
     assert found.names == ("notes.txt",)
 
 
-def test_many_files_are_looked_at_in_threads_and_come_back_in_order(tmp_path):
-    for number in range(300):
+def many(tmp_path, count=300):
+    for number in range(count):
         (tmp_path / f"{number:03}").write_bytes(b"%03d" % number)
+    return files.expand(f"{tmp_path}/*")
 
-    found, heads = files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
+
+def num_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.001])
+def test_many_files_come_back_in_order_also_from_threads_where_looking_is_waiting(tmp_path, wait_s):
+    seen = set()
+
+    def use(path, size_bytes, head):
+        seen.add(threading.current_thread().name)
+        time.sleep(wait_s)
+        return head
+
+    found, heads = files.look_at(many(tmp_path), 8, use)
 
     assert heads == [b"%03d" % number for number in range(300)]
     assert found.sizes.tolist() == [3] * 300
-    assert threading.active_count() == 1 or not any("gpuload" in thread.name for thread in threading.enumerate())
+    assert wait_s == 0 or len(seen) > 2
+    assert not any("gpuload" in thread.name for thread in threading.enumerate())
 
 
-def test_an_error_in_one_of_many_files_is_raised_as_itself(tmp_path):
-    paths = [str(tmp_path / f"{number:03}") for number in range(300)]
-    for path in paths:
-        Path(path).touch()
-    os.remove(paths[217])
+@pytest.mark.parametrize("wait_s", [0, 0.001])
+@pytest.mark.parametrize("lost", [0, 15, 217, 299])
+def test_an_error_in_one_of_many_files_is_raised_as_itself_and_leaves_no_file_open(tmp_path, wait_s, lost):
+    paths = many(tmp_path)
+    os.remove(paths[lost])
+    before = num_descriptors()
 
-    with pytest.raises(MissingFileError, match="217"):
-        files.look_at(paths, 8, lambda path, size_bytes, head: head)
+    with pytest.raises(MissingFileError, match=f"{lost:03} is missing"):
+        files.look_at(paths, 8, lambda path, size_bytes, head: time.sleep(wait_s))
+
+    assert num_descriptors() == before
+
+
+def test_what_is_made_of_a_file_may_fail_and_leaves_no_file_open(tmp_path):
+    paths, before = many(tmp_path), num_descriptors()
+
+    with pytest.raises(ZeroDivisionError):
+        files.look_at(paths, 8, lambda path, size_bytes, head: 1 // (int(head) - 40))
+
+    assert num_descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "asked"),
+    [(10**9, [100, 131_072, 8]), (3 * 100, [100, 8, 8]), (0, [8, 8, 8])],
+    ids=["all of the small ones fit", "those of 100 bytes", "none"],
+)
+def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path, monkeypatch, free_bytes, asked):
+    for name, size in (("a", 100), ("b", files.ONE_REQUEST_BYTES), ("c", files.ONE_REQUEST_BYTES + 1)):
+        (tmp_path / name).write_bytes(bytes(size))
+    calls = []
+    monkeypatch.setattr(files, "cache_bytes", lambda: free_bytes)
+    monkeypatch.setattr(files, "ADVISE", lambda descriptor, start, size, advice: calls.append((start, size, advice)))
+
+    files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
+    files.look_at(files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head)  # nothing is read of them
+
+    assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in asked]
+
+
+@pytest.mark.parametrize("advise", [None, Mock(side_effect=OSError)])
+def test_a_system_that_cannot_be_asked_ahead_reads_all_the_same(tmp_path, monkeypatch, advise):
+    monkeypatch.setattr(files, "ADVISE", advise)
+
+    _, heads = files.look_at(many(tmp_path, 40), 8, lambda path, size_bytes, head: head)
+
+    assert heads == [b"%03d" % number for number in range(40)]
 
 
 def test_a_missing_file_names_what_is_missing(tmp_path):
