@@ -42,11 +42,16 @@ def machine() -> dict[str, Any]:
         "cpu": cpu.get("model name", platform.processor() or "unknown"),
         "cores": cores(),
         "l3_cache": cpu.get("cache size", "unknown"),
-        "memory_gib": round(_kib("/proc/meminfo", "MemTotal") / 2**20, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "kernel": platform.release(),
         "system": platform.platform(),
         "load_at_start": [round(load, 2) for load in os.getloadavg()],
     }
+
+
+def memory_bytes() -> int:
+    """Return how much memory there is."""
+    return _kib("/proc/meminfo", "MemTotal") * 1024
 
 
 def versions(root: Path) -> dict[str, str]:

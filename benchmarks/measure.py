@@ -6,8 +6,9 @@ One process   import the peer's packages; from here on anonymous memory is watch
               then whole passes until ``seconds`` are over: records/s, and in each pass the time from making
               an iterator of the now warm loader to its first batch.
 A round       every (variant, peer) once, beginning at another place in each round.
-Cold cache    a few batches instead of the warm-up pass, then a new loader, the files' pages dropped
-              (posix_fadvise), and exactly one pass is timed.
+Cold cache    a few batches instead of the warm-up pass, then the files' pages are dropped (posix_fadvise), and
+              building a new loader and one pass are timed together: what is read when a source is opened counts.
+Large         the same with a file larger than memory; a pass ends after LARGE_SECONDS if it is not done by then.
 Smoke         little data, one pass; one process does all the work of the same packages.
 """
 
@@ -20,6 +21,7 @@ import gc
 import importlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -36,11 +38,13 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.question import Peer, Question, Work, find, missing, touch
+from benchmarks.question import Cache, Peer, Question, Work, find, missing, touch
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # for the jobs of one process; the slowest takes a quarter of it
 COLD_WARM_UP_BATCHES = 3
+TIMES_MEMORY = 1.5  # how large the data is that is larger than memory
+LARGE_SECONDS = 20.0
 
 # glibc's malloc keeps what is freed: an expert's setting, which makes the peers that allocate each batch up to twice
 # as fast. gpuload runs without it.
@@ -62,16 +66,13 @@ class Settings:
     rounds: int = 5
     seconds: float = 1.0
     smoke: bool = False
-    cold: bool = False
+    cache: Cache = "warm"
     peers: tuple[str, ...] = ()
-
-    @property
-    def cache(self) -> str:
-        """The state of the page cache."""
-        return "cold" if self.cold else "warm"
 
     def records(self, question: Question) -> int:
         """Return how many records the data has."""
+        if self.cache == "large" and not self.smoke:
+            return int(machine.memory_bytes() * TIMES_MEMORY) // question.record_bytes
         return question.num_records[self.smoke]
 
 
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _measure_one(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
     num_records = settings.records(question)
-    work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size)
+    work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size, settings.cache)
     for name in question.needs(variant, peer):
         importlib.import_module(name)
     for name in peer.uses:
@@ -196,29 +197,38 @@ def _measure_one(question: Question, variant: str, peer: Peer, settings: Setting
             importlib.import_module(name)
     gc.collect()
     with machine.Memory() as memory:
-        passes, cold_first_ms = (_cold if settings.cold else _warm)(peer, work, settings.seconds)
+        passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
     return {
-        "records_per_s": round(num_records * len(passes) / sum(took for took, _ in passes), 1),
-        "first_ms": round(median(first for _, first in passes), 3),
+        "records_per_s": round(sum(one.num_records for one in passes) / sum(one.took_s for one in passes), 1),
+        "first_ms": round(median(one.first_ms for one in passes), 3),
         "cold_first_ms": round(cold_first_ms, 3),
         "added_mb": memory.added_mb,
         "base_mb": round(memory.start_kib * 1024 / 1e6, 1),
-        "passes_s": [round(took, 5) for took, _ in passes],
+        "passes_s": [round(one.took_s, 5) for one in passes],
     }
 
 
-def _warm(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, float]], float]:
+@dataclass(frozen=True)
+class Pass:
+    """What was seen of a pass."""
+
+    num_records: int
+    took_s: float
+    first_ms: float
+
+
+def _warm(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
     start = perf_counter()
     epoch = peer.build(work)
     built_ms = (perf_counter() - start) * 1e3
-    cold_first_ms = built_ms + one_pass(epoch(), work)[1]
+    cold_first_ms = built_ms + one_pass(epoch(), work).first_ms
     passes = [one_pass(epoch(), work)]
-    while sum(took for took, _ in passes) < seconds:
+    while sum(one.took_s for one in passes) < seconds:
         passes.append(one_pass(epoch(), work))
     return passes, cold_first_ms
 
 
-def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, float]], float]:
+def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
     del seconds  # one pass: the second one would find a warm cache
     for batch in itertools.islice(peer.build(work)(), COLD_WARM_UP_BATCHES):
         touch(batch)
@@ -230,22 +240,24 @@ def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[tuple[float, flo
     machine.drop(machine.files_of(work.path))
     start = perf_counter()
     epoch = peer.build(work)
-    built_ms = (perf_counter() - start) * 1e3
-    timed = one_pass(epoch(), work)
-    return [timed], built_ms + timed[1]
+    built_s = perf_counter() - start
+    timed = one_pass(epoch(), work, LARGE_SECONDS if work.cache == "large" else math.inf)
+    return [replace(timed, took_s=built_s + timed.took_s)], built_s * 1e3 + timed.first_ms
 
 
-def one_pass(batches: Iterator[Any], work: Work) -> tuple[float, float]:
-    """Take every batch; return the pass's seconds and the first batch's milliseconds."""
+def one_pass(batches: Iterator[Any], work: Work, most_s: float = math.inf) -> Pass:
+    """Take every batch, or all that come in so many seconds."""
     start = perf_counter()
     count = touch(next(batches))
     first = perf_counter()
     for batch in batches:
         count += touch(batch)
+        if perf_counter() - start > most_s:
+            return Pass(count, perf_counter() - start, (first - start) * 1e3)
     end = perf_counter()
     if count != work.num_records:
         raise RuntimeError(f"a pass gave {count} records, the data has {work.num_records}")
-    return end - start, (first - start) * 1e3
+    return Pass(count, end - start, (first - start) * 1e3)
 
 
 if __name__ == "__main__":

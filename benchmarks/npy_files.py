@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import KERNELS, SLOW, Epoch, Peer, Question, Work
 
 RECORD_BYTES = 4 * int(np.prod(data.FILE_SHAPE))
 FILE_BYTES = data.NPY_HEADER_BYTES + RECORD_BYTES
@@ -149,11 +149,11 @@ QUESTION = Question(
             ("gpuload",),
             uses=KERNELS,
             role="ours",
-            cache=("cold",),
+            cache=SLOW,
         ),
         Peer("torch", torch, "DataLoader, whole batches, positioned reads", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, positioned reads in threads", ("grain.python",)),
-        Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=("cold",)),
+        Peer("grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), cache=SLOW),
         Peer("dali", dali, "readers.numpy", ("nvidia.dali", "nvidia.dali.fn")),
         Peer("tfdata", tfdata, "read_file in parallel, one decode_raw a batch", ("tensorflow",)),
     ),

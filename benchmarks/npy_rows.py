@@ -12,8 +12,8 @@ Views     a view of data that lies in memory already, which NumPy, torch and tf.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores, share
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import KERNELS, SLOW, Epoch, Peer, Question, Work
 
 ROW_BYTES = 4 * data.ROW_SHAPE[0]
 SHUFFLE_BUFFER = 10_000
@@ -30,8 +30,12 @@ SHUFFLE_BUFFER = 10_000
 Rows = NDArray[np.float32]
 
 
-def _rows(path: Path) -> Rows:
-    return np.asarray(np.load(path, mmap_mode="c"))  # not a memmap: each slice of that class costs microseconds
+def _rows(work: Work) -> Rows:
+    """Return all rows as a map; it is told of random access where reading around each page would spoil the cache."""
+    rows = np.load(work.path, mmap_mode="r" if work.cache == "large" else "c")  # "c" is promised memory
+    if work.cache == "large" and work.shuffled:
+        rows._mmap.madvise(mmap.MADV_RANDOM)
+    return np.asarray(rows)  # not a memmap: each slice of that class costs microseconds
 
 
 def _gather(rows: Rows, batch: Any) -> Rows:
@@ -44,7 +48,7 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         mine = share(work.num_records, core, num_cores)
-        rows = _rows(work.path)[mine.start : mine.stop]
+        rows = _rows(work)[mine.start : mine.stop]
         buffer = np.empty((work.batch_size, *data.ROW_SHAPE), np.float32)
 
         def copy() -> None:
@@ -59,13 +63,13 @@ def limit(work: Work) -> Epoch:
 
 def numpy(work: Work) -> Epoch:
     """One thread; a batch is one `take`, or in order one copy."""
-    rows, rng = _rows(work.path), np.random.default_rng(0)
+    rows, rng = _rows(work), np.random.default_rng(0)
     return forms.handed(work, lambda: (_gather(rows, batch) for batch in forms.batches(work, rng)))
 
 
 def torch(work: Work) -> Epoch:
     """DataLoader over whole batches; NumPy gathers, faster than torch's index_select; tf.Tensors by DLPack."""
-    rows = _rows(work.path)
+    rows = _rows(work)
     if not work.to_tf:
         loader = forms.torch_loader(work, lambda batch: _gather(rows, batch))
         return lambda: iter(loader)
@@ -87,7 +91,7 @@ def grain(num_threads: int | None = None, batches_ahead: int = 4) -> Callable[[W
     """Batches of indices as the source, gathered by Grain's threads."""
 
     def build(work: Work) -> Epoch:
-        rows = _rows(work.path)
+        rows = _rows(work)
         epoch = forms.grain_epoch(
             work, lambda batch: _gather(rows, batch), num_threads=num_threads, batches_ahead=batches_ahead
         )
@@ -100,7 +104,7 @@ def dali(work: Work) -> Epoch:
     """external_source fed with a whole batch as one sample, without a copy on the way in."""
     from nvidia.dali import fn, pipeline_def, types
 
-    rows, rng = _rows(work.path), np.random.default_rng(0)
+    rows, rng = _rows(work), np.random.default_rng(0)
 
     def source() -> Iterator[list[Rows]]:
         for batch in forms.batches(work, rng):
@@ -121,7 +125,7 @@ def tfdata_gather(work: Work) -> Epoch:
     """tf.data, all data in memory: one permutation a pass, one gather a batch, one thread each gather."""
     import tensorflow as tf
 
-    rows, size, count = _in_memory(work.path), work.batch_size, work.num_records
+    rows, size, count = _in_memory(work), work.batch_size, work.num_records
 
     def batches(_: Any) -> Any:
         records = tf.random.shuffle(tf.range(count))
@@ -138,7 +142,7 @@ def tfdata_slices(work: Work) -> Epoch:
     """tf.data, all data in memory: from_tensor_slices of whole batches (of rows, batched then, it is half as fast)."""
     import tensorflow as tf
 
-    rows, size = _in_memory(work.path), work.batch_size
+    rows, size = _in_memory(work), work.batch_size
     end = work.num_records // size * size
     dataset = tf.data.Dataset.from_tensor_slices(tf.reshape(rows[:end], [-1, size, *data.ROW_SHAPE]))
     if end < work.num_records:
@@ -148,11 +152,11 @@ def tfdata_slices(work: Work) -> Epoch:
     return forms.tf_epoch(work, dataset.prefetch(4).with_options(options))
 
 
-def _in_memory(path: Path) -> Any:
+def _in_memory(work: Work) -> Any:
     """Return the rows as a tensor: by DLPack, for tf.constant holds them twice."""
     from tensorflow.experimental.dlpack import from_dlpack
 
-    return from_dlpack(_rows(path).__dlpack__())
+    return from_dlpack(_rows(work).__dlpack__())
 
 
 def tfdata_records(work: Work) -> Epoch:
@@ -172,7 +176,7 @@ def tfdata_pyfunc(work: Work) -> Epoch:
     """tf.data, streaming: batches of indices, one numpy_function a batch that takes from the memory map."""
     import tensorflow as tf
 
-    rows, rng, size = _rows(work.path), np.random.default_rng(0), work.batch_size
+    rows, rng, size = _rows(work), np.random.default_rng(0), work.batch_size
 
     def batches(_: Any) -> Any:
         order = tf.numpy_function(lambda: rng.permutation(work.num_records), [], tf.int64)
@@ -205,6 +209,7 @@ QUESTION = Question(
     prepare=data.npy_rows,
     num_records=(200_000, 1_000),
     batch_size=256,
+    record_bytes=ROW_BYTES,
     variants=("shuffled", "sequential", "shuffled-tf", "sequential-tf"),
     peers=(
         Peer("limit", limit, "copy of all bytes, all cores", role="limit"),
@@ -213,7 +218,7 @@ QUESTION = Question(
         Peer("torch", torch, "DataLoader, whole batches of indices, np.take", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, threads", ("grain.python",), variants=_BUT_LAST),
         Peer(
-            "grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), variants=_BUT_LAST, cache=("cold",)
+            "grain_16", grain(16, 1), "the same in 16 threads", ("grain.python",), variants=_BUT_LAST, cache=SLOW
         ),
         Peer(
             "dali", dali, "external_source, a batch as one sample", ("nvidia.dali", "nvidia.dali.fn"),

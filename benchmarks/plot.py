@@ -15,6 +15,11 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLOURS = {"ours": "#d1495b", "floor": "#8d99ae", "peer": "#30638e"}
+STATES = {
+    "warm": "warm page cache",
+    "cold": "cold page cache (records/s from building the loader on)",
+    "large": "larger than memory (records/s from building the loader on)",
+}
 MEANINGS = {"ours": "gpuload", "floor": "hand-written floor", "peer": "peers"}
 
 
@@ -87,15 +92,15 @@ def table(results: dict[str, Any], name: str) -> str:
 
 def _told(results: dict[str, Any], name: str) -> list[str]:
     settings, machine = results["settings"], results["machine"]
-    cold = " --cold" if settings["cache"] == "cold" else ""
+    option = "" if settings["cache"] == "warm" else f" --{settings['cache']}"
     return [
         f"- limit: {results['limit']}",
-        f"- {settings['records']:,} records, batches of {settings['batch_size']}, {settings['cache']} page cache, "
+        f"- {settings['records']:,} records, batches of {settings['batch_size']}, {STATES[settings['cache']]}, "
         f"{settings['rounds']} rounds with the peers interleaved, each (peer, round) in its own process",
         f"- {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
         f"{results['date'][:10]}",
         "- " + ", ".join(f"{package} {version}" for package, version in results["versions"].items()),
-        f"- made by `python -m benchmarks.run --only {results['workload']}{cold} --rounds {settings['rounds']}`; "
+        f"- made by `python -m benchmarks.run --only {results['workload']}{option} --rounds {settings['rounds']}`; "
         f"all samples are in `{name}.json`",
         "- ratios are medians (lowest to highest) of ratios taken within a round; first batch: of a warm loader, "
         "from making an iterator; cold: of a new loader, from building it; imports: anonymous memory once the "
@@ -161,7 +166,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     settings, machine = results["settings"], results["machine"]
     figure.suptitle(
         f"{results['workload']}: {settings['records']:,} records, batches of {settings['batch_size']}, "
-        f"{settings['cache']} page cache, {machine['cores']} cores",
+        f"{STATES[settings['cache']]}, {machine['cores']} cores",
         fontsize=11,
     )
     figure.savefig(path, dpi=130)

@@ -22,6 +22,8 @@ import numpy as np
 Batch = Any
 Epoch = Callable[[], Iterator[Batch]]
 Role = Literal["limit", "floor", "peer", "ours"]
+Cache = Literal["warm", "cold", "large"]
+SLOW: tuple[Cache, ...] = ("cold", "large")  # storage is waited for; "large": the data is larger than memory
 
 
 def is_to_tf(variant: str) -> bool:
@@ -37,6 +39,7 @@ class Work:
     path: Path
     num_records: int
     batch_size: int
+    cache: str = "warm"
 
     @property
     def num_batches(self) -> int:
@@ -66,8 +69,8 @@ class Peer:
         uses: modules it loads by itself where they can be; imported before memory is measured, like ``needs``.
         variants: the variants it takes part in; empty for all.
         role: a limit and the floor are what others are compared with.
-        cache: the states of the page cache it is measured in: a cold one is no question to those who hold all data in
-            memory, and asks for more threads than there are cores.
+        cache: the states of the page cache it is measured in: only a warm one is a question to those who hold all data
+            in memory, and others ask for more threads than there are cores.
     """
 
     name: str
@@ -77,7 +80,7 @@ class Peer:
     uses: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     role: Role = "peer"
-    cache: tuple[str, ...] = ("warm", "cold")
+    cache: tuple[str, ...] = ("warm", *SLOW)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Question:
         prepare: ``prepare(folder, num_records)`` writes the data once and returns its path.
         num_records: of the full run, and of the smoke run.
         variants: the forms of the work; each is measured by itself.
+        record_bytes: of its file, if it is asked of data larger than memory, too.
     """
 
     name: str
@@ -101,16 +105,21 @@ class Question:
     batch_size: int
     variants: tuple[str, ...]
     peers: tuple[Peer, ...]
+    record_bytes: int = 0
 
     def peer(self, name: str) -> Peer:
         """Return the peer of that name."""
         return next(peer for peer in self.peers if peer.name == name)
 
     def jobs(self, cache: str) -> list[tuple[str, Peer]]:
-        """Return what is measured in a round, the cache warm or cold: (variant, peer), variant by variant."""
+        """Return what is measured in a round in a state of the cache: (variant, peer), variant by variant.
+
+        Handing over to TensorFlow is no question where storage is all that counts.
+        """
         return [
             (variant, peer)
             for variant in self.variants
+            if not (cache == "large" and is_to_tf(variant))
             for peer in self.peers
             if variant in (peer.variants or self.variants) and cache in peer.cache
         ]

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks.run [--rounds 5] [--only npy_rows] [--cold] [--smoke]`."""
+"""Run the benchmarks: `python -m benchmarks.run [--rounds 5] [--only npy_rows] [--cold | --large] [--smoke]`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import plot
-from benchmarks.measure import Settings, measure
+from benchmarks.measure import TIMES_MEMORY, Settings, measure
 from benchmarks.question import NAMES, find
 
 
@@ -25,20 +25,29 @@ def main(arguments: list[str] | None = None) -> int:
         rounds=1 if told.smoke else told.rounds,
         seconds=0.0 if told.smoke else told.seconds,
         smoke=told.smoke,
-        cold=told.cold,
+        cache=told.cache,
         peers=tuple(told.peers or ()),
     )
     folder = told.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if told.smoke else plot.RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     failures = 0
-    for name in told.only or NAMES:
+    for name in _names(told.only, settings):
         start = perf_counter()
         results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
-        path = folder / f"{name}{'.cold' if settings.cold else ''}.json"
+        path = folder / f"{name}{'' if settings.cache == 'warm' else f'.{settings.cache}'}.json"
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         plot.write(path)
         failures += _tell(path, results, perf_counter() - start)
     return 1 if failures else 0
+
+
+def _names(only: list[str] | None, settings: Settings) -> list[str]:
+    """Return the questions to ask: those that can be asked, or those that were named."""
+    able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
+    unable = set(only or ()).difference(able)
+    if unable:
+        sys.exit(f"{', '.join(sorted(unable))}: not asked of data larger than memory; those that are: {', '.join(able)}")
+    return only or able
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,7 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="timed at least this long per process")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="these questions only")
     parser.add_argument("--peers", nargs="+", help="these peers only")
-    parser.add_argument("--cold", action="store_true", help="drop the data from the page cache before each pass")
+    cache = parser.add_mutually_exclusive_group()
+    cache.add_argument("--cold", dest="cache", action="store_const", const="cold", default=defaults.cache,
+                       help="drop the data from the page cache before each pass")  # fmt: skip
+    cache.add_argument("--large", dest="cache", action="store_const", const="large",
+                       help=f"the same with {TIMES_MEMORY} times as much data as there is memory")  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="little data, one round: does it all work?")
     parser.add_argument("--data", type=Path, default=defaults.data, help="where the data is made ($GPULOAD_BENCH_DATA)")
     parser.add_argument("--results", type=Path, help="default benchmarks/results, a temporary folder for --smoke")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import machine, measure, plot
-from benchmarks.question import NAMES, Peer, find, touch
+from benchmarks.question import NAMES, SLOW, Peer, find, is_to_tf, touch
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,36 @@ def test_a_peer_whose_package_is_missing_is_in_the_table_as_absent(folder):
     results = measure.measure(question, measure.Settings(data=folder, rounds=1, smoke=True))
 
     assert plot.table(results, "npy_rows").splitlines()[-1].endswith("| absent: no_such_package not installed |")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("cache", SLOW)
+@pytest.mark.parametrize("name", ["npy_rows", "npy_files"])
+def test_storage_that_is_waited_for_is_measured_too(name, cache, folder):
+    settings = measure.Settings(data=folder, rounds=1, cache=cache, smoke=True, peers=("limit", "numpy", "gpuload"))
+
+    entries = measure.measure(find(name), settings)["entries"]
+
+    assert {entry["peer"] for entry in entries} == {"limit", "numpy", "gpuload"} & {p.name for p in find(name).peers}
+    assert [sample["failed"] for entry in entries for sample in entry["samples"] if "failed" in sample] == []
+    assert all(len(sample["passes_s"]) == 1 for entry in entries for sample in entry["samples"])
+    assert cache == "cold" or not any(is_to_tf(entry["variant"]) for entry in entries)
+
+
+def test_data_larger_than_memory_is_larger_than_memory():
+    settings, question = measure.Settings(cache="large"), find("npy_rows")
+
+    assert settings.records(question) * question.record_bytes > 1.4 * machine.memory_bytes()
+
+
+def test_a_pass_that_is_too_long_is_ended_and_counts_for_what_it_gave():
+    work = measure.Work("shuffled", None, num_records=10**9, batch_size=2)
+
+    seen = measure.one_pass(iter([np.zeros(2)] * 1000), work, most_s=0.0)
+
+    assert seen.num_records == 4
+    assert seen.took_s > 0
 
 
 def test_a_pass_that_loses_a_record_is_a_failure():
