@@ -46,7 +46,8 @@ def _names(only: list[str] | None, settings: Settings) -> list[str]:
     able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
     unable = set(only or ()).difference(able)
     if unable:
-        sys.exit(f"{', '.join(sorted(unable))}: not asked of data larger than memory; those that are: {', '.join(able)}")
+        named = ", ".join(sorted(unable))
+        sys.exit(f"{named}: not asked of data larger than memory; those that are: {', '.join(able)}")
     return only or able
 
 
