@@ -5,7 +5,8 @@ Variants  shuffled, sequential    handed over as NumPy arrays
 Limit     a copy of all bytes by all cores into buffers that stay in the cache
 Floor     one thread: a new order each pass, `take` from the memory map (in order: a slice's copy)
 Shuffle   each peer visits every record once a pass in a new whole order, but `tfdata_records`: its buffer of
-          10,000 records is what tf.data has for data that is not in memory
+          10,000 records is what tf.data has for data that is not in memory; and `gpuload_blocks`, which mixes 16 blocks
+          of 1,024 records at a time
 Views     a view of data that lies in memory already, which NumPy, torch and tf.data give in order at no cost, is no
           loading: every batch here is memory of its own
 """
@@ -190,12 +191,17 @@ def tfdata_pyfunc(work: Work) -> Epoch:
     return forms.tf_epoch(work, dataset)
 
 
-def gpuload(work: Work) -> Epoch:
-    """The package measured, with its defaults."""
-    import gpuload as gl
+def gpuload(blocks: bool = False) -> Callable[[Work], Epoch]:
+    """The package measured, with its defaults, or with its shuffle for slow storage."""
 
-    loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=work.shuffled, seed=0, device="cpu")
-    return forms.ours(work, loader, "x")
+    def build(work: Work) -> Epoch:
+        import gpuload as gl
+
+        shuffle = gl.Blocks() if blocks else work.shuffled
+        loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=shuffle, seed=0, device="cpu")
+        return forms.ours(work, loader, "x")
+
+    return build
 
 
 _TF = ("tensorflow",)
@@ -214,7 +220,11 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "copy of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map (in order: a slice's copy)", role="floor"),
-        Peer("gpuload", gpuload, "gl.npy, defaults", ("gpuload",), uses=KERNELS, role="ours"),
+        Peer("gpuload", gpuload(), "gl.npy, defaults", ("gpuload",), uses=KERNELS, role="ours"),
+        Peer(
+            "gpuload_blocks", gpuload(blocks=True), "gl.npy, shuffle=gl.Blocks(): 16,384 records are mixed at a time",
+            ("gpuload",), uses=KERNELS, variants=("shuffled",), role="ours", cache=("large",),
+        ),
         Peer("torch", torch, "DataLoader, whole batches of indices, np.take", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, threads", ("grain.python",), variants=_BUT_LAST),
         Peer(

@@ -31,6 +31,7 @@ class Row:
     role: str
     about: str
     why_not: str
+    place: int = 0
     ratios: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()
     first_ms: float = 0.0
@@ -53,26 +54,28 @@ def variants(results: dict[str, Any]) -> dict[str, list[Row]]:
 def _rows(entries: list[dict[str, Any]]) -> list[Row]:
     limits = [entry for entry in entries if entry["role"] == "limit" and _rates(entry)]
     limit = _rates(max(limits, key=lambda entry: max(_rates(entry).values()))) if limits else {}
-    return sorted((_row(entry, limit) for entry in entries), key=lambda row: -row.ratio)
+    rows = (_row(entry, limit, place) for place, entry in enumerate(entries))
+    return sorted(rows, key=lambda row: -row.ratio)
 
 
 def _rates(entry: dict[str, Any]) -> dict[int, float]:
     return {sample["round"]: sample["records_per_s"] for sample in entry["samples"] if "failed" not in sample}
 
 
-def _row(entry: dict[str, Any], limit: dict[int, float]) -> Row:
+def _row(entry: dict[str, Any], limit: dict[int, float], place: int) -> Row:
     rates = _rates(entry)
     good = [sample for sample in entry["samples"] if "failed" not in sample]
     if not good:
         failed = [sample["failed"] for sample in entry["samples"]]
         missing = ", ".join(entry["absent"])
         why_not = f"absent: {missing} not installed" if missing else f"failed: {(failed or ['not run'])[0]}"
-        return Row(entry["peer"], entry["role"], entry["about"], why_not)
+        return Row(entry["peer"], entry["role"], entry["about"], why_not, place)
     return Row(
         peer=entry["peer"],
         role=entry["role"],
         about=entry["about"],
         why_not="" if len(good) == len(entry["samples"]) else f"{len(entry['samples']) - len(good)} rounds failed",
+        place=place,
         ratios=tuple(rate / limit[number] for number, rate in rates.items() if number in limit),
         rates=tuple(rates.values()),
         first_ms=median(sample["first_ms"] for sample in good),
@@ -109,7 +112,7 @@ def _told(results: dict[str, Any], name: str) -> list[str]:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    ours = max((row for row in rows if row.role == "ours"), key=lambda row: row.ratio, default=None)
+    ours = min((row for row in rows if row.role == "ours"), key=lambda row: row.place, default=None)  # its defaults
     floor = next((row for row in rows if row.role == "floor" and row.rates), None)
     titles = ["loader", "x limit", "records/s", "x floor", "ours is", "first batch ms", "cold ms"]
     titles += ["imports MB", "added MB", "form"]

@@ -29,6 +29,7 @@ from gpuload.errors import RecordIndexError, SpecError
 Positions = NDArray[np.int64]
 LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
+MOST_SHARDS = 4  # that may share a window of a block shuffle, for it to be read ahead as a whole
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM = range(4)  # streams of ops are hashes, far from these
 
@@ -196,6 +197,21 @@ class Plan:
         positions, valid = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(positions, epoch), valid, tuple(part[0].size for part in parts)
 
+    def expected(self, steps: range, epoch: int, start: Start = Start()) -> Positions:
+        """Return the records of the windows of a block shuffle that soon begin, in ascending order; else none.
+
+        Each window is returned once in the course of an epoch, a window ahead of the steps that take its records: with
+        those of the first steps the first two. Where many shards share a window none is, for each takes little of it.
+        """
+        if not isinstance(self.shuffle, Blocks) or self.num_shards > MOST_SHARDS or not steps:
+            return np.empty(0, np.int64)
+        size = self.shuffle.block_records * self.shuffle.window_blocks
+        first, end = (self.position(step, start) // size * size + 2 * size for step in (steps.start, steps.stop))
+        if steps.start == start.step:
+            first = self.position(start.step, start) // size * size
+        positions = np.arange(min(first, self.length), min(end, self.length), dtype=np.int64)
+        return np.sort(_block_records(positions, self.length, self.shuffle, self.seed, epoch))
+
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""
         left = self.length - first
@@ -224,29 +240,33 @@ class Plan:
 
 
 def _in_blocks(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
-    """Return the records at these positions of a block shuffle.
-
-    Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,
-    so that each epoch has other blocks and another remainder.
-    """
-    size = blocks.block_records
-    rotation = int(rng.bits(1, seed=seed, epoch=epoch, records=np.zeros(1, np.int64), stream=ROTATION_STREAM)[0, 0])
-    per_window = size * blocks.window_blocks
-    order = permutation(length // size, seed=seed, epoch=epoch, stream=BLOCKS_STREAM)
+    """Return the records at these positions of a block shuffle."""
+    per_window = blocks.block_records * blocks.window_blocks
     windows = positions // per_window
-    records = np.empty_like(positions)
+    mixed = np.empty_like(positions)
     for window in np.unique(windows).tolist():
         chosen = windows == window
         begin = window * per_window
         inside = permutation(
             min(per_window, length - begin), seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window
         )
-        mixed = begin + inside.at(positions[chosen] - begin)
-        block, within = mixed // size, mixed % size
-        whole = block < order.length
-        block[whole] = order.at(block[whole])
-        records[chosen] = block * size + within
-    return (records + rotation % length) % length
+        mixed[chosen] = begin + inside.at(positions[chosen] - begin)
+    return _block_records(mixed, length, blocks, seed, epoch)
+
+
+def _block_records(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
+    """Return the records at these positions where blocks are shuffled, and the records within a window are not.
+
+    Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,
+    so that each epoch has other blocks and another remainder.
+    """
+    size = blocks.block_records
+    rotation = int(rng.bits(1, seed=seed, epoch=epoch, records=np.zeros(1, np.int64), stream=ROTATION_STREAM)[0, 0])
+    order = permutation(length // size, seed=seed, epoch=epoch, stream=BLOCKS_STREAM)
+    block, within = positions // size, positions % size
+    whole = block < order.length
+    block[whole] = order.at(block[whole])
+    return (block * size + within + rotation % max(length, 1)) % max(length, 1)
 
 
 def _mix(half: NDArray[np.uint32], keys: NDArray[np.uint32], modulus: np.uint32) -> NDArray[np.uint32]:

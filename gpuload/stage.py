@@ -7,7 +7,6 @@ they are uploaded once and decoded there.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload import rawdecode
 from gpuload.batch import ALIGN_BYTES, Ring, Slot, aligned
+from gpuload.chunk import Chunk
 from gpuload.errors import RecordError
 from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
@@ -136,38 +136,12 @@ class Works:
             steps = range(self._step, min(self._step + self._many, self._end))
             chunk = Chunk(self._stage, steps, self._epoch, self._start)
             chunk.draw(self._stage, self._epoch)
+            chunk.expect(self._stage, self._epoch, self._start)
             self._chunk = chunk
         steps = range(self._step, min(self._step + self._stage.num_steps, self._end))
         work = Work(self._stage, self._ring, steps, self._epoch, self._start, self._chunk)
         self._step = steps.stop
         return work
-
-
-class Chunk:
-    """What is known of steps before their records are read; of many at once, for it costs the less for each.
-
-    Attributes:
-        steps: the steps.
-        records, valid: of all of them; see ``Plan.span``.
-        planned: what the executor makes of the draws; None where each part draws with its records at hand.
-    """
-
-    def __init__(self, stage: Stage, steps: range, epoch: int, start: Start) -> None:
-        self.steps = steps
-        self.records, self.valid, self._counts = stage.plan.span(steps, epoch, start)
-        self.planned: Any = None
-
-    def draw(self, stage: Stage, epoch: int) -> None:
-        """Draw for all steps at once, where an executor runs on rows; what fails each step meets again, at its turn."""
-        with contextlib.suppress(Exception):
-            if stage.graph.ops and stage.executor is not None:
-                self.planned = stage.executor.plan(stage.draw(self.records, epoch), self.records.size)
-
-    def rows(self, steps: range) -> slice:
-        """Return the rows of some of the steps."""
-        begin, end = steps.start - self.steps.start, steps.stop - self.steps.start
-        first = sum(self._counts[:begin])
-        return slice(first, first + sum(self._counts[begin:end]))
 
 
 def make_stage(

@@ -29,7 +29,8 @@ LINES = (
     ("kernels",),
     ("errors",),
 )
-SAME_ROOM = {"epoch": "loader", "copying": "reading", "__main__": "cli"}  # modules that are part of another one's room
+# Modules that are part of another one's room.
+SAME_ROOM = {"epoch": "loader", "chunk": "stage", "copying": "reading", "__main__": "cli"}
 
 # The files that may import each package; * stands for any characters.
 OWNERS = {

@@ -79,7 +79,7 @@ def copy_records(
         return UNGUARDED
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
-        _ask_for(sources, record_bytes)
+        _ask_for(sources, record_bytes, LONGEST_ASKED)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
@@ -87,6 +87,17 @@ def copy_records(
     if result == DONE:
         result = _read_unmapped(indices, rows, to, record_bytes, table, paths, files, sources, scratch)
     _note(table, (_num_waits(scratch) - waits) * WAITS_PART > sources.size)
+    return result
+
+
+@kernel
+def expect_records(indices: Int64s, record_bytes: int, table: Int64s) -> int:
+    """Ask for the pages of records that will be copied soon, neighbours together; those of unmapped files are not."""
+    files = np.empty(indices.size, np.int64)
+    sources = np.empty(indices.size, np.int64)
+    result: int = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, files, sources)
+    if result == DONE:
+        _ask_for(sources, record_bytes, LARGEST_READ)
     return result
 
 
@@ -185,8 +196,8 @@ def _note(table: Int64s, waited: bool) -> None:
 
 
 @kernel
-def _ask_for(sources: Int64s, record_bytes: int) -> None:
-    """Ask for all pages of mapped records, so that they come from the disk together.
+def _ask_for(sources: Int64s, record_bytes: int, longest: int) -> None:
+    """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
     times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
@@ -197,7 +208,7 @@ def _ask_for(sources: Int64s, record_bytes: int) -> None:
         while after < sources.size and sources[after] == sources[after - 1] + record_bytes:
             after += 1
         num_bytes = (after - i) * record_bytes
-        if sources[i] >= 0 and num_bytes <= LONGEST_ASKED:
+        if sources[i] >= 0 and num_bytes <= longest:
             before = sources[i] % PAGE_BYTES
             _madvise(sources[i] - before, before + num_bytes, MADV_WILLNEED)
         i = after

@@ -71,6 +71,10 @@ class MappedReader:
         to = _address(block)
         self._run(lambda: self._copy.copy_records(indices, rows, to, record_bytes, self._table, self._paths), indices)
 
+    def expect(self, indices: Int64s, record_bytes: int) -> None:
+        """Ask for records that will be copied soon, in ascending order."""
+        self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table), indices)
+
     def copy_columns(self, indices: Int64s, rows: Int64s, block: Block, item_bytes: int, places: Int64s) -> bool:
         """The same for files in Fortran order: item k of a record goes to byte ``places[k]`` of its row.
 
@@ -187,6 +191,18 @@ class Copier:
     def slow(self) -> bool:
         """True if the last copies waited for storage."""
         return bool(self.reader._table[-1, self.reader._copy.COLD] > self.reader._copy.COLD_FIRST)
+
+    def expect(self, records: Int64s) -> None:
+        """Ask storage for records that will be wanted soon, in ascending order; nothing is waited for.
+
+        Where files fit into memory it is done only while storage must be waited for.
+
+        Raises:
+            ClosedError, FileError: as `wanted` does.
+        """
+        copy, state = self.reader._copy, self.reader._table[-1]
+        if records.size and (state[copy.COLD] > 0 or not state[copy.FIT]):
+            self.reader.expect(self.chosen(records), self.record_bytes)
 
     def guard(self) -> None:
         """Put the guard in its place, as threads cannot that are not Python's."""
