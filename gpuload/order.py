@@ -30,6 +30,7 @@ Positions = NDArray[np.int64]
 LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
 MOST_SHARDS = 4  # that may share a window of a block shuffle, for it to be read ahead as a whole
+MOST_EXPECTED = 1 << 17  # records of such a window: they are a list
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM = range(4)  # streams of ops are hashes, far from these
 
@@ -201,11 +202,12 @@ class Plan:
         """Return the records of the windows of a block shuffle that soon begin, in ascending order; else none.
 
         Each window is returned once in the course of an epoch, a window ahead of the steps that take its records: with
-        those of the first steps the first two. Where many shards share a window none is, for each takes little of it.
+        those of the first steps the first two. Where many shards share a window none is, for each takes little of it,
+        nor is a very long one.
         """
-        if not isinstance(self.shuffle, Blocks) or self.num_shards > MOST_SHARDS or not steps:
+        size = self.shuffle.block_records * self.shuffle.window_blocks if isinstance(self.shuffle, Blocks) else 0
+        if not isinstance(self.shuffle, Blocks) or size > MOST_EXPECTED or self.num_shards > MOST_SHARDS or not steps:
             return np.empty(0, np.int64)
-        size = self.shuffle.block_records * self.shuffle.window_blocks
         first, end = (self.position(step, start) // size * size + 2 * size for step in (steps.start, steps.stop))
         if steps.start == start.step:
             first = self.position(start.step, start) // size * size

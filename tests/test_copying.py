@@ -626,11 +626,11 @@ def test_files_that_do_not_fit_into_memory_give_the_same_batches(tmp_path, monke
 )
 @pytest.mark.parametrize("part", [slice(None), slice(3, -1, 2), slice(None, None, -1)], ids=str)
 def test_a_block_shuffle_that_asks_ahead_gives_the_same_batches(tmp_path, monkeypatch, made, part):
-    monkeypatch.setattr(maps, "cache_bytes", lambda: 0)
     asked = []
     expect = maps.MappedReader.expect
     monkeypatch.setattr(maps.MappedReader, "expect", lambda *args: (asked.append(args[1]), expect(*args)))
     source, array = made(tmp_path)
+    source._reader._table[-1, copy.FIT] = 0
     source, array = source[part], array[part]
     with loader(source, batch_size=5, shuffle=gl.Blocks(8, 2)) as load:
         for epoch in range(2):
@@ -672,6 +672,19 @@ def cached(path, record):
     address = np.frombuffer(held, np.uint8).ctypes.data
     assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(1), ctypes.byref(told)) == 0
     return bool(told.value & 1)
+
+
+def test_more_than_fits_into_memory_is_not_asked_for(tmp_path, monkeypatch):
+    source, array = several_files(tmp_path)
+    copier, asked = source.copier(), []
+    monkeypatch.setattr(copier.reader, "expect", lambda records, record_bytes: asked.append(records.size))
+    copier.reader._table[-1, copy.FIT] = 0
+    copier.reader.room = 50 * array[0].nbytes
+
+    for count in (0, 50, 51):
+        copier.expect(np.arange(count))
+
+    assert asked == [50]
 
 
 def test_a_source_that_was_closed_expects_nothing(tmp_path):

@@ -187,6 +187,10 @@ def test_nothing_is_expected_where_many_shards_share_a_window():
     assert Plan(1000, 5, Blocks(10, 4), num_shards=5).expected(range(1), 0).size == 0
 
 
+def test_a_window_of_a_trillion_records_is_not_listed():
+    assert Plan(10**12, 5, Blocks(10**6, 10**6)).expected(range(1), 0).size == 0
+
+
 def test_blocks_keep_neighbours_within_a_window():
     blocks = Blocks(block_records=10, window_blocks=5)
     records = Plan(1000, 1000, blocks, seed=3).batch(0, 0)[0]

@@ -209,8 +209,10 @@ def _ask_for(sources: Int64s, record_bytes: int, longest: int) -> None:
             after += 1
         num_bytes = (after - i) * record_bytes
         if sources[i] >= 0 and num_bytes <= longest:
-            before = sources[i] % PAGE_BYTES
-            _madvise(sources[i] - before, before + num_bytes, MADV_WILLNEED)
+            place, end = sources[i] - sources[i] % PAGE_BYTES, sources[i] + num_bytes
+            while place < end:  # of a longer piece the system may read the beginning only
+                _madvise(place, min(end - place, LONGEST_ASKED), MADV_WILLNEED)
+                place += LONGEST_ASKED
         i = after
 
 

@@ -37,11 +37,11 @@ Stamp = tuple[int, int, int]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-NUM_THREADS = 8  # where looking at files is waiting, eight wait at once
-CHUNK = 16  # files that each of them has open
+NUM_THREADS = 4  # where looking at files is waiting
 WAITED = 2.0  # a chunk that took so many times the processor time that it used had to wait
 ONE_REQUEST_BYTES = 1 << 17  # what storage commonly gives at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
+CHUNK = 64 if ADVISE is not None else 1  # files that each of the threads has open, to ask for all before it reads one
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: opening a pipe must not wait for its writer
 
 

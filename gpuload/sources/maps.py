@@ -59,7 +59,8 @@ class MappedReader:
         self._table[:-1, self._copy.PATH] = places
         self._table[:-1, self._copy.OFFSET] = offsets
         self._table[:-1, self._copy.SIZE :] = files.stamps
-        fit = int(files.sizes.sum()) <= cache_bytes()
+        self.room = cache_bytes()
+        fit = int(files.sizes.sum()) <= self.room
         self._table[-1, self._copy.FIT], self._table[-1, self._copy.COLD] = fit, 0 if fit else self._copy.COLD_FIRST
         self._untried = bool(mapped.any())
         self._maps: list[tuple[int, int, int]] = []
@@ -195,13 +196,14 @@ class Copier:
     def expect(self, records: Int64s) -> None:
         """Ask storage for records that will be wanted soon, in ascending order; nothing is waited for.
 
-        Where files fit into memory it is done only while storage must be waited for.
+        Where files fit into memory it is done only while storage must be waited for. More than fits is not asked for.
 
         Raises:
             ClosedError, FileError: as `wanted` does.
         """
         copy, state = self.reader._copy, self.reader._table[-1]
-        if records.size and (state[copy.COLD] > 0 or not state[copy.FIT]):
+        slow, num_bytes = state[copy.COLD] > 0 or not state[copy.FIT], records.size * self.record_bytes
+        if slow and 0 < num_bytes <= self.reader.room:
             self.reader.expect(self.chosen(records), self.record_bytes)
 
     def guard(self) -> None:
