@@ -81,7 +81,8 @@ def measure(question: Question, settings: Settings, tell: Callable[[str], None] 
     jobs = [job for job in question.jobs(settings.cache) if not settings.peers or job[1].name in settings.peers]
     head = _head(question, settings)
     path = question.prepare(settings.data, settings.records(question))
-    machine.read_once(machine.files_of(path))
+    if settings.cache == "warm":
+        machine.read_once(machine.files_of(path))
     entries = {(variant, peer.name): _entry(question, variant, peer) for variant, peer in jobs}
     present = [job for job, entry in entries.items() if not entry["absent"]]
     for number in range(settings.rounds):
