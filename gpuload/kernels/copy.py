@@ -25,15 +25,7 @@ from numpy.typing import NDArray
 
 from gpuload.kernels import guard
 from gpuload.kernels.compile import kernel, libc
-from gpuload.kernels.memory import (
-    copy_1,
-    copy_2,
-    copy_4,
-    copy_8,
-    copy_bytes,
-    load_int,
-    prefetch,
-)
+from gpuload.kernels.memory import copy_1, copy_2, copy_4, copy_8, copy_bytes, load_int, prefetch
 
 Int64s = NDArray[np.int64]
 COLD = 1  # in the last row of the table: for how many more copies to expect that the disk must be waited for
