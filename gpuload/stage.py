@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload import rawdecode
 from gpuload.batch import ALIGN_BYTES, Ring, Slot, aligned
-from gpuload.chunk import Chunk
+from gpuload.chunk import Chunk, fetch
 from gpuload.errors import RecordError
 from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
@@ -133,6 +133,8 @@ class Works:
         if self._step >= self._end:
             raise StopIteration
         if self._many and (self._chunk is None or self._step == self._chunk.steps.stop):
+            if self._chunk is None:
+                fetch(self._stage, self._start)
             steps = range(self._step, min(self._step + self._many, self._end))
             chunk = Chunk(self._stage, steps, self._epoch, self._start)
             chunk.draw(self._stage, self._epoch)

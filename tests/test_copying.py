@@ -5,10 +5,8 @@ The expected batches are rows of the array that NumPy wrote, or those of a loade
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import mmap
 import os
 import subprocess
 import sys
@@ -619,81 +617,6 @@ def test_files_that_do_not_fit_into_memory_give_the_same_batches(tmp_path, monke
             for batch in begun(load):
                 assert_rows(batch, array)
     assert table[-1, copy.COLD] != copy.COLD_FIRST  # copies were counted
-
-
-@pytest.mark.parametrize(
-    "made", [several_files, long_records, fixed_records, whole_files], ids=lambda made: made.__name__
-)
-@pytest.mark.parametrize("part", [slice(None), slice(3, -1, 2), slice(None, None, -1)], ids=str)
-def test_a_block_shuffle_that_asks_ahead_gives_the_same_batches(tmp_path, monkeypatch, made, part):
-    asked = []
-    expect = maps.MappedReader.expect
-    monkeypatch.setattr(maps.MappedReader, "expect", lambda *args: (asked.append(args[1]), expect(*args)))
-    source, array = made(tmp_path)
-    source._reader._table[-1, copy.FIT] = 0
-    source, array = source[part], array[part]
-    with loader(source, batch_size=5, shuffle=gl.Blocks(8, 2)) as load:
-        for epoch in range(2):
-            asked.clear()
-            for batch in begun(load):
-                assert_rows(batch, array)
-            wanted = source.copier().chosen(np.arange(len(array)))
-            assert np.array_equal(np.sort(np.concatenate(asked)), np.sort(wanted)), epoch
-
-
-def test_what_is_expected_is_read_from_the_disk_and_nothing_else(tmp_path):
-    source = files(tmp_path, numbers(1 << 20, (16,)), [1 << 20])  # 64 bytes a record, 64 MiB
-    path = next(tmp_path.iterdir())
-    copier = source.copier()
-    copier.wanted(np.arange(1))
-    os.sync()
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached(path, 200_000) or cached(path, 900_000):
-        pytest.skip("this file system keeps all files in memory")
-
-    copier.reader._table[-1, copy.FIT] = 0
-    copier.expect(np.arange(200_000, 300_000))
-
-    end = time.monotonic() + 20
-    while not (cached(path, 200_000) and cached(path, 299_999)) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert cached(path, 200_000)
-    assert cached(path, 299_999)
-    assert not cached(path, 900_000)
-
-
-def cached(path, record):
-    """Whether the page cache holds a record of 64 bytes; mincore(2) reads nothing."""
-    page = (128 + 64 * record) // mmap.PAGESIZE * mmap.PAGESIZE
-    told = ctypes.c_ubyte()
-    with open(path, "rb") as file:
-        held = mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ, offset=page)
-    address = np.frombuffer(held, np.uint8).ctypes.data
-    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(1), ctypes.byref(told)) == 0
-    return bool(told.value & 1)
-
-
-def test_more_than_fits_into_memory_is_not_asked_for(tmp_path, monkeypatch):
-    source, array = several_files(tmp_path)
-    copier, asked = source.copier(), []
-    monkeypatch.setattr(copier.reader, "expect", lambda records, record_bytes: asked.append(records.size))
-    copier.reader._table[-1, copy.FIT] = 0
-    copier.reader.room = 50 * array[0].nbytes
-
-    for count in (0, 50, 51):
-        copier.expect(np.arange(count))
-
-    assert asked == [50]
-
-
-def test_a_source_that_was_closed_expects_nothing(tmp_path):
-    source, _ = several_files(tmp_path)
-    copier = source.copier()
-    copier.reader._table[-1, copy.FIT] = 0
-    source.close()
-    with pytest.raises(ClosedError):
-        copier.expect(np.arange(5))
 
 
 def test_files_that_fit_into_memory_are_not_asked_for_page_by_page(tmp_path, monkeypatch):

@@ -46,12 +46,15 @@ COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PAR
 WAITS_PART = 16
 COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
 LONGEST_ASKED = 1 << 17
+SAMPLE = 16  # records that are looked at to see if many are in memory
+GAP_BYTES = 1 << 15  # what lies between records and is read with them, rather than in one request more
 
 _open = libc("open", types.int32, types.int64, types.int32)
 _close = libc("close", types.int32, types.int32)
 _pread = libc("pread", types.int64, types.int32, types.int64, types.int64, types.int64)
 _statx = libc("statx", types.int32, types.int32, types.int64, types.int32, types.uint32, types.int64)
 _madvise = libc("madvise", types.int32, types.int64, types.int64, types.int32)
+_mincore = libc("mincore", types.int32, types.int64, types.int64, types.int64)
 _getrusage = libc("getrusage", types.int32, types.int32, types.int64)
 _errno = libc("__errno_location", types.int64)
 
@@ -71,7 +74,7 @@ def copy_records(
         return UNGUARDED
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
-        _ask_for(sources, record_bytes, LONGEST_ASKED)
+        _ask_for(sources, record_bytes, LONGEST_ASKED, 0)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
@@ -85,11 +88,17 @@ def copy_records(
 @kernel
 def expect_records(indices: Int64s, record_bytes: int, table: Int64s) -> int:
     """Ask for the pages of records that will be copied soon, neighbours together; those of unmapped files are not."""
-    files = np.empty(indices.size, np.int64)
+    last, few = table.shape[0] - 1, np.empty(min(indices.size, SAMPLE), np.int64)
+    for i in range(few.size):
+        few[i] = indices[i * indices.size // few.size]
+    sources = np.empty(few.size, np.int64)
+    result: int = _locate(few, np.zeros_like(few), 1, record_bytes, table, np.empty_like(few), sources)
+    if result != DONE or (table[last, COLD] == 0 and table[last, FIT] and not _some_absent(sources)):
+        return result
     sources = np.empty(indices.size, np.int64)
-    result: int = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, files, sources)
+    result = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, np.empty_like(indices), sources)
     if result == DONE:
-        _ask_for(sources, record_bytes, LARGEST_READ)
+        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES)
     return result
 
 
@@ -188,7 +197,19 @@ def _note(table: Int64s, waited: bool) -> None:
 
 
 @kernel
-def _ask_for(sources: Int64s, record_bytes: int, longest: int) -> None:
+def _some_absent(sources: Int64s) -> bool:
+    """Return True if one of these mapped records is not in memory; a system that keeps that to itself says it is."""
+    told = np.zeros(1, np.int64)
+    for i in range(sources.size):
+        if sources[i] >= 0:
+            done = _mincore(sources[i] - sources[i] % PAGE_BYTES, 1, told.ctypes.data)
+            if done == 0 and told[0] & 1 == 0:
+                return True
+    return False
+
+
+@kernel
+def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
@@ -197,11 +218,11 @@ def _ask_for(sources: Int64s, record_bytes: int, longest: int) -> None:
     i = 0
     while i < sources.size:
         after = i + 1
-        while after < sources.size and sources[after] == sources[after - 1] + record_bytes:
+        while after < sources.size and 0 <= sources[after] - sources[after - 1] - record_bytes <= gap_bytes:
             after += 1
-        num_bytes = (after - i) * record_bytes
-        if sources[i] >= 0 and num_bytes <= longest:
-            place, end = sources[i] - sources[i] % PAGE_BYTES, sources[i] + num_bytes
+        end = sources[after - 1] + record_bytes
+        if sources[i] >= 0 and end - sources[i] <= longest:
+            place = sources[i] - sources[i] % PAGE_BYTES
             while place < end:  # of a longer piece the system may read the beginning only
                 _madvise(place, min(end - place, LONGEST_ASKED), MADV_WILLNEED)
                 place += LONGEST_ASKED

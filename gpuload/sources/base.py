@@ -59,6 +59,15 @@ class Source(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
 
+    def expect(self, indices: Indices) -> None:  # noqa: B027 - a source whose storage cannot be asked does nothing
+        """Ask storage for records that will be read soon, in ascending order; nothing is waited for.
+
+        Nothing happens where storage cannot be asked, nor once the source was closed.
+
+        Raises:
+            FileError: a file changed, disappeared or cannot be read.
+        """
+
     def copier(self) -> Any:
         """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""
         return None

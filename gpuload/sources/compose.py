@@ -86,6 +86,10 @@ class Selected(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(np.asarray(self._chosen(indices)), rows, out)
 
+    def expect(self, indices: Indices) -> None:
+        """Ask storage for records; see ``Source.expect``."""
+        self._source.expect(np.sort(np.asarray(self._chosen(indices))))
+
     def copier(self) -> Any:
         """Return how the chosen records are copied; see ``Source.copier``."""
         copier = self._source.copier()
@@ -141,6 +145,10 @@ class Renamed(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(indices, rows, out)
 
+    def expect(self, indices: Indices) -> None:
+        """Ask storage for records; see ``Source.expect``."""
+        self._source.expect(indices)
+
     def copier(self) -> Any:
         """Return how the records are copied; see ``Source.copier``."""
         return self._source.copier()
@@ -195,6 +203,11 @@ class Zipped(Composed):
             after = begin + len(part.blocks)
             part.fill(indices, rows, out[begin:after])
             begin = after
+
+    def expect(self, indices: Indices) -> None:
+        """Ask storage for records; see ``Source.expect``."""
+        for part in self._parts:
+            part.expect(indices)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""
@@ -258,6 +271,11 @@ class Concatenated(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         for part, chosen, inside in self._shares(indices):
             part.fill(inside, rows[chosen], out)
+
+    def expect(self, indices: Indices) -> None:
+        """Ask storage for records; see ``Source.expect``."""
+        for part, _, inside in self._shares(indices):
+            part.expect(inside)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""

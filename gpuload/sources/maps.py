@@ -59,8 +59,8 @@ class MappedReader:
         self._table[:-1, self._copy.PATH] = places
         self._table[:-1, self._copy.OFFSET] = offsets
         self._table[:-1, self._copy.SIZE :] = files.stamps
-        self.room = cache_bytes()
-        fit = int(files.sizes.sum()) <= self.room
+        self._room = cache_bytes()
+        fit = int(files.sizes.sum()) <= self._room
         self._table[-1, self._copy.FIT], self._table[-1, self._copy.COLD] = fit, 0 if fit else self._copy.COLD_FIRST
         self._untried = bool(mapped.any())
         self._maps: list[tuple[int, int, int]] = []
@@ -73,8 +73,12 @@ class MappedReader:
         self._run(lambda: self._copy.copy_records(indices, rows, to, record_bytes, self._table, self._paths), indices)
 
     def expect(self, indices: Int64s, record_bytes: int) -> None:
-        """Ask for records that will be copied soon, in ascending order."""
-        self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table), indices)
+        """Ask storage for records that will be copied soon, in ascending order; nothing is waited for.
+
+        Records that are in memory as far as one sees are not asked for, nor is more than fits there.
+        """
+        if 0 < indices.size * record_bytes <= self._room:
+            self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table), indices)
 
     def copy_columns(self, indices: Int64s, rows: Int64s, block: Block, item_bytes: int, places: Int64s) -> bool:
         """The same for files in Fortran order: item k of a record goes to byte ``places[k]`` of its row.
@@ -192,19 +196,6 @@ class Copier:
     def slow(self) -> bool:
         """True if the last copies waited for storage."""
         return bool(self.reader._table[-1, self.reader._copy.COLD] > self.reader._copy.COLD_FIRST)
-
-    def expect(self, records: Int64s) -> None:
-        """Ask storage for records that will be wanted soon, in ascending order; nothing is waited for.
-
-        Where files fit into memory it is done only while storage must be waited for. More than fits is not asked for.
-
-        Raises:
-            ClosedError, FileError: as `wanted` does.
-        """
-        copy, state = self.reader._copy, self.reader._table[-1]
-        slow, num_bytes = state[copy.COLD] > 0 or not state[copy.FIT], records.size * self.record_bytes
-        if slow and 0 < num_bytes <= self.reader.room:
-            self.reader.expect(self.chosen(records), self.record_bytes)
 
     def guard(self) -> None:
         """Put the guard in its place, as threads cannot that are not Python's."""

@@ -1,0 +1,252 @@
+"""What is found out about many steps at once: above all, what storage is asked for before it is read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import chunk, kernels
+from gpuload.sources import maps
+from tests.sources.npyfiles import write
+
+if not maps.supported():
+    pytest.skip("no compiled kernels on this system", allow_module_level=True)
+
+copy = kernels.load("copy")
+
+
+def rows(folder, name="x", count=200, shape=(5,)):
+    """Rows in two files; returns their source and their array."""
+    array = np.arange(count * int(np.prod(shape)), dtype=np.int32).reshape(count, *shape)
+    for number, part in enumerate(np.split(array, [count // 3])):
+        write(folder / f"{name}-{number}.npy", part)
+    return gl.npy(f"{folder}/{name}-*.npy", field=name), array
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The records that readers were asked to expect, one array for each time."""
+    expect, heard = maps.MappedReader.expect, []
+    monkeypatch.setattr(maps.MappedReader, "expect", lambda *args: (heard.append(args[1]), expect(*args)))
+    return heard
+
+
+def assert_all_right(load, array, field="x"):
+    for batch in load:
+        np.testing.assert_array_equal(batch[field], array[batch.records])
+
+
+# Windows of a block shuffle.
+
+
+@pytest.mark.parametrize("record", ["row", "file"])
+@pytest.mark.parametrize("part", [slice(None), slice(3, -1, 2), slice(None, None, -1)], ids=str)
+def test_a_block_shuffle_asks_for_all_records_ahead(tmp_path, asked, record, part):
+    source, array = rows(tmp_path)
+    if record == "file":
+        array = array.reshape(40, 5, 5)
+        for number, one in enumerate(array):
+            write(tmp_path / f"file-{number:02}.npy", one)
+        source = gl.npy(f"{tmp_path}/file-*.npy", record="file")
+    numbers = np.arange(len(source))[part]
+    with gl.Loader(source[part], batch_size=5, shuffle=gl.Blocks(8, 2), device="cpu") as load:
+        for _ in range(2):
+            asked.clear()
+            assert_all_right(load, array[part])
+            np.testing.assert_array_equal(np.sort(np.concatenate(asked)), np.sort(numbers))
+            assert all((np.diff(one) > 0).all() for one in asked)
+
+
+# A whole shuffle of what fits into memory.
+
+
+def test_what_a_whole_shuffle_will_take_is_asked_for_in_order_when_an_epoch_begins(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr(chunk, "FETCH_BYTES", 1000)
+    source, array = rows(tmp_path)
+    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+        for _ in range(2):
+            run = iter(load)
+            assert [one.size for one in asked] == [50] * 4
+            np.testing.assert_array_equal(np.concatenate(asked), np.arange(200))
+            assert_all_right(run, array)
+            assert len(asked) == 4
+            asked.clear()
+
+
+def test_every_part_of_a_composed_source_is_asked(tmp_path, asked):
+    x, y = rows(tmp_path)[0], rows(tmp_path, "y", shape=(2, 2))[0]
+    more = rows(tmp_path, "more", 30)[0].rename(more="x")
+    for source, wanted in (
+        (gl.zip(x, y), [range(200), range(200)]),
+        (gl.concat(x, more), [range(200), range(30)]),
+        (x.rename(x="z"), [range(200)]),
+        (x.select([9, 3, 199]), [[3, 9, 199]]),
+        (gl.zip(x, y)[::-2], [range(1, 200, 2)] * 2),
+    ):
+        asked.clear()
+        with gl.Loader(source, batch_size=2, shuffle=True, device="cpu") as load:
+            iter(load)
+        assert [one.tolist() for one in asked] == [list(one) for one in wanted]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shuffle": False}, {"shard_id": 1, "num_shards": 3}], ids=["in order", "a third of the records"]
+)
+def test_an_epoch_in_order_or_of_few_records_asks_for_nothing(tmp_path, asked, changes):
+    source, array = rows(tmp_path)
+    with gl.Loader(source, **{"batch_size": 7, "shuffle": True, "device": "cpu", **changes}) as load:
+        assert_all_right(load, array)
+    assert asked == []
+
+
+@pytest.mark.parametrize(("step", "times"), [(20, 1), (21, 0)])
+def test_an_epoch_that_goes_on_asks_if_half_of_the_records_are_left(tmp_path, asked, step, times):
+    source, array = rows(tmp_path)
+    with gl.Loader(source, batch_size=5, shuffle=True, device="cpu") as load:
+        run = iter(load)
+        for _ in range(step):
+            next(run)
+        load.load_state_dict(load.state_dict())
+        asked.clear()
+        assert_all_right(iter(load), array)
+    assert len(asked) == times
+
+
+def test_more_than_fits_into_memory_is_not_asked_for_at_the_beginning(tmp_path, asked, monkeypatch):
+    source, array = rows(tmp_path)
+    for room, times in ((200 * 20, 1), (200 * 20 - 1, 0)):
+        monkeypatch.setattr(chunk, "cache_bytes", lambda room=room: room)
+        asked.clear()
+        with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+            assert_all_right(load, array)
+        assert len(asked) == times
+
+
+def test_storage_that_takes_long_is_asked_for_a_second_only(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr(chunk, "FETCH_BYTES", 1000)
+    monkeypatch.setattr(chunk, "FETCH_SECONDS", 0.0)
+    source, array = rows(tmp_path)
+    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+        assert_all_right(load, array)
+    assert [one.size for one in asked] == [50]
+
+
+def test_what_cannot_be_asked_for_is_the_error_of_its_step(tmp_path):
+    source, _ = rows(tmp_path)
+    (tmp_path / "x-1.npy").unlink()
+    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+        run = iter(load)
+        with pytest.raises(gl.errors.ChangedFileError, match=r"x-1\.npy"):
+            next(run)
+
+
+# What readers do when they are asked.
+
+
+def test_no_more_than_fits_into_memory_is_asked_for_at_once(tmp_path, monkeypatch):
+    source, array = rows(tmp_path)
+    reader, ran = source.copier().reader, []
+    monkeypatch.setattr(reader, "_run", lambda kernel, indices: ran.append(indices.size))
+    reader._room = 50 * array[0].nbytes
+    for count in (0, 50, 51):
+        source.expect(np.arange(count))
+    assert ran == [50]
+
+
+def test_a_source_that_was_closed_asks_for_nothing(tmp_path, asked):
+    source, _ = rows(tmp_path)
+    source.close()
+    source.expect(np.arange(5))
+    assert asked == []
+
+
+def test_sources_in_memory_have_nothing_to_ask_for(asked):
+    source = gl.arrays(x=np.arange(200))
+    source.expect(np.arange(200))
+    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+        assert_all_right(load, np.arange(200))
+    assert asked == []
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A file of 2 ** 20 records of 64 bytes of which the page cache holds nothing, and its source."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(16 << 20, dtype=np.int32).reshape(1 << 20, 16))
+    source = gl.npy(path)
+    source.copier().wanted(np.arange(1))  # the file is mapped now
+    os.sync()
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached(path, 200_000) or cached(path, 900_000):
+        pytest.skip("this file system keeps all files in memory")
+    return path, source
+
+
+def cached(path, record):
+    """Whether the page cache holds a record of 64 bytes; mincore(2) reads nothing."""
+    page = (128 + 64 * record) // mmap.PAGESIZE * mmap.PAGESIZE
+    told = ctypes.c_ubyte()
+    with open(path, "rb") as file:
+        held = mmap.mmap(file.fileno(), 64, prot=mmap.PROT_READ, offset=page)
+    address = np.frombuffer(held, np.uint8).ctypes.data
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(1), ctypes.byref(told)) == 0
+    return bool(told.value & 1)
+
+
+def comes(path, *records):
+    """Whether the page cache holds these records after a while."""
+    end = time.monotonic() + 20
+    while not all(cached(path, record) for record in records):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("state", [(1, 0), (0, 0), (1, 9)], ids=["absent", "does not fit", "slow"])
+def test_what_is_expected_is_read_from_storage_and_nothing_else(stored, state):
+    path, source = stored
+    table = source._reader._table
+    table[-1, copy.FIT], table[-1, copy.COLD] = state
+    source.expect(np.arange(200_000, 300_000))
+    assert comes(path, 200_000, 250_000, 299_999)
+    assert not cached(path, 900_000)
+
+
+def test_small_gaps_are_read_as_well_and_large_ones_are_not(stored):
+    path, source = stored
+    source.expect(np.arange(200_000, 210_000, 500))  # 31 KiB between two
+    source.expect(np.arange(800_000, 900_000, 10_000))  # 625 KiB
+    assert comes(path, 200_250, 209_250, 209_500, 800_000, 890_000)
+    assert not cached(path, 805_000)
+    assert not cached(path, 895_000)
+
+
+def test_nothing_is_asked_for_where_the_records_looked_at_are_in_memory(stored):
+    path, source = stored
+    records = np.arange(100_000, 900_000)
+    looked_at = [int(records[i * records.size // copy.SAMPLE]) for i in range(copy.SAMPLE)]
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for record in looked_at:
+            os.pread(file.fileno(), 64, 128 + 64 * record)
+    assert comes(path, *looked_at)
+    source.expect(records)
+    time.sleep(0.2)
+    assert not cached(path, 120_000)
+
+
+def test_a_whole_shuffle_brings_all_of_a_file_that_fits(stored):
+    path, source = stored
+    with gl.Loader(source, batch_size=64, shuffle=True, device="cpu", prefetch=1) as load:
+        run = iter(load)
+        assert comes(path, *range(0, 1 << 20, 1 << 12), (1 << 20) - 1)
+        batch = next(run)
+        np.testing.assert_array_equal(batch["x"][:, 0], batch.records * 16)
