@@ -29,8 +29,6 @@ from gpuload.errors import RecordIndexError, SpecError
 Positions = NDArray[np.int64]
 LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
-MOST_SHARDS = 4  # that may share a window of a block shuffle, for it to be read ahead as a whole
-MOST_EXPECTED = 1 << 17  # records of such a window: they are a list
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM = range(4)  # streams of ops are hashes, far from these
 
@@ -198,21 +196,11 @@ class Plan:
         positions, valid = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(positions, epoch), valid, tuple(part[0].size for part in parts)
 
-    def expected(self, steps: range, epoch: int, start: Start = Start()) -> Positions:
-        """Return the records of the windows of a block shuffle that soon begin, in ascending order; else none.
-
-        Each window is returned once in the course of an epoch, a window ahead of the steps that take its records: with
-        those of the first steps the first two. Where many shards share a window none is, for each takes little of it,
-        nor is a very long one.
-        """
-        size = self.shuffle.block_records * self.shuffle.window_blocks if isinstance(self.shuffle, Blocks) else 0
-        if not isinstance(self.shuffle, Blocks) or size > MOST_EXPECTED or self.num_shards > MOST_SHARDS or not steps:
-            return np.empty(0, np.int64)
-        first, end = (self.position(step, start) // size * size + 2 * size for step in (steps.start, steps.stop))
-        if steps.start == start.step:
-            first = self.position(start.step, start) // size * size
-        positions = np.arange(min(first, self.length), min(end, self.length), dtype=np.int64)
-        return np.sort(_block_records(positions, self.length, self.shuffle, self.seed, epoch))
+    def unmixed(self, positions: Positions, epoch: int) -> Positions:
+        """Return the records at these positions; of a block shuffle those of whole windows, in another order."""
+        if isinstance(self.shuffle, Blocks):
+            return _block_records(positions, self.length, self.shuffle, self.seed, epoch)
+        return self._records(positions, epoch)
 
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload import rawdecode
+from gpuload.ahead import Ahead
 from gpuload.batch import ALIGN_BYTES, Ring, Slot, aligned
-from gpuload.chunk import Chunk, fetch
+from gpuload.chunk import Chunk
 from gpuload.errors import RecordError
 from gpuload.executors.base import Executor, Graph, RowError, image_sizes
 from gpuload.ops.base import Draw
@@ -125,6 +126,7 @@ class Works:
         chunked = stage.copies or stage.can_join_steps()
         self._many = -(-CHUNK_RECORDS // stage.num_rows) * stage.num_steps if chunked else 0
         self._chunk: Chunk | None = None
+        self._ahead = Ahead(stage.source, stage.plan, epoch, start)
 
     def __iter__(self) -> Works:
         return self
@@ -132,13 +134,11 @@ class Works:
     def __next__(self) -> Work:
         if self._step >= self._end:
             raise StopIteration
+        self._ahead.ask(self._step)
         if self._many and (self._chunk is None or self._step == self._chunk.steps.stop):
-            if self._chunk is None:
-                fetch(self._stage, self._start)
             steps = range(self._step, min(self._step + self._many, self._end))
             chunk = Chunk(self._stage, steps, self._epoch, self._start)
             chunk.draw(self._stage, self._epoch)
-            chunk.expect(self._stage, self._epoch, self._start)
             self._chunk = chunk
         steps = range(self._step, min(self._step + self._stage.num_steps, self._end))
         work = Work(self._stage, self._ring, steps, self._epoch, self._start, self._chunk)

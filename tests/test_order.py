@@ -163,34 +163,6 @@ def test_another_number_of_shards_and_batch_size_goes_on_with_exactly_the_record
     assert np.array_equal(rest, whole[position:])
 
 
-@given(st.integers(1, 400), st.integers(1, 9), st.integers(1, 4), st.integers(1, 7), st.data(), shuffles)
-def test_records_of_a_window_are_expected_once_and_before_a_step_takes_them(
-    length, batch_size, num_shards, many, data, shuffle
-):
-    plan = Plan(length, batch_size, shuffle, 5, data.draw(st.integers(0, num_shards - 1)), num_shards)
-    start = plan.start_at(data.draw(st.integers(0, length - 1)))
-    known: set[int] = set()
-    for first in range(start.step, plan.end(start), many):
-        steps = range(first, min(first + many, plan.end(start)))
-        records = plan.expected(steps, 2, start).tolist()
-
-        assert records == sorted(set(records) - known)
-        known.update(records)
-        taken, valid, _ = plan.span(steps, 2, start)
-        assert shuffle in (True, False) or known.issuperset(taken[valid].tolist())
-    assert known <= set(range(length))
-    assert isinstance(shuffle, Blocks) or not known
-
-
-def test_nothing_is_expected_where_many_shards_share_a_window():
-    assert Plan(1000, 5, Blocks(10, 4), num_shards=4).expected(range(1), 0).size == 80
-    assert Plan(1000, 5, Blocks(10, 4), num_shards=5).expected(range(1), 0).size == 0
-
-
-def test_a_window_of_a_trillion_records_is_not_listed():
-    assert Plan(10**12, 5, Blocks(10**6, 10**6)).expected(range(1), 0).size == 0
-
-
 def test_blocks_keep_neighbours_within_a_window():
     blocks = Blocks(block_records=10, window_blocks=5)
     records = Plan(1000, 1000, blocks, seed=3).batch(0, 0)[0]

@@ -32,6 +32,7 @@ class Source(ABC):
 
     spec: Spec
     blocks: tuple[Layout, ...] = ()
+    can_expect: bool = False
     _closed: bool = False
 
     @abstractmethod
@@ -59,14 +60,15 @@ class Source(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
 
-    def expect(self, indices: Indices) -> None:  # noqa: B027 - a source whose storage cannot be asked does nothing
+    def expect(self, indices: Indices) -> None:
         """Ask storage for records that will be read soon, in ascending order; nothing is waited for.
 
-        Nothing happens where storage cannot be asked, nor once the source was closed.
+        Nothing happens where storage cannot be asked (``can_expect`` is False), nor once the source was closed.
 
         Raises:
             FileError: a file changed, disappeared or cannot be read.
         """
+        del indices  # by default there is nobody to be asked
 
     def copier(self) -> Any:
         """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""

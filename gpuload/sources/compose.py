@@ -38,6 +38,7 @@ class Composed(Source):
         self._parts = parts
         named: list[tuple[str, ...]] = [tuple(getattr(part, "classes", ())) for part in parts]
         self.classes = next((names for names in named if names), ())
+        self.can_expect = any(part.can_expect for part in parts)
 
     def _digest(self, *more: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)

@@ -84,6 +84,7 @@ class RecordFiles(Source):
         self.blocks = (layout,)
         self.spec = Spec(tuple(part.field for part in layout.parts))
         self._reader: MappedReader | PlainReader | None = self._open_reader()
+        self.can_expect = self.copier() is not None
 
     def _open_reader(self) -> MappedReader | PlainReader:
         if not maps.supported():
@@ -106,7 +107,7 @@ class RecordFiles(Source):
             self._convert(reader, indices, rows, out[0])
 
     def expect(self, indices: Indices) -> None:
-        """Ask storage for records, where all files store them in one form; see ``Source.expect``."""
+        """Ask storage for records, if all files store them in one form; see ``Source.expect``."""
         copier = self.copier()
         if copier is not None:
             copier.reader.expect(copier.chosen(indices), copier.record_bytes)

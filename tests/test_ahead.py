@@ -1,4 +1,4 @@
-"""What is found out about many steps at once: above all, what storage is asked for before it is read."""
+"""Storage is asked ahead for what steps will take, and batches are what they are without it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload import chunk, kernels
+from gpuload import ahead, kernels
+from gpuload.ahead import asks
+from gpuload.order import Blocks, Plan, Start
 from gpuload.sources import maps
 from tests.sources.npyfiles import write
 
@@ -42,7 +46,66 @@ def assert_all_right(load, array, field="x"):
         np.testing.assert_array_equal(batch[field], array[batch.records])
 
 
-# Windows of a block shuffle.
+# What is asked for, and when.
+
+
+@given(
+    st.integers(1, 400), st.integers(1, 9), st.integers(1, 4), st.integers(1, 99), st.data(),
+    st.sampled_from([False, Blocks(1, 1), Blocks(3, 5), Blocks(20, 2), Blocks(1000, 3)]),
+)  # fmt: skip
+def test_records_are_asked_for_once_and_before_a_step_takes_them(
+    length, batch_size, num_shards, record_mb, data, shuffle
+):
+    plan = Plan(length, batch_size, shuffle, 5, data.draw(st.integers(0, num_shards - 1)), num_shards)
+    start = plan.start_at(data.draw(st.integers(0, length - 1)))
+    due = list(asks(plan, 2, start, record_mb << 20, 0))
+
+    assert [step for step, _ in due] == sorted(step for step, _ in due)
+    assert all((np.diff(records) > 0).all() and records.size for _, records in due)
+    together = np.concatenate([records for _, records in due])
+    assert np.unique(together).size == together.size
+    for step in range(start.step, plan.end(start)):
+        taken, valid, _ = plan.span(range(step, step + 1), 2, start)
+        assert np.isin(taken[valid], np.concatenate([records for at, records in due if at <= step])).all()
+
+
+def test_a_window_is_asked_for_when_the_one_before_begins():
+    plan = Plan(1000, 5, Blocks(10, 4), seed=1)
+    windows = list(asks(plan, 0, Start(), 1, 0))
+    assert [step for step, _ in windows] == [0, 0, *range(8, 192, 8)]
+    for number, (_, records) in enumerate(windows):
+        taken = plan.span(range(8 * number, 8 * number + 8), 0)[0]
+        np.testing.assert_array_equal(records, np.sort(taken))
+
+
+def test_long_windows_are_asked_for_in_pieces_as_the_one_before_is_taken():
+    plan = Plan(400, 5, Blocks(10, 20))
+    pieces = list(asks(plan, 0, Start(), ahead.PIECE_BYTES // 50, 0))
+    assert [(step, records.size) for step, records in pieces] == [
+        *[(0, 50)] * 5, *[(step, 50) for step in (10, 20, 30)],
+    ]  # fmt: skip
+    assert [step for step, _ in asks(Plan(400, 5), 0, Start(), ahead.PIECE_BYTES // 50, 0)] == [
+        0, 0, 0, *range(10, 60, 10),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shuffle", [False, Blocks(10, 4)], ids=str)
+def test_nothing_is_asked_for_where_many_shards_share_a_window(shuffle):
+    assert list(asks(Plan(1000, 5, shuffle, num_shards=4), 0, Start(), 1, 0))
+    assert list(asks(Plan(1000, 5, shuffle, num_shards=5), 0, Start(), 1, 0)) == []
+
+
+@pytest.mark.parametrize("shuffle", [False, True, Blocks(10**5, 1)], ids=str)
+def test_no_long_list_of_records_is_made(shuffle):
+    many = asks(Plan(10**12, 5, shuffle), 0, Start(), 1, 10**13)
+    assert 10**4 < next(many)[1].size <= ahead.MOST_RECORDS
+
+
+def test_a_window_of_a_trillion_records_is_not_listed():
+    assert list(asks(Plan(10**12, 5, Blocks(10**6, 10**6)), 0, Start(), 1, 0)) == []
+
+
+# Windows.
 
 
 @pytest.mark.parametrize("record", ["row", "file"])
@@ -67,7 +130,7 @@ def test_a_block_shuffle_asks_for_all_records_ahead(tmp_path, asked, record, par
 
 
 def test_what_a_whole_shuffle_will_take_is_asked_for_in_order_when_an_epoch_begins(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(chunk, "FETCH_BYTES", 1000)
+    monkeypatch.setattr(ahead, "WHOLE_PIECE_BYTES", 1000)
     source, array = rows(tmp_path)
     with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
         for _ in range(2):
@@ -95,12 +158,22 @@ def test_every_part_of_a_composed_source_is_asked(tmp_path, asked):
         assert [one.tolist() for one in asked] == [list(one) for one in wanted]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"shuffle": False}, {"shard_id": 1, "num_shards": 3}], ids=["in order", "a third of the records"]
-)
-def test_an_epoch_in_order_or_of_few_records_asks_for_nothing(tmp_path, asked, changes):
+def test_records_in_order_are_asked_for_window_by_window(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr(ahead, "PIECE_BYTES", 400)
+    monkeypatch.setattr(ahead, "WINDOW_BYTES", 800)
     source, array = rows(tmp_path)
-    with gl.Loader(source, **{"batch_size": 7, "shuffle": True, "device": "cpu", **changes}) as load:
+    with gl.Loader(source, batch_size=5, device="cpu", prefetch=1) as load:
+        run = iter(load)
+        before = sum(one.size for one in asked)
+        assert 60 <= before <= 100
+        assert_all_right(run, array)
+    assert [one.size for one in asked] == [20] * 10
+    np.testing.assert_array_equal(np.concatenate(asked), np.arange(200))
+
+
+def test_an_epoch_of_few_records_asks_for_nothing(tmp_path, asked):
+    source, array = rows(tmp_path)
+    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu", shard_id=1, num_shards=3) as load:
         assert_all_right(load, array)
     assert asked == []
 
@@ -121,17 +194,19 @@ def test_an_epoch_that_goes_on_asks_if_half_of_the_records_are_left(tmp_path, as
 def test_more_than_fits_into_memory_is_not_asked_for_at_the_beginning(tmp_path, asked, monkeypatch):
     source, array = rows(tmp_path)
     for room, times in ((200 * 20, 1), (200 * 20 - 1, 0)):
-        monkeypatch.setattr(chunk, "cache_bytes", lambda room=room: room)
+        monkeypatch.setattr(ahead, "cache_bytes", lambda room=room: room)
         asked.clear()
         with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
             assert_all_right(load, array)
         assert len(asked) == times
 
 
-def test_storage_that_takes_long_is_asked_for_a_second_only(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(chunk, "FETCH_BYTES", 1000)
-    monkeypatch.setattr(chunk, "FETCH_SECONDS", 0.0)
+def test_storage_that_is_slow_to_ask_is_not_asked_for_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "WHOLE_PIECE_BYTES", 1000)
+    monkeypatch.setattr(ahead, "MOST_SECONDS", 0.1)
     source, array = rows(tmp_path)
+    asked = []
+    monkeypatch.setattr(source, "expect", lambda records: (asked.append(records), time.sleep(0.2)))
     with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
         assert_all_right(load, array)
     assert [one.size for one in asked] == [50]
