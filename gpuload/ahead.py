@@ -3,8 +3,8 @@
 Storage reads faster what it is asked for early, in order and in long pieces than what steps ask for when they need it,
 in the order in which they need it.
 
-In order        windows of neighbouring records, each when the window before it begins
-gl.Blocks       the windows whose records are mixed, likewise, each in ascending order
+In order        what some steps take together, some steps before
+gl.Blocks       the windows whose records are mixed, each in ascending order, while the one before is taken
 Whole shuffle   all records in ascending order when the epoch begins, if they fit into memory and most of them are
                 taken; what is not there after a second comes as it is needed
 """
@@ -23,10 +23,10 @@ from gpuload.sources.memory import cache_bytes
 
 Asks = Iterator[tuple[int, Indices]]
 PIECE_BYTES = 1 << 24  # asked for at once
-WINDOW_BYTES = 1 << 25  # where records are read in order
-WHOLE_PIECE_BYTES = 1 << 26  # where they are a whole shuffle
-MOST_RECORDS = 1 << 17  # in a list of records to ask for
-MOST_SHARDS = 4  # that share a window; with more each takes little of it
+WHOLE_PIECE_BYTES = 1 << 26  # the same for a whole shuffle
+WINDOW_BYTES = 1 << 25  # what is read in order is asked for so many bytes before
+MOST_RECORDS = 1 << 17  # in a list
+MOST_SHARDS = 4  # that share a window of blocks; with more each takes little of it
 LEAST_TAKEN = 0.5  # the part of all records that an epoch must take, for all to be asked for
 MOST_SECONDS = 1.0  # that a step is held up where storage takes no more requests
 
@@ -37,7 +37,7 @@ class Ahead:
     def __init__(self, source: Source, plan: Plan, epoch: int, start: Start) -> None:
         self._source, self._end = source, plan.end(start)
         self._asks: Asks = iter(())
-        if source.can_expect:
+        if source.can_expect and source.blocks:
             record_bytes = sum(layout.record_bytes for layout in source.blocks)
             room = cache_bytes() if plan.shuffle is True else 0
             self._asks = asks(plan, epoch, start, max(record_bytes, 1), room)
@@ -72,9 +72,9 @@ def asks(plan: Plan, epoch: int, start: Start, record_bytes: int, room: int) -> 
     """
     if plan.shuffle is True:
         return _of_whole_shuffle(plan, start, record_bytes, room)
-    if plan.num_shards > MOST_SHARDS:
-        return iter(())
-    return _of_windows(plan, epoch, start, record_bytes)
+    if plan.shuffle is False:
+        return _of_order(plan, epoch, start, record_bytes)
+    return _of_blocks(plan, plan.shuffle, epoch, start, record_bytes)
 
 
 def _of_whole_shuffle(plan: Plan, start: Start, record_bytes: int, room: int) -> Asks:
@@ -85,17 +85,30 @@ def _of_whole_shuffle(plan: Plan, start: Start, record_bytes: int, room: int) ->
             yield start.step, np.arange(first, min(first + size, plan.length), dtype=np.int64)
 
 
-def _of_windows(plan: Plan, epoch: int, start: Start, record_bytes: int) -> Asks:
+def _of_order(plan: Plan, epoch: int, start: Start, record_bytes: int) -> Asks:
+    """Yield what some steps take, WINDOW_BYTES before they do."""
+    step_bytes, end = plan.batch_size * record_bytes, plan.end(start)
+    many = max(1, min(PIECE_BYTES // step_bytes, MOST_RECORDS // plan.batch_size))
+    before = -(-WINDOW_BYTES // step_bytes)
+    for first in range(start.step, end, many):
+        steps = range(first, min(first + many, end))
+        if plan.num_shards == 1:
+            records = np.arange(plan.position(steps.start, start), plan.position(steps.stop, start), dtype=np.int64)
+        else:
+            taken, valid, _ = plan.span(steps, epoch, start)
+            records = taken[valid]
+        yield max(first - before, start.step), records
+
+
+def _of_blocks(plan: Plan, blocks: Blocks, epoch: int, start: Start, record_bytes: int) -> Asks:
     """Yield the windows that the steps touch, in pieces, while the steps take the window before."""
-    piece = min(max(PIECE_BYTES // record_bytes, 1), MOST_RECORDS)
-    size = piece * (WINDOW_BYTES // PIECE_BYTES)
-    if isinstance(plan.shuffle, Blocks):
-        size = plan.shuffle.block_records * plan.shuffle.window_blocks
-        if size > MOST_RECORDS:
-            return
-    end = plan.position(plan.end(start), start)
-    for first in range(start.position // size * size, end, size):
-        window = np.sort(plan.unmixed(np.arange(first, min(first + size, plan.length), dtype=np.int64), epoch))
+    size = blocks.block_records * blocks.window_blocks
+    if size > MOST_RECORDS or plan.num_shards > MOST_SHARDS:
+        return
+    piece = max(1, PIECE_BYTES // record_bytes)
+    for first in range(start.position // size * size, plan.position(plan.end(start), start), size):
+        positions = np.arange(first, min(first + size, plan.length), dtype=np.int64)
+        window = np.sort(plan.unmixed(positions, epoch))
         for begin in range(0, window.size, piece):
             reached = (first + begin - size - start.position) // plan.global_batch
             yield start.step + max(reached, 0), window[begin : begin + piece]

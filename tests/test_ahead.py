@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import gpuload as gl
 from gpuload import ahead, kernels
@@ -61,7 +62,7 @@ def test_records_are_asked_for_once_and_before_a_step_takes_them(
     due = list(asks(plan, 2, start, record_mb << 20, 0))
 
     assert [step for step, _ in due] == sorted(step for step, _ in due)
-    assert all((np.diff(records) > 0).all() and records.size for _, records in due)
+    assert all((np.diff(records) > 0).all() for _, records in due)
     together = np.concatenate([records for _, records in due])
     assert np.unique(together).size == together.size
     for step in range(start.step, plan.end(start)):
@@ -84,15 +85,23 @@ def test_long_windows_are_asked_for_in_pieces_as_the_one_before_is_taken():
     assert [(step, records.size) for step, records in pieces] == [
         *[(0, 50)] * 5, *[(step, 50) for step in (10, 20, 30)],
     ]  # fmt: skip
-    assert [step for step, _ in asks(Plan(400, 5), 0, Start(), ahead.PIECE_BYTES // 50, 0)] == [
-        0, 0, 0, *range(10, 60, 10),
-    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("shuffle", [False, Blocks(10, 4)], ids=str)
-def test_nothing_is_asked_for_where_many_shards_share_a_window(shuffle):
-    assert list(asks(Plan(1000, 5, shuffle, num_shards=4), 0, Start(), 1, 0))
-    assert list(asks(Plan(1000, 5, shuffle, num_shards=5), 0, Start(), 1, 0)) == []
+def test_in_order_steps_are_asked_for_together_some_steps_before():
+    record_bytes = ahead.PIECE_BYTES // 50
+    pieces = list(asks(Plan(400, 5), 0, Start(), record_bytes, 0))
+    assert [step for step, _ in pieces] == [0, 0, 0, *range(9, 59, 10)]
+    np.testing.assert_array_equal(np.concatenate([records for _, records in pieces]), np.arange(400))
+    one = list(asks(Plan(400, 5, shard_id=1, num_shards=2), 0, Start(), record_bytes, 0))
+    own = np.arange(400).reshape(40, 2, 5)[:, 1].ravel()
+    np.testing.assert_array_equal(np.concatenate([records for _, records in one]), own)
+    long = list(asks(Plan(40, 5), 0, Start(), 10 * ahead.WINDOW_BYTES, 0))
+    assert [step for step, _ in long] == [0, *range(7)]
+
+
+def test_nothing_is_asked_for_where_many_shards_share_a_window_of_blocks():
+    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=4), 0, Start(), 1, 0))
+    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=5), 0, Start(), 1, 0)) == []
 
 
 @pytest.mark.parametrize("shuffle", [False, True, Blocks(10**5, 1)], ids=str)
@@ -169,6 +178,15 @@ def test_records_in_order_are_asked_for_window_by_window(tmp_path, asked, monkey
         assert_all_right(run, array)
     assert [one.size for one in asked] == [20] * 10
     np.testing.assert_array_equal(np.concatenate(asked), np.arange(200))
+
+
+def test_what_lies_beside_images_is_not_asked_for(tmp_path, asked):
+    source, array = rows(tmp_path, count=2)
+    for number in range(2):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
+    with gl.Loader(gl.zip(source, gl.images(f"{tmp_path}/*.png")), batch_size=1, device="cpu") as load:
+        assert_all_right(load, array)
+    assert asked == []
 
 
 def test_an_epoch_of_few_records_asks_for_nothing(tmp_path, asked):
