@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -219,15 +221,13 @@ def test_more_than_fits_into_memory_is_not_asked_for_at_the_beginning(tmp_path, 
         assert len(asked) == times
 
 
-def test_storage_that_is_slow_to_ask_is_not_asked_for_more(tmp_path, monkeypatch):
+def test_storage_that_is_slow_to_ask_is_not_asked_for_more(tmp_path, asked, monkeypatch):
     monkeypatch.setattr(ahead, "WHOLE_PIECE_BYTES", 1000)
-    monkeypatch.setattr(ahead, "MOST_SECONDS", 0.1)
+    monkeypatch.setattr(ahead, "time", SimpleNamespace(perf_counter=itertools.count(0.0, 0.4).__next__))
     source, array = rows(tmp_path)
-    asked = []
-    monkeypatch.setattr(source, "expect", lambda records: (asked.append(records), time.sleep(0.2)))
     with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
         assert_all_right(load, array)
-    assert [one.size for one in asked] == [50]
+    assert [one.size for one in asked] == [50, 50]  # after 0.4 and 0.8 s
 
 
 def test_what_cannot_be_asked_for_is_the_error_of_its_step(tmp_path):
@@ -332,7 +332,8 @@ def test_nothing_is_asked_for_where_the_records_looked_at_are_in_memory(stored):
             os.pread(file.fileno(), 64, 128 + 64 * record)
     assert comes(path, *looked_at)
     source.expect(records)
-    time.sleep(0.2)
+    source.expect(np.arange(950_000, 960_000))
+    assert comes(path, 950_000, 959_999)
     assert not cached(path, 120_000)
 
 
