@@ -168,7 +168,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     panels[-1].legend(handles=handles, loc="lower right", fontsize=8, frameon=False)
     settings, machine = results["settings"], results["machine"]
     figure.suptitle(
-        f"{results['workload']}: {settings['records']:,} records, batches of {settings['batch_size']}, "
+        f"{results['workload']}: {settings['records']:,} records, batches of {settings['batch_size']}\n"
         f"{STATES[settings['cache']]}, {machine['cores']} cores",
         fontsize=11,
     )
