@@ -86,18 +86,18 @@ def _of_whole_shuffle(plan: Plan, start: Start, record_bytes: int, room: int) ->
 
 
 def _of_order(plan: Plan, epoch: int, start: Start, record_bytes: int) -> Asks:
-    """Yield what some steps take, WINDOW_BYTES before they do."""
+    """Yield what some steps take, WINDOW_BYTES before they do; at first a piece a step, for the first step waits."""
     step_bytes, end = plan.batch_size * record_bytes, plan.end(start)
     many = max(1, min(PIECE_BYTES // step_bytes, MOST_RECORDS // plan.batch_size))
     before = -(-WINDOW_BYTES // step_bytes)
-    for first in range(start.step, end, many):
+    for number, first in enumerate(range(start.step, end, many)):
         steps = range(first, min(first + many, end))
         if plan.num_shards == 1:
             records = np.arange(plan.position(steps.start, start), plan.position(steps.stop, start), dtype=np.int64)
         else:
             taken, valid, _ = plan.span(steps, epoch, start)
             records = taken[valid]
-        yield max(first - before, start.step), records
+        yield max(first - before, start.step + number), records
 
 
 def _of_blocks(plan: Plan, blocks: Blocks, epoch: int, start: Start, record_bytes: int) -> Asks:

@@ -92,13 +92,13 @@ def test_long_windows_are_asked_for_in_pieces_as_the_one_before_is_taken():
 def test_in_order_steps_are_asked_for_together_some_steps_before():
     record_bytes = ahead.PIECE_BYTES // 50
     pieces = list(asks(Plan(400, 5), 0, Start(), record_bytes, 0))
-    assert [step for step, _ in pieces] == [0, 0, 0, *range(9, 59, 10)]
+    assert [step for step, _ in pieces] == [0, 1, 2, *range(9, 59, 10)]
     np.testing.assert_array_equal(np.concatenate([records for _, records in pieces]), np.arange(400))
     one = list(asks(Plan(400, 5, shard_id=1, num_shards=2), 0, Start(), record_bytes, 0))
     own = np.arange(400).reshape(40, 2, 5)[:, 1].ravel()
     np.testing.assert_array_equal(np.concatenate([records for _, records in one]), own)
     long = list(asks(Plan(40, 5), 0, Start(), 10 * ahead.WINDOW_BYTES, 0))
-    assert [step for step, _ in long] == [0, *range(7)]
+    assert [step for step, _ in long] == list(range(8))
 
 
 def test_nothing_is_asked_for_where_many_shards_share_a_window_of_blocks():
@@ -176,7 +176,7 @@ def test_records_in_order_are_asked_for_window_by_window(tmp_path, asked, monkey
     with gl.Loader(source, batch_size=5, device="cpu", prefetch=1) as load:
         run = iter(load)
         before = sum(one.size for one in asked)
-        assert 60 <= before <= 100
+        assert 20 <= before <= 100
         assert_all_right(run, array)
     assert [one.size for one in asked] == [20] * 10
     np.testing.assert_array_equal(np.concatenate(asked), np.arange(200))
