@@ -1,5 +1,6 @@
 """The benchmarks: every peer that is installed does its work, at a tiny size, and the results can be shown."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -70,17 +71,30 @@ def test_data_larger_than_memory_is_larger_than_memory():
 def test_a_pass_that_is_too_long_is_ended_and_counts_for_what_it_gave():
     work = measure.Work("shuffled", None, num_records=10**9, batch_size=2)
 
-    seen = measure.one_pass(iter([np.zeros(2)] * 1000), work, most_s=0.0)
+    seen = measure.one_pass(lambda: iter([np.zeros(2)] * 1000), work, most_s=0.0)
 
     assert seen.num_records == 4
     assert seen.took_s > 0
+
+
+def test_the_making_of_an_iterator_is_part_of_the_pass(monkeypatch):
+    clock = itertools.count(0.0, 1.0).__next__
+    monkeypatch.setattr(measure, "perf_counter", clock)
+
+    def epoch():
+        clock(), clock()  # two seconds
+        return iter([np.zeros(2)])
+
+    seen = measure.one_pass(epoch, measure.Work("shuffled", None, num_records=2, batch_size=2))
+
+    assert (seen.first_ms, seen.took_s) == (3000.0, 4.0)
 
 
 def test_a_pass_that_loses_a_record_is_a_failure():
     work = measure.Work("shuffled", None, num_records=5, batch_size=2)
 
     with pytest.raises(RuntimeError, match="gave 4 records, the data has 5"):
-        measure.one_pass(iter([np.zeros(2), np.zeros(2)]), work)
+        measure.one_pass(lambda: iter([np.zeros(2), np.zeros(2)]), work)
 
 
 def test_a_ratio_is_taken_within_its_round_and_against_the_faster_limit():
