@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,10 @@ SHUFFLE_BUFFER = 10_000
 Rows = NDArray[np.float32]
 
 
-def _rows(work: Work, shuffled: bool | None = None) -> Rows:
+def _rows(work: Work) -> Rows:
     """Return all rows as a map; it is told of random access where reading around each page would spoil the cache."""
     rows = np.load(work.path, mmap_mode="r" if work.cache == "large" else "c")  # "c" is promised memory
-    if work.cache == "large" and (work.shuffled if shuffled is None else shuffled):
+    if work.cache == "large" and work.shuffled:
         rows._mmap.madvise(mmap.MADV_RANDOM)
     return np.asarray(rows)  # not a memmap: each slice of that class costs microseconds
 
@@ -49,7 +50,7 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         mine = share(work.num_records, core, num_cores)
-        rows = _rows(work, shuffled=False)[mine.start : mine.stop]
+        rows = _rows(replace(work, variant="sequential"))[mine.start : mine.stop]  # it is read in order
         buffer = np.empty((work.batch_size, *data.ROW_SHAPE), np.float32)
 
         def copy() -> None:

@@ -6,7 +6,8 @@ in the order in which they need it.
 In order        what some steps take together, some steps before
 gl.Blocks       the windows whose records are mixed, each in ascending order, while the one before is taken
 Whole shuffle   all records in ascending order when the epoch begins, if they fit into memory and most of them are
-                taken; what is not there after a second comes as it is needed
+                taken; what is not there after a second comes as it is needed. Whether that gains something is not
+                certain: see benchmarks/results/npy_rows.cold.md
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuload.order import Blocks, Plan, Start
+from gpuload.order import Blocks, Plan, Start, block_records
 from gpuload.sources.base import Indices, Source
 from gpuload.sources.memory import cache_bytes
 
@@ -108,7 +109,7 @@ def _of_blocks(plan: Plan, blocks: Blocks, epoch: int, start: Start, record_byte
     piece = max(1, PIECE_BYTES // record_bytes)
     for first in range(start.position // size * size, plan.position(plan.end(start), start), size):
         positions = np.arange(first, min(first + size, plan.length), dtype=np.int64)
-        window = np.sort(plan.unmixed(positions, epoch))
+        window = np.sort(block_records(positions, plan.length, blocks, plan.seed, epoch))
         for begin in range(0, window.size, piece):
             reached = (first + begin - size - start.position) // plan.global_batch
             yield start.step + max(reached, 0), window[begin : begin + piece]

@@ -196,12 +196,6 @@ class Plan:
         positions, valid = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(positions, epoch), valid, tuple(part[0].size for part in parts)
 
-    def unmixed(self, positions: Positions, epoch: int) -> Positions:
-        """Return the records at these positions; of a block shuffle those of whole windows, in another order."""
-        if isinstance(self.shuffle, Blocks):
-            return _block_records(positions, self.length, self.shuffle, self.seed, epoch)
-        return self._records(positions, epoch)
-
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""
         left = self.length - first
@@ -241,10 +235,10 @@ def _in_blocks(positions: Positions, length: int, blocks: Blocks, seed: int, epo
             min(per_window, length - begin), seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window
         )
         mixed[chosen] = begin + inside.at(positions[chosen] - begin)
-    return _block_records(mixed, length, blocks, seed, epoch)
+    return block_records(mixed, length, blocks, seed, epoch)
 
 
-def _block_records(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
+def block_records(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
     """Return the records at these positions where blocks are shuffled, and the records within a window are not.
 
     Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,

@@ -212,6 +212,7 @@ def _some_absent(sources: Int64s) -> bool:
 def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
+    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well.
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
     times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
     """
