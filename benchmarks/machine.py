@@ -35,14 +35,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def machine() -> dict[str, Any]:
-    """Return what the numbers were measured on."""
+def machine(data: Path) -> dict[str, Any]:
+    """Return what the numbers were measured on; ``data`` is a file or folder on the disk that is read."""
     cpu = _fields("/proc/cpuinfo")
     return {
         "cpu": cpu.get("model name", platform.processor() or "unknown"),
         "cores": cores(),
         "l3_cache": cpu.get("cache size", "unknown"),
         "memory_gib": round(memory_bytes() / 2**30, 1),
+        "read_ahead_kib": read_ahead_kib(data),
         "kernel": platform.release(),
         "system": platform.platform(),
         "load_at_start": [round(load, 2) for load in os.getloadavg()],
@@ -52,6 +53,15 @@ def machine() -> dict[str, Any]:
 def memory_bytes() -> int:
     """Return how much memory there is."""
     return _kib("/proc/meminfo", "MemTotal") * 1024
+
+
+def read_ahead_kib(path: Path) -> int | None:
+    """Return how much the system reads around a page that is missing, None where it does not say; 128 is usual."""
+    device = os.stat(path).st_dev
+    try:
+        return int(Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text())
+    except OSError:
+        return None
 
 
 def versions(root: Path) -> dict[str, str]:

@@ -79,8 +79,8 @@ class Settings:
 def measure(question: Question, settings: Settings, tell: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Run all rounds of a question and return its results, ready for JSON; `tell` hears of each sample."""
     jobs = [job for job in question.jobs(settings.cache) if not settings.peers or job[1].name in settings.peers]
-    head = _head(question, settings)
     path = question.prepare(settings.data, settings.records(question))
+    head = _head(question, settings, path)
     if settings.cache == "warm":
         machine.read_once(machine.files_of(path))
     entries = {(variant, peer.name): _entry(question, variant, peer) for variant, peer in jobs}
@@ -95,7 +95,7 @@ def measure(question: Question, settings: Settings, tell: Callable[[str], None] 
     return {**head, "entries": list(entries.values())}
 
 
-def _head(question: Question, settings: Settings) -> dict[str, Any]:
+def _head(question: Question, settings: Settings, path: Path) -> dict[str, Any]:
     return {
         "workload": question.name,
         "asks": question.asks,
@@ -109,7 +109,7 @@ def _head(question: Question, settings: Settings) -> dict[str, Any]:
             "cache": settings.cache,
             "smoke": settings.smoke,
         },
-        "machine": machine.machine(),
+        "machine": machine.machine(path),
         "versions": machine.versions(ROOT),
     }
 

@@ -101,7 +101,7 @@ def _told(results: dict[str, Any], name: str) -> list[str]:
         f"- {settings['records']:,} records, batches of {settings['batch_size']}, {STATES[settings['cache']]}, "
         f"{settings['rounds']} rounds with the peers interleaved, each (peer, round) in its own process",
         f"- {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
-        f"{results['date'][:10]}",
+        f"read-ahead {machine.get('read_ahead_kib') or 'unknown'} KiB, {results['date'][:10]}",
         "- " + ", ".join(f"{package} {version}" for package, version in results["versions"].items()),
         f"- made by `python -m benchmarks.run --only {results['workload']}{option} --rounds {settings['rounds']}`; "
         f"all samples are in `{name}.json`",

@@ -6,8 +6,8 @@ in the order in which they need it.
 In order        what some steps take together, some steps before
 gl.Blocks       the windows whose records are mixed, each in ascending order, while the one before is taken
 Whole shuffle   all records in ascending order when the epoch begins, if they fit into memory and most of them are
-                taken; what is not there after a second comes as it is needed. Whether that gains something is not
-                certain: see benchmarks/results/npy_rows.cold.md
+                taken; what is not there after a second comes as it is needed. It gains where the system reads little
+                around a page that is missing (128 KiB is usual), nothing where it reads megabytes
 """
 
 from __future__ import annotations

@@ -68,6 +68,14 @@ def test_data_larger_than_memory_is_larger_than_memory():
     assert settings.records(question) * question.record_bytes > 1.4 * machine.memory_bytes()
 
 
+def test_the_read_ahead_of_what_is_on_no_disk_is_unknown(folder):
+    results = measure.measure(find("npy_rows"), measure.Settings(data=folder, rounds=0, smoke=True))
+    results["machine"]["read_ahead_kib"] = machine.read_ahead_kib(Path("/proc"))
+
+    assert results["machine"]["read_ahead_kib"] is None
+    assert "read-ahead unknown KiB" in plot.table(results, "npy_rows")
+
+
 def test_a_pass_that_is_too_long_is_ended_and_counts_for_what_it_gave():
     work = measure.Work("shuffled", None, num_records=10**9, batch_size=2)
 
