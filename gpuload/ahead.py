@@ -6,8 +6,8 @@ in the order in which they need it.
 In order        what some steps take together, some steps before
 gl.Blocks       the windows whose records are mixed, each in ascending order, while the one before is taken
 Whole shuffle   all records in ascending order when the epoch begins, if they fit into memory and most of them are
-                taken; what is not there after a second comes as it is needed. It gains where the system reads little
-                around a page that is missing (128 KiB is usual), nothing where it reads megabytes
+                taken. The first step waits for them, since reading at random beside would disturb what is read in
+                order, but a second at most; what is not there by then comes as it is needed
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from gpuload.sources.memory import cache_bytes
 
 Asks = Iterator[tuple[int, Indices]]
 PIECE_BYTES = 1 << 24  # asked for at once
-WHOLE_PIECE_BYTES = 1 << 26  # the same for a whole shuffle
 WINDOW_BYTES = 1 << 25  # what is read in order is asked for so many bytes before
 MOST_RECORDS = 1 << 17  # in a list
 MOST_SHARDS = 4  # that share a window of blocks; with more each takes little of it
 LEAST_TAKEN = 0.5  # the part of all records that an epoch must take, for all to be asked for
-MOST_SECONDS = 1.0  # that a step is held up where storage takes no more requests
+MOST_SECONDS = 1.0  # that a step is held up while storage is slow
 
 
 class Ahead:
@@ -37,6 +36,7 @@ class Ahead:
 
     def __init__(self, source: Source, plan: Plan, epoch: int, start: Start) -> None:
         self._source, self._end = source, plan.end(start)
+        self._wait = plan.shuffle is True
         self._asks: Asks = iter(())
         if source.can_expect and source.blocks:
             record_bytes = sum(layout.record_bytes for layout in source.blocks)
@@ -52,7 +52,7 @@ class Ahead:
         while self._wanted is not None and self._step <= step:
             if time.perf_counter() < until:
                 with contextlib.suppress(Exception):
-                    self._source.expect(self._wanted)
+                    self._source.expect(self._wanted, wait=self._wait)
             self._advance()
 
     def _advance(self) -> None:
@@ -81,7 +81,7 @@ def asks(plan: Plan, epoch: int, start: Start, record_bytes: int, room: int) -> 
 def _of_whole_shuffle(plan: Plan, start: Start, record_bytes: int, room: int) -> Asks:
     taken = (plan.end(start) - start.step) * plan.batch_size
     if plan.length * record_bytes <= room and taken >= LEAST_TAKEN * plan.length:
-        size = min(max(WHOLE_PIECE_BYTES // record_bytes, 1), MOST_RECORDS)
+        size = min(max(PIECE_BYTES // record_bytes, 1), MOST_RECORDS)
         for first in range(0, plan.length, size):
             yield start.step, np.arange(first, min(first + size, plan.length), dtype=np.int64)
 

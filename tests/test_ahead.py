@@ -36,6 +36,12 @@ def rows(folder, name="x", count=200, shape=(5,)):
     return gl.npy(f"{folder}/{name}-*.npy", field=name), array
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """Compile first: the first call of a kernel may take longer than a step is held up to ask for more."""
+    rows(tmp_path_factory.mktemp("compiled"))[0].expect(np.arange(2))
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """The records that readers were asked to expect, one array for each time."""
@@ -141,7 +147,7 @@ def test_a_block_shuffle_asks_for_all_records_ahead(tmp_path, asked, record, par
 
 
 def test_what_a_whole_shuffle_will_take_is_asked_for_in_order_when_an_epoch_begins(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(ahead, "WHOLE_PIECE_BYTES", 1000)
+    monkeypatch.setattr(ahead, "PIECE_BYTES", 1000)
     source, array = rows(tmp_path)
     with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
         for _ in range(2):
@@ -151,6 +157,16 @@ def test_what_a_whole_shuffle_will_take_is_asked_for_in_order_when_an_epoch_begi
             assert_all_right(run, array)
             assert len(asked) == 4
             asked.clear()
+
+
+@pytest.mark.parametrize(("shuffle", "waits"), [(True, True), (False, False), (gl.Blocks(8, 2), False)], ids=str)
+def test_only_a_whole_shuffle_waits_for_what_it_asked_for(tmp_path, monkeypatch, shuffle, waits):
+    heard = []
+    monkeypatch.setattr(maps.MappedReader, "expect", lambda reader, indices, record_bytes, wait: heard.append(wait))
+    source, _ = rows(tmp_path)
+    with gl.Loader(gl.zip(source.rename(x="y")[::2]), batch_size=5, shuffle=shuffle, device="cpu") as load:
+        iter(load)
+    assert set(heard) == {waits}
 
 
 def test_every_part_of_a_composed_source_is_asked(tmp_path, asked):
@@ -222,7 +238,7 @@ def test_more_than_fits_into_memory_is_not_asked_for_at_the_beginning(tmp_path, 
 
 
 def test_storage_that_is_slow_to_ask_is_not_asked_for_more(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(ahead, "WHOLE_PIECE_BYTES", 1000)
+    monkeypatch.setattr(ahead, "PIECE_BYTES", 1000)
     monkeypatch.setattr(ahead, "time", SimpleNamespace(perf_counter=itertools.count(0.0, 0.4).__next__))
     source, array = rows(tmp_path)
     with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
@@ -311,6 +327,26 @@ def test_what_is_expected_is_read_from_storage_and_nothing_else(stored, state):
     source.expect(np.arange(200_000, 300_000))
     assert comes(path, 200_000, 250_000, 299_999)
     assert not cached(path, 900_000)
+
+
+def test_what_is_waited_for_is_there(stored):
+    path, source = stored
+    if ctypes.CDLL(None).madvise(None, 0, copy.MADV_POPULATE_READ):
+        pytest.skip("this system reads ahead, but nobody can wait for it")
+    source.expect(np.arange(200_000, 300_000), wait=True)
+    assert all(cached(path, record) for record in range(200_000, 300_000, 100))
+    assert not cached(path, 900_000)
+
+
+def test_a_file_that_is_cut_short_and_waited_for_is_the_error_of_its_step(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((1 << 16, 8)))
+    with gl.npy(path) as source, gl.Loader(source, batch_size=64, shuffle=True, device="cpu") as load:
+        next(iter(load))  # the file is mapped now
+        os.truncate(path, 1 << 20)
+        with pytest.raises(gl.errors.ChangedFileError, match=r"x\.npy"):
+            for _ in load:
+                pass
 
 
 def test_small_gaps_are_read_as_well_and_large_ones_are_not(stored):

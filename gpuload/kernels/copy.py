@@ -41,12 +41,14 @@ SCRATCH_WORDS = 32  # struct statx and struct sigaction have at most 256 bytes
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 AT_FDCWD, AT_EMPTY_PATH, WANTED = -100, 0x1000, 0x340  # STATX_INO, STATX_SIZE, STATX_MTIME
 EINTR = 4
-RUSAGE_THREAD, MADV_WILLNEED, PAGE_BYTES, LINE_BYTES = 1, 3, mmap.PAGESIZE, 64
+RUSAGE_THREAD, PAGE_BYTES, LINE_BYTES = 1, mmap.PAGESIZE, 64
+MADV_WILLNEED, MADV_POPULATE_READ = 3, 22  # the latter since Linux 5.14
 COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PART waited
 WAITS_PART = 16
 COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
 LONGEST_ASKED = 1 << 17
 SAMPLE = 16  # records that are looked at to see if many are in memory
+LEAST_WAITED = 1 << 20  # bytes of a run that is waited for; many short ones are faster asked for together
 GAP_BYTES = 1 << 15  # what lies between records and is read with them, rather than in one request more
 
 _open = libc("open", types.int32, types.int64, types.int32)
@@ -74,7 +76,7 @@ def copy_records(
         return UNGUARDED
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
-        _ask_for(sources, record_bytes, LONGEST_ASKED, 0)
+        _ask_for(sources, record_bytes, LONGEST_ASKED, 0, LARGEST_READ)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
@@ -86,8 +88,12 @@ def copy_records(
 
 
 @kernel
-def expect_records(indices: Int64s, record_bytes: int, table: Int64s) -> int:
-    """Ask for the pages of records that will be copied soon, neighbours together; those of unmapped files are not."""
+def expect_records(indices: Int64s, record_bytes: int, table: Int64s, wait: bool) -> int:
+    """Ask for the pages of records that will be copied soon, neighbours together; those of unmapped files are not.
+
+    Where it may ``wait``, long runs are in memory and mapped afterwards: what the system reads for who waits it reads
+    into large pages, which costs less than the many small ones of what is asked for ahead.
+    """
     last, few = table.shape[0] - 1, np.empty(min(indices.size, SAMPLE), np.int64)
     for i in range(few.size):
         few[i] = indices[i * indices.size // few.size]
@@ -98,7 +104,7 @@ def expect_records(indices: Int64s, record_bytes: int, table: Int64s) -> int:
     sources = np.empty(indices.size, np.int64)
     result = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, np.empty_like(indices), sources)
     if result == DONE:
-        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES)
+        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES, LEAST_WAITED if wait else LARGEST_READ)
     return result
 
 
@@ -209,10 +215,11 @@ def _some_absent(sources: Int64s) -> bool:
 
 
 @kernel
-def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int) -> None:
+def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int, waited: int) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
-    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well.
+    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well. Runs of
+    ``waited`` bytes and more are waited for, where the system can do that.
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
     times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
     """
@@ -224,6 +231,8 @@ def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int) -
         end = sources[after - 1] + record_bytes
         if sources[i] >= 0 and end - sources[i] <= longest:
             place = sources[i] - sources[i] % PAGE_BYTES
+            if end - place >= waited and _madvise(place, end - place, MADV_POPULATE_READ) == 0:
+                place = end
             while place < end:  # of a longer piece the system may read the beginning only
                 _madvise(place, min(end - place, LONGEST_ASKED), MADV_WILLNEED)
                 place += LONGEST_ASKED

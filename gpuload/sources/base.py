@@ -60,15 +60,19 @@ class Source(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
 
-    def expect(self, indices: Indices) -> None:
-        """Ask storage for records that will be read soon, in ascending order; nothing is waited for.
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
+        """Ask storage for records that will be read soon, in ascending order.
 
         Nothing happens where storage cannot be asked (``can_expect`` is False), nor once the source was closed.
+
+        Args:
+            indices: their numbers.
+            wait: return when long runs of them are in memory; else nothing is waited for.
 
         Raises:
             FileError: a file changed, disappeared or cannot be read.
         """
-        del indices  # by default there is nobody to be asked
+        del indices, wait  # by default there is nobody to be asked
 
     def copier(self) -> Any:
         """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""

@@ -87,9 +87,9 @@ class Selected(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(np.asarray(self._chosen(indices)), rows, out)
 
-    def expect(self, indices: Indices) -> None:
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
         """Ask storage for records; see ``Source.expect``."""
-        self._source.expect(np.sort(np.asarray(self._chosen(indices))))
+        self._source.expect(np.sort(np.asarray(self._chosen(indices))), wait=wait)
 
     def copier(self) -> Any:
         """Return how the chosen records are copied; see ``Source.copier``."""
@@ -146,9 +146,9 @@ class Renamed(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(indices, rows, out)
 
-    def expect(self, indices: Indices) -> None:
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
         """Ask storage for records; see ``Source.expect``."""
-        self._source.expect(indices)
+        self._source.expect(indices, wait=wait)
 
     def copier(self) -> Any:
         """Return how the records are copied; see ``Source.copier``."""
@@ -205,10 +205,10 @@ class Zipped(Composed):
             part.fill(indices, rows, out[begin:after])
             begin = after
 
-    def expect(self, indices: Indices) -> None:
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
         """Ask storage for records; see ``Source.expect``."""
         for part in self._parts:
-            part.expect(indices)
+            part.expect(indices, wait=wait)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""
@@ -273,10 +273,10 @@ class Concatenated(Composed):
         for part, chosen, inside in self._shares(indices):
             part.fill(inside, rows[chosen], out)
 
-    def expect(self, indices: Indices) -> None:
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
         """Ask storage for records; see ``Source.expect``."""
         for part, _, inside in self._shares(indices):
-            part.expect(inside)
+            part.expect(inside, wait=wait)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""

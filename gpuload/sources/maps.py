@@ -72,13 +72,13 @@ class MappedReader:
         to = _address(block)
         self._run(lambda: self._copy.copy_records(indices, rows, to, record_bytes, self._table, self._paths), indices)
 
-    def expect(self, indices: Int64s, record_bytes: int) -> None:
-        """Ask storage for records that will be copied soon, in ascending order; nothing is waited for.
+    def expect(self, indices: Int64s, record_bytes: int, wait: bool) -> None:
+        """Ask storage for records that will be copied soon, in ascending order; see ``Source.expect``.
 
         Records that are in memory as far as one sees are not asked for, nor is more than fits there.
         """
         if 0 < indices.size * record_bytes <= self._room:
-            self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table), indices)
+            self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table, wait), indices)
 
     def copy_columns(self, indices: Int64s, rows: Int64s, block: Block, item_bytes: int, places: Int64s) -> bool:
         """The same for files in Fortran order: item k of a record goes to byte ``places[k]`` of its row.

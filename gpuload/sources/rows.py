@@ -106,11 +106,11 @@ class RecordFiles(Source):
         else:
             self._convert(reader, indices, rows, out[0])
 
-    def expect(self, indices: Indices) -> None:
+    def expect(self, indices: Indices, *, wait: bool = False) -> None:
         """Ask storage for records, if all files store them in one form; see ``Source.expect``."""
         copier = self.copier()
         if copier is not None:
-            copier.reader.expect(copier.chosen(indices), copier.record_bytes)
+            copier.reader.expect(copier.chosen(indices), copier.record_bytes, wait)
 
     def copier(self) -> Copier | None:
         """Return how records are copied where all files store them in one form, as they are handed out."""
