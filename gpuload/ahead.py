@@ -40,7 +40,7 @@ class Ahead:
         self._asks: Asks = iter(())
         if source.can_expect and source.blocks:
             record_bytes = sum(layout.record_bytes for layout in source.blocks)
-            room = cache_bytes() if plan.shuffle is True else 0
+            room = cache_bytes() if self._wait else 0
             self._asks = asks(plan, epoch, start, max(record_bytes, 1), room)
         self._advance()
 

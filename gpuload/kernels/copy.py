@@ -76,7 +76,7 @@ def copy_records(
         return UNGUARDED
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
-        _ask_for(sources, record_bytes, LONGEST_ASKED, 0, LARGEST_READ)
+        _ask_for(sources, record_bytes, LONGEST_ASKED, 0, False)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
@@ -104,7 +104,7 @@ def expect_records(indices: Int64s, record_bytes: int, table: Int64s, wait: bool
     sources = np.empty(indices.size, np.int64)
     result = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, np.empty_like(indices), sources)
     if result == DONE:
-        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES, LEAST_WAITED if wait else LARGEST_READ)
+        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES, wait)
     return result
 
 
@@ -215,13 +215,13 @@ def _some_absent(sources: Int64s) -> bool:
 
 
 @kernel
-def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int, waited: int) -> None:
+def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int, wait: bool) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
-    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well. Runs of
-    ``waited`` bytes and more are waited for, where the system can do that.
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
     times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
+    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well. Where it may
+    ``wait``, runs of LEAST_WAITED bytes and more are waited for, if the system can do that.
     """
     i = 0
     while i < sources.size:
@@ -231,7 +231,7 @@ def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int, w
         end = sources[after - 1] + record_bytes
         if sources[i] >= 0 and end - sources[i] <= longest:
             place = sources[i] - sources[i] % PAGE_BYTES
-            if end - place >= waited and _madvise(place, end - place, MADV_POPULATE_READ) == 0:
+            if wait and end - place >= LEAST_WAITED and _madvise(place, end - place, MADV_POPULATE_READ) == 0:
                 place = end
             while place < end:  # of a longer piece the system may read the beginning only
                 _madvise(place, min(end - place, LONGEST_ASKED), MADV_WILLNEED)
