@@ -95,8 +95,8 @@ def expect_records(indices: Int64s, record_bytes: int, table: Int64s, wait: bool
     into large pages, which costs less than the many small ones of what is asked for ahead.
     """
     last, few = table.shape[0] - 1, np.empty(min(indices.size, SAMPLE), np.int64)
-    for i in range(few.size):
-        few[i] = indices[i * indices.size // few.size]
+    for i in range(few.size):  # the last, too: where one waited, the system has read on for some way
+        few[i] = indices[i * (indices.size - 1) // max(few.size - 1, 1)]
     sources = np.empty(few.size, np.int64)
     result: int = _locate(few, np.zeros_like(few), 1, record_bytes, table, np.empty_like(few), sources)
     if result != DONE or (table[last, COLD] == 0 and table[last, FIT] and not _some_absent(sources)):
