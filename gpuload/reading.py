@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -40,7 +40,21 @@ class Step(Protocol):
 
 
 S = TypeVar("S", bound=Step)
+S_co = TypeVar("S_co", bound=Step, covariant=True)
 S_contra = TypeVar("S_contra", bound=Step, contravariant=True)
+
+
+class Steps(Protocol[S_co]):
+    """Steps in order; an exception, Ctrl-C too, leaves them where they are."""
+
+    def __next__(self) -> S_co:
+        """Return the next step, after having waited for what it needs."""
+
+    def ready(self) -> bool:
+        """Return False if the next step would have to be waited for."""
+
+    def close(self) -> None:
+        """End what works for them."""
 
 
 class Job(Protocol):
@@ -71,28 +85,29 @@ class Reading(Generic[S]):
     """The steps of an epoch, worked on ahead.
 
     Args:
-        steps: what to do, in order; taken from as steps are begun.
-        pool: does them; stopped when the reading is closed. It must not refer to the reading.
+        steps: what to do, in order; taken from as steps are begun, and closed when the reading is.
+        pool: does them; stopped when the reading is closed. Neither must refer to the reading.
         ahead: how many steps are begun and not yet taken, at most.
         counters: ``wait_s`` is added to.
     """
 
-    def __init__(self, steps: Iterator[S], pool: Pool[S], *, ahead: int, counters: Counters) -> None:
-        self._steps, self._pool, self._counters = steps, pool, counters
+    def __init__(self, steps: Steps[S], pool: Pool[S], *, ahead: int, counters: Counters) -> None:
+        self._steps, self._pool, self._ahead, self._counters = steps, pool, ahead, counters
         self._jobs: deque[tuple[S, Job]] = deque()
         self._next: S | None = None  # taken from the steps and not begun: Ctrl-C came
         self.taken: S | None = None  # the step of the last take, also if that raised
-        self._finalizer = weakref.finalize(self, pool.stop)
+        self._finalizer = weakref.finalize(self, _stop, steps, pool)
         self._finalizer.atexit = False  # _stop_all does that, before daemon threads are frozen
         _alive.add(self)
-        for _ in range(ahead):
-            self.begin()
+        self.begin()
 
-    def begin(self) -> None:
-        """Begin one more step, if there is one."""
-        if self._next is None:
-            self._next = next(self._steps, None)
-        if self._next is not None:
+    def begin(self, *, num_done: int = 0) -> None:
+        """Begin as many steps as may be begun besides ``num_done`` that are; wait only where none is begun."""
+        while len(self._jobs) < self._ahead + num_done and (not self._jobs or self._steps.ready()):
+            if self._next is None:
+                self._next = next(self._steps, None)
+            if self._next is None:
+                break
             self._jobs.append((self._next, self._pool.begin(self._next)))
             self._next = None
 
@@ -105,21 +120,28 @@ class Reading(Generic[S]):
         Raises:
             Exception: what the work of this step raised; the step counts as taken.
         """
+        if not self._jobs or not self._jobs[0][1].finished:
+            began = time.perf_counter()
+            self._wait()
+            self._counters.add(wait_s=time.perf_counter() - began)
         if not self._jobs:
             return None
         step, job = self._jobs[0]
-        if not job.finished:
-            began = time.perf_counter()
-            job.wait()
-            self._counters.add(wait_s=time.perf_counter() - began)
         if begin:
-            self.begin()
+            self.begin(num_done=1)
         error = job.settle()
         self._jobs.popleft()  # only now, so that no step is lost where Ctrl-C comes
         self.taken = step
         if error is not None:
             raise error
         return step
+
+    def _wait(self) -> None:
+        """Wait for the first of the steps that are begun, if there is one."""
+        if not self._jobs:
+            self.begin()
+        if self._jobs:
+            self._jobs[0][1].wait()
 
     def close(self) -> None:
         """Stop the threads and forget what was begun; waits for the parts that are being done."""
@@ -243,6 +265,11 @@ def join(threads: Workers) -> None:
     for thread in threads:
         if thread is not threading.current_thread():  # the collector may run in one of them
             thread.join()
+
+
+def _stop(steps: Steps[S], pool: Pool[S]) -> None:
+    steps.close()
+    pool.stop()
 
 
 def run(step: S) -> S:

@@ -134,16 +134,29 @@ class Works:
     def __next__(self) -> Work:
         if self._step >= self._end:
             raise StopIteration
-        self._ahead.ask(self._step)
+        steps = self._next_steps
+        self._ahead.wait(steps.stop - 1)
         if self._many and (self._chunk is None or self._step == self._chunk.steps.stop):
-            steps = range(self._step, min(self._step + self._many, self._end))
-            chunk = Chunk(self._stage, steps, self._epoch, self._start)
+            some = range(self._step, min(self._step + self._many, self._end))
+            chunk = Chunk(self._stage, some, self._epoch, self._start)
             chunk.draw(self._stage, self._epoch)
             self._chunk = chunk
-        steps = range(self._step, min(self._step + self._stage.num_steps, self._end))
         work = Work(self._stage, self._ring, steps, self._epoch, self._start, self._chunk)
         self._step = steps.stop
         return work
+
+    @property
+    def _next_steps(self) -> range:
+        """The steps of the next work."""
+        return range(self._step, min(self._step + self._stage.num_steps, self._end))
+
+    def ready(self) -> bool:
+        """Return False if the next work would have to wait for storage."""
+        return self._step >= self._end or self._ahead.ready(self._next_steps.stop - 1)
+
+    def close(self) -> None:
+        """Have storage read nothing more."""
+        self._ahead.close()
 
 
 def make_stage(

@@ -30,7 +30,14 @@ LINES = (
     ("errors",),
 )
 # Modules that are part of another one's room.
-SAME_ROOM = {"epoch": "loader", "ahead": "stage", "chunk": "stage", "copying": "reading", "__main__": "cli"}
+SAME_ROOM = {
+    "epoch": "loader",
+    "ahead": "stage",
+    "chunk": "stage",
+    "copying": "reading",
+    "fetching": "reading",
+    "__main__": "cli",
+}
 
 # The files that may import each package; * stands for any characters.
 OWNERS = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import mmap
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import gpuload as gl
-from gpuload import ahead, kernels
-from gpuload.ahead import asks
+from gpuload import ahead, fetching, kernels
+from gpuload.ahead import asks, needed
 from gpuload.order import Blocks, Plan, Start
 from gpuload.sources import maps
 from tests.sources.npyfiles import write
@@ -25,7 +27,8 @@ from tests.sources.npyfiles import write
 if not maps.supported():
     pytest.skip("no compiled kernels on this system", allow_module_level=True)
 
-copy = kernels.load("copy")
+storage = kernels.load("storage")
+LARGE = 1 << 60  # bytes of memory for files
 
 
 def rows(folder, name="x", count=200, shape=(5,)):
@@ -39,14 +42,22 @@ def rows(folder, name="x", count=200, shape=(5,)):
 @pytest.fixture(scope="module", autouse=True)
 def compiled(tmp_path_factory):
     """Compile first: the first call of a kernel may take longer than a step is held up to ask for more."""
-    rows(tmp_path_factory.mktemp("compiled"))[0].expect(np.arange(2))
+    places = rows(tmp_path_factory.mktemp("compiled"))[0].places(np.arange(2))
+    assert fetching.resident(places)
+    fetching.fetch(places)
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The records that readers were asked to expect, one array for each time."""
-    expect, heard = maps.MappedReader.expect, []
-    monkeypatch.setattr(maps.MappedReader, "expect", lambda *args: (heard.append(args[1]), expect(*args)))
+    """The records that storage was asked for, as if none were in memory; one array for each time and reader."""
+    places, heard = maps.MappedReader.places, []
+
+    def listen(reader, indices, record_bytes):
+        heard.append(indices)
+        return places(reader, indices, record_bytes)
+
+    monkeypatch.setattr(maps.MappedReader, "places", listen)
+    monkeypatch.setattr(ahead.Ahead, "_resident", lambda self, wanted: False)
     return heard
 
 
@@ -67,7 +78,7 @@ def test_records_are_asked_for_once_and_before_a_step_takes_them(
 ):
     plan = Plan(length, batch_size, shuffle, 5, data.draw(st.integers(0, num_shards - 1)), num_shards)
     start = plan.start_at(data.draw(st.integers(0, length - 1)))
-    due = list(asks(plan, 2, start, record_mb << 20, 0))
+    due = list(asks(plan, 2, start, record_mb << 20, LARGE))
 
     assert [step for step, _ in due] == sorted(step for step, _ in due)
     assert all((np.diff(records) > 0).all() for _, records in due)
@@ -75,12 +86,15 @@ def test_records_are_asked_for_once_and_before_a_step_takes_them(
     assert np.unique(together).size == together.size
     for step in range(start.step, plan.end(start)):
         taken, valid, _ = plan.span(range(step, step + 1), 2, start)
-        assert np.isin(taken[valid], np.concatenate([records for at, records in due if at <= step])).all()
+        before = np.concatenate([records for at, records in due if at <= step])
+        assert np.isin(taken[valid], before).all()
+        assert np.isin(taken[valid], before[: needed(plan, start, step)]).all()
+        assert shuffle or taken.size < batch_size or needed(plan, start, step) == (step + 1 - start.step) * batch_size
 
 
 def test_a_window_is_asked_for_when_the_one_before_begins():
     plan = Plan(1000, 5, Blocks(10, 4), seed=1)
-    windows = list(asks(plan, 0, Start(), 1, 0))
+    windows = list(asks(plan, 0, Start(), 1, LARGE))
     assert [step for step, _ in windows] == [0, 0, *range(8, 192, 8)]
     for number, (_, records) in enumerate(windows):
         taken = plan.span(range(8 * number, 8 * number + 8), 0)[0]
@@ -89,7 +103,7 @@ def test_a_window_is_asked_for_when_the_one_before_begins():
 
 def test_long_windows_are_asked_for_in_pieces_as_the_one_before_is_taken():
     plan = Plan(400, 5, Blocks(10, 20))
-    pieces = list(asks(plan, 0, Start(), ahead.PIECE_BYTES // 50, 0))
+    pieces = list(asks(plan, 0, Start(), ahead.PIECE_BYTES // 50, LARGE))
     assert [(step, records.size) for step, records in pieces] == [
         *[(0, 50)] * 5, *[(step, 50) for step in (10, 20, 30)],
     ]  # fmt: skip
@@ -97,19 +111,29 @@ def test_long_windows_are_asked_for_in_pieces_as_the_one_before_is_taken():
 
 def test_in_order_steps_are_asked_for_together_some_steps_before():
     record_bytes = ahead.PIECE_BYTES // 50
-    pieces = list(asks(Plan(400, 5), 0, Start(), record_bytes, 0))
+    pieces = list(asks(Plan(400, 5), 0, Start(), record_bytes, LARGE))
     assert [step for step, _ in pieces] == [0, 1, 2, *range(9, 59, 10)]
     np.testing.assert_array_equal(np.concatenate([records for _, records in pieces]), np.arange(400))
-    one = list(asks(Plan(400, 5, shard_id=1, num_shards=2), 0, Start(), record_bytes, 0))
+    one = list(asks(Plan(400, 5, shard_id=1, num_shards=2), 0, Start(), record_bytes, LARGE))
     own = np.arange(400).reshape(40, 2, 5)[:, 1].ravel()
     np.testing.assert_array_equal(np.concatenate([records for _, records in one]), own)
-    long = list(asks(Plan(40, 5), 0, Start(), 10 * ahead.WINDOW_BYTES, 0))
+    long = list(asks(Plan(40, 5), 0, Start(), 10 * ahead.WINDOW_BYTES, LARGE))
     assert [step for step, _ in long] == list(range(8))
 
 
 def test_nothing_is_asked_for_where_many_shards_share_a_window_of_blocks():
-    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=4), 0, Start(), 1, 0))
-    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=5), 0, Start(), 1, 0)) == []
+    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=4), 0, Start(), 1, LARGE))
+    assert list(asks(Plan(1000, 5, Blocks(10, 4), num_shards=5), 0, Start(), 1, LARGE)) == []
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "num_bytes"),
+    [(True, 1000 * 9), (Blocks(10, 4), 2 * 40 * 9), (False, ahead.WINDOW_BYTES + ahead.PIECE_BYTES)],
+    ids=str,
+)
+def test_nothing_is_asked_for_that_does_not_stay_in_memory_until_it_is_taken(shuffle, num_bytes):
+    assert list(asks(Plan(1000, 5, shuffle), 0, Start(), 9, num_bytes))
+    assert list(asks(Plan(1000, 5, shuffle), 0, Start(), 9, num_bytes - 1)) == []
 
 
 @pytest.mark.parametrize("shuffle", [False, True, Blocks(10**5, 1)], ids=str)
@@ -119,7 +143,7 @@ def test_no_long_list_of_records_is_made(shuffle):
 
 
 def test_a_window_of_a_trillion_records_is_not_listed():
-    assert list(asks(Plan(10**12, 5, Blocks(10**6, 10**6)), 0, Start(), 1, 0)) == []
+    assert list(asks(Plan(10**12, 5, Blocks(10**6, 10**6)), 0, Start(), 1, LARGE)) == []
 
 
 # Windows.
@@ -157,16 +181,6 @@ def test_what_a_whole_shuffle_will_take_is_asked_for_in_order_when_an_epoch_begi
             assert_all_right(run, array)
             assert len(asked) == 4
             asked.clear()
-
-
-@pytest.mark.parametrize(("shuffle", "waits"), [(True, True), (False, False), (gl.Blocks(8, 2), False)], ids=str)
-def test_only_a_whole_shuffle_waits_for_what_it_asked_for(tmp_path, monkeypatch, shuffle, waits):
-    heard = []
-    monkeypatch.setattr(maps.MappedReader, "expect", lambda reader, indices, record_bytes, wait: heard.append(wait))
-    source, _ = rows(tmp_path)
-    with gl.Loader(gl.zip(source.rename(x="y")[::2]), batch_size=5, shuffle=shuffle, device="cpu") as load:
-        iter(load)
-    assert set(heard) == {waits}
 
 
 def test_every_part_of_a_composed_source_is_asked(tmp_path, asked):
@@ -255,32 +269,57 @@ def test_what_cannot_be_asked_for_is_the_error_of_its_step(tmp_path):
             next(run)
 
 
-# What readers do when they are asked.
+# Where records lie.
 
 
-def test_no_more_than_fits_into_memory_is_asked_for_at_once(tmp_path, monkeypatch):
-    source, array = rows(tmp_path)
-    reader, ran = source.copier().reader, []
-    monkeypatch.setattr(reader, "_run", lambda kernel, indices: ran.append(indices.size))
-    reader._room = 50 * array[0].nbytes
-    for count in (0, 50, 51):
-        source.expect(np.arange(count))
-    assert ran == [50]
-
-
-def test_a_source_that_was_closed_asks_for_nothing(tmp_path, asked):
+def test_sources_in_memory_and_closed_ones_have_no_places(tmp_path):
     source, _ = rows(tmp_path)
+    assert source.places(np.arange(5)).owners
     source.close()
-    source.expect(np.arange(5))
-    assert asked == []
+    for one in (source, gl.arrays(x=np.arange(200))):
+        places = one.places(np.arange(5))
+        assert (places.runs.shape, places.owners) == ((0, 3), ())
+        assert fetching.resident(places)
+        fetching.fetch(places)
 
 
 def test_sources_in_memory_have_nothing_to_ask_for(asked):
-    source = gl.arrays(x=np.arange(200))
-    source.expect(np.arange(200))
-    with gl.Loader(source, batch_size=7, shuffle=True, device="cpu") as load:
+    with gl.Loader(gl.arrays(x=np.arange(200)), batch_size=7, shuffle=True, device="cpu") as load:
         assert_all_right(load, np.arange(200))
     assert asked == []
+
+
+def test_neighbours_are_one_run_and_each_file_has_its_own(tmp_path):
+    source, _ = rows(tmp_path)  # 66 and 134 records of 20 bytes
+    places = source.places(np.array([2, 3, 4, 65, 66, 70, 199]))
+    base = source.places(np.array([0])).runs[0, 0], source.places(np.array([66])).runs[0, 0]
+    assert places.runs.tolist() == [
+        [base[0] + 2 * 20, base[0] + 66 * 20, 4], [base[1], base[1] + 134 * 20, 7],
+    ]  # fmt: skip
+    assert places.owners == (source.copier().reader,)
+
+
+def test_records_with_much_between_them_are_runs_of_their_own(tmp_path):
+    write(tmp_path / "x.npy", np.zeros((9, 1 << 15), np.uint8))
+    runs = gl.npy(tmp_path / "x.npy").places(np.array([0, 2, 3, 6, 6])).runs
+    assert (runs - runs[0, 0])[:, :2].tolist() == [[0, 4 << 15], [6 << 15, 7 << 15], [6 << 15, 7 << 15]]
+    assert runs[:, 2].tolist() == [3, 4, 5]
+
+
+def test_places_of_composed_sources_say_when_records_can_be_copied(tmp_path):
+    x, y = rows(tmp_path)[0], rows(tmp_path, "y", shape=(2, 2))[0]
+    more = rows(tmp_path, "more", 30)[0].rename(more="x")
+    wanted = np.arange(20, 60)
+    assert gl.zip(x, y).places(wanted).runs[:, 2].tolist() == [0, 40]
+    assert gl.zip(x, gl.arrays(z=np.arange(200))).places(wanted).runs[:, 2].tolist() == [40]
+    assert gl.concat(more, x).places(wanted).runs[:, 2].tolist() == [10, 40]
+    assert x[::-1].places(wanted + 100).runs[:, 2].tolist() == [0, 0]  # of both files
+    assert x[100:].places(wanted).runs[:, 2].tolist() == [40]
+    assert x.select([9, 9, 3]).places(np.array([0, 1])).runs[:, 2].tolist() == [1, 2]
+    np.testing.assert_array_equal(x.rename(x="z").places(wanted).runs, x.places(wanted).runs)
+
+
+# What is read from storage.
 
 
 @pytest.fixture
@@ -328,32 +367,27 @@ def comes(path, *records):
     return True
 
 
-@pytest.mark.parametrize("state", [(1, 0), (0, 0), (1, 9)], ids=["absent", "does not fit", "slow"])
-def test_what_is_expected_is_read_from_storage_and_nothing_else(stored, state):
+waits = pytest.mark.skipif(
+    ctypes.CDLL(None).madvise(None, 0, storage.MADV_POPULATE_READ) != 0,
+    reason="this system reads ahead, nobody can wait",
+)
+
+
+@waits
+def test_a_long_run_is_there_and_mapped_afterwards_and_nothing_else(stored):
     path, source = stored
-    table = source._reader._table
-    table[-1, copy.FIT], table[-1, copy.COLD] = state
-    source.expect(np.arange(200_000, 300_000))
-    assert comes(path, 200_000, 250_000, 299_999)
+    fetching.fetch(source.places(np.arange(200_000, 400_000)))
+    assert all(cached(path, record) for record in range(200_000, 400_000, 100))
     assert not cached(path, 900_000)
+    assert mapped_bytes(path) >= 200_000 * 64
 
 
-def test_what_is_waited_for_is_there(stored):
+def test_short_runs_are_read_and_not_waited_for(stored):
     path, source = stored
-    if ctypes.CDLL(None).madvise(None, 0, copy.MADV_POPULATE_READ):
-        pytest.skip("this system reads ahead, but nobody can wait for it")
-    source.expect(np.arange(200_000, 300_000), wait=True)
-    assert all(cached(path, record) for record in range(200_000, 300_000, 100))
-    assert not cached(path, 900_000)
-    assert mapped_bytes(path) >= 100_000 * 64
-
-
-def test_what_is_only_asked_for_and_short_runs_are_not_waited_for(stored):
-    path, source = stored
-    source.expect(np.arange(200_000, 300_000))
-    source.expect(np.arange(500_000, 510_000), wait=True)
+    fetching.fetch(source.places(np.concatenate([np.arange(200_000, 300_000), np.arange(500_000, 510_000)])))
     assert mapped_bytes(path) == 0
-    assert comes(path, 200_000, 299_999, 500_000, 509_999)
+    assert comes(path, 200_000, 250_000, 299_999, 500_000, 509_999)
+    assert not cached(path, 900_000)
 
 
 def test_a_file_that_is_cut_short_and_waited_for_is_the_error_of_its_step(tmp_path):
@@ -369,26 +403,43 @@ def test_a_file_that_is_cut_short_and_waited_for_is_the_error_of_its_step(tmp_pa
 
 def test_small_gaps_are_read_as_well_and_large_ones_are_not(stored):
     path, source = stored
-    source.expect(np.arange(200_000, 210_000, 500))  # 31 KiB between two
-    source.expect(np.arange(800_000, 900_000, 10_000))  # 625 KiB
+    fetching.fetch(source.places(np.arange(200_000, 210_000, 500)))  # 31 KiB between two
+    fetching.fetch(source.places(np.arange(800_000, 900_000, 10_000)))  # 625 KiB
     assert comes(path, 200_250, 209_250, 209_500, 800_000, 890_000)
     assert not cached(path, 805_000)
     assert not cached(path, 895_000)
 
 
-def test_nothing_is_asked_for_where_the_records_looked_at_are_in_memory(stored):
+def test_records_are_in_memory_if_their_runs_begin_and_end_there(stored):
     path, source = stored
-    records = np.arange(100_000, 900_000)
-    looked_at = [int(records[i * (records.size - 1) // (copy.SAMPLE - 1)]) for i in range(copy.SAMPLE)]
+    assert not fetching.resident(source.places(np.arange(100_000, 900_000)))
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        for record in looked_at:
+        for record in (100_000, 899_999):
             os.pread(file.fileno(), 64, 128 + 64 * record)
-    assert comes(path, *looked_at)
-    source.expect(records)
-    source.expect(np.arange(950_000, 960_000))
-    assert comes(path, 950_000, 959_999)
-    assert not cached(path, 120_000)
+    assert comes(path, 100_000, 899_999)
+    assert fetching.resident(source.places(np.arange(100_000, 900_000)))
+    assert not fetching.resident(source.places(np.arange(99_000, 900_000)))
+    assert not fetching.resident(source.places(np.arange(100_000, 901_000)))
+
+
+@pytest.mark.parametrize("shuffle", [True, False, gl.Blocks(1 << 14, 2)], ids=str)
+def test_nothing_is_asked_for_where_the_records_looked_at_are_in_memory(stored, monkeypatch, shuffle):
+    path, source = stored
+    plan, read = Plan(1 << 20, 64, shuffle), []
+    monkeypatch.setattr(ahead, "fetch", read.append)
+    monkeypatch.setattr(
+        ahead, "Fetcher", lambda: SimpleNamespace(ask=lambda *_: read.append(_), wait=lambda count: None)
+    )
+    with open(path, "rb") as file:
+        file.read()
+    warm = ahead.Ahead(source, plan, 0, Start())
+    warm.wait(1 << 13)
+    assert read == []
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    ahead.Ahead(source, plan, 0, Start()).wait(0)
+    assert read
 
 
 def test_a_whole_shuffle_brings_all_of_a_file_that_fits(stored, monkeypatch):
@@ -399,3 +450,117 @@ def test_a_whole_shuffle_brings_all_of_a_file_that_fits(stored, monkeypatch):
         assert comes(path, *range(0, 1 << 20, 1 << 12), (1 << 20) - 1)
         batch = next(run)
         np.testing.assert_array_equal(batch["x"][:, 0], batch.records * 16)
+
+
+# Steps wait for what they need, in order and in windows.
+
+
+class Hand:
+    """In place of a fetcher: what is there is told by hand; waiting is noted and takes no time."""
+
+    def __init__(self):
+        self.count, self.asked, self.waited = 0, [], []
+
+    def ask(self, places, num_records):
+        self.asked.append((places, num_records))
+
+    def fetched(self, count):
+        return self.count >= count
+
+    def wait(self, count):
+        self.waited.append(count)
+
+    def close(self):
+        self.asked = None
+
+
+@pytest.fixture
+def hand(monkeypatch):
+    hand = Hand()
+    monkeypatch.setattr(ahead, "Fetcher", lambda: hand)
+    monkeypatch.setattr(ahead.Ahead, "_resident", lambda self, wanted: wanted[0] < 40)
+    monkeypatch.setattr(ahead, "PIECE_BYTES", 20 * 20)
+    monkeypatch.setattr(ahead, "WINDOW_BYTES", 60 * 20)
+    return hand
+
+
+def test_a_step_waits_for_its_records_and_not_for_those_that_were_in_memory(tmp_path, hand):
+    source, _ = rows(tmp_path)
+    steps = ahead.Ahead(source, Plan(200, 10), 0, Start())  # pieces of two steps, six steps before
+    assert [steps.ready(step) for step in range(4)] == [True] * 4  # of records 0 to 39
+    assert [num_records for _, num_records in hand.asked] == [20, 20]
+    assert [one.runs[-1, 2] for one, _ in hand.asked] == [20, 20]
+    assert not steps.ready(4)
+    hand.count = 9
+    assert not steps.ready(4)
+    hand.count = 10
+    assert steps.ready(4)
+    assert not steps.ready(5)
+    steps.wait(5)
+    assert hand.waited == [20]
+    steps.wait(19)
+    assert hand.waited == [20, 160]
+    assert sum(num_records for _, num_records in hand.asked) == 160
+    steps.close()
+    assert hand.asked is None
+
+
+def test_the_last_step_waits_for_no_more_than_there_is(tmp_path, hand):
+    source, _ = rows(tmp_path)
+    for shard in range(3):
+        plan = Plan(200, 7, shard_id=shard, num_shards=3, last_batch="pad")
+        steps = ahead.Ahead(source, plan, 0, Start())
+        hand.asked.clear()
+        hand.waited.clear()
+        steps.wait(plan.end(Start()) - 1)
+        assert hand.waited == [sum(num_records for _, num_records in hand.asked)]
+
+
+def test_a_window_is_waited_for_as_a_whole(tmp_path, hand, monkeypatch):
+    monkeypatch.setattr(ahead.Ahead, "_resident", lambda self, wanted: False)
+    source, _ = rows(tmp_path)
+    steps = ahead.Ahead(source, Plan(200, 10, Blocks(10, 4), seed=3), 0, Start())
+    for step in range(20):
+        steps.wait(step)
+    assert hand.waited == [40 * (step // 4 + 1) for step in range(20)]
+
+
+def threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("gpuload")]
+
+
+@pytest.mark.parametrize("shuffle", [False, gl.Blocks(1 << 14, 2)], ids=str)
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_batches_from_storage_are_right_and_no_thread_is_left(stored, shuffle, num_shards):
+    _, source = stored
+    with gl.Loader(
+        source[::-1], batch_size=999, shuffle=shuffle, device="cpu", num_shards=num_shards, last_batch="partial"
+    ) as load:
+        seen = 0
+        for batch in load:
+            np.testing.assert_array_equal(batch["x"][:, 5], ((1 << 20) - 1 - batch.records) * 16 + 5)
+            seen += batch.records.size
+        assert seen == (1 << 20) // num_shards
+    assert threads() == []
+
+
+@pytest.mark.parametrize("leave", ["close", "drop", "error"])
+def test_a_loop_that_is_left_early_leaves_no_thread(stored, asked, leave):
+    path, source = stored
+    load = gl.Loader(source, batch_size=64, device="cpu")
+    run = iter(load)
+    next(run)
+    assert len(threads()) > 1
+    if leave == "close":
+        run.close()
+    elif leave == "drop":
+        del run
+        gc.collect()
+    else:
+        os.truncate(path, 1 << 20)
+        with pytest.raises(gl.errors.ChangedFileError, match=r"x\.npy"):
+            for _ in run:
+                pass
+        del run
+        gc.collect()
+    assert threads() == []

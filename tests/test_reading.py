@@ -38,8 +38,27 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
+class Steps:
+    """Steps ``num_ready`` of which need not be waited for; waiting makes one more ready."""
+
+    def __init__(self, steps, num_ready=10**9):
+        self._steps, self.num_ready, self.num_begun, self.closed = iter(steps), num_ready, 0, False
+
+    def ready(self):
+        return self.num_begun < self.num_ready
+
+    def __next__(self):
+        step = next(self._steps)
+        self.num_begun += 1
+        self.num_ready = max(self.num_ready, self.num_begun)
+        return step
+
+    def close(self):
+        self.closed = True
+
+
 def reading(steps, num_threads=2, ahead=2, helped=False):
-    return Reading(iter(steps), Threads(num_threads, helped=helped), ahead=ahead, counters=Counters())
+    return Reading(Steps(steps), Threads(num_threads, helped=helped), ahead=ahead, counters=Counters())
 
 
 def until(condition):
@@ -144,17 +163,11 @@ def test_a_part_that_ctrl_c_broke_off_in_the_caller_is_done_later():
 def test_ctrl_c_while_a_step_is_begun_loses_none(where):
     interrupts = iter([False, False, False, True, False, True, True])
 
-    class Steps:
-        def __init__(self):
-            self.number = 0
-
+    class Interrupted(Steps):
         def __next__(self):
             if where == "steps" and next(interrupts, False):
                 raise KeyboardInterrupt
-            self.number += 1
-            if self.number > 8:
-                raise StopIteration
-            return Step(self.number - 1)
+            return super().__next__()
 
     class Pool(Threads):
         def begin(self, step):
@@ -162,7 +175,7 @@ def test_ctrl_c_while_a_step_is_begun_loses_none(where):
                 raise KeyboardInterrupt
             return super().begin(step)
 
-    work = Reading(Steps(), Pool(2), ahead=2, counters=Counters())
+    work = Reading(Interrupted(map(Step, range(8))), Pool(2), ahead=2, counters=Counters())
     got, broken = [], 0
     while True:
         try:
@@ -175,6 +188,31 @@ def test_ctrl_c_while_a_step_is_begun_loses_none(where):
         got.append(step.number)
     assert (got, broken) == (list(range(8)), 3)
     work.close()
+
+
+def test_a_step_that_is_not_ready_is_not_begun_while_another_is():
+    steps = Steps(map(Step, range(8)), num_ready=3)
+    work = Reading(steps, Threads(2), ahead=2, counters=Counters())
+    assert steps.num_begun == 2
+    begun = []
+    for _ in range(5):
+        work.take()
+        begun.append(steps.num_begun)
+    assert begun == [3, 3, 3, 4, 5]  # there are two ahead, one, none; then each is waited for
+    steps.num_ready = 7
+    assert [work.take().number for _ in range(3)] == [5, 6, 7]
+    assert work.take() is None
+    work.close()
+
+
+def test_closing_closes_the_steps():
+    for close in (Reading.close, lambda work: None):
+        steps = Steps([Step(0)])
+        work = Reading(steps, Threads(1), ahead=1, counters=Counters())
+        close(work)
+        del work
+        gc.collect()
+        assert steps.closed
 
 
 def test_the_first_part_that_failed_is_the_one_reported():
@@ -218,14 +256,18 @@ def test_close_waits_for_work_that_is_being_done():
 
 def test_an_interpreter_that_ends_in_the_middle_ends_at_once():
     program = (
-        "import itertools, time\n"
+        "import time\n"
         "from gpuload.reading import Reading, Threads\n"
         "from gpuload.stats import Counters\n"
         "class Step:\n"
         "    num_parts = 1\n"
         "    def prepare(self): pass\n"
         "    def do(self, part): time.sleep(0.001)\n"
-        "work = Reading((Step() for _ in itertools.count()), Threads(4), ahead=8, counters=Counters())\n"
+        "class Steps:\n"
+        "    def __next__(self): return Step()\n"
+        "    def ready(self): return True\n"
+        "    def close(self): pass\n"
+        "work = Reading(Steps(), Threads(4), ahead=8, counters=Counters())\n"
         "work.take(); print('taken')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

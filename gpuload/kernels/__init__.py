@@ -22,3 +22,15 @@ def compiled() -> bool:
 def load(name: str) -> ModuleType | None:
     """Return the kernel module ``gpuload.kernels.<name>``, or None where Numba is not installed."""
     return importlib.import_module(f"gpuload.kernels.{name}") if compiled() else None
+
+
+def require(name: str) -> ModuleType:
+    """Return the kernel module ``gpuload.kernels.<name>``, for those who have asked before whether there is one.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    module = load(name)
+    if module is None:
+        raise RuntimeError(f"no compiled {name} without Numba")
+    return module

@@ -16,7 +16,6 @@ Source  statx(2): stx_ino at byte 32, stx_size at 40, stx_mtime at 112; getrusag
 
 from __future__ import annotations
 
-import mmap
 import os
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from gpuload.kernels import guard
 from gpuload.kernels.compile import kernel, libc
 from gpuload.kernels.memory import copy_1, copy_2, copy_4, copy_8, copy_bytes, load_int, prefetch
+from gpuload.kernels.storage import BEFORE_END, BEGIN, END, LONGEST_ASKED, MADV_WILLNEED, PAGE_BYTES, madvise
 
 Int64s = NDArray[np.int64]
 COLD = 1  # in the last row of the table: for how many more copies to expect that the disk must be waited for
@@ -41,22 +41,16 @@ SCRATCH_WORDS = 32  # struct statx and struct sigaction have at most 256 bytes
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 AT_FDCWD, AT_EMPTY_PATH, WANTED = -100, 0x1000, 0x340  # STATX_INO, STATX_SIZE, STATX_MTIME
 EINTR = 4
-RUSAGE_THREAD, PAGE_BYTES, LINE_BYTES = 1, mmap.PAGESIZE, 64
-MADV_WILLNEED, MADV_POPULATE_READ = 3, 22  # the latter since Linux 5.14
+RUSAGE_THREAD, LINE_BYTES = 1, 64
 COLD_FOR = 256  # the same after a copy in which more than a record in WAITS_PART waited
 WAITS_PART = 16
 COLD_FIRST = 32  # where files do not fit into memory, a new reader expects a cold disk for so many copies
-LONGEST_ASKED = 1 << 17
-SAMPLE = 16  # records that are looked at to see if many are in memory
-LEAST_WAITED = 1 << 20  # bytes of a run that is waited for; many short ones are faster asked for together
 GAP_BYTES = 1 << 15  # what lies between records and is read with them, rather than in one request more
 
 _open = libc("open", types.int32, types.int64, types.int32)
 _close = libc("close", types.int32, types.int32)
 _pread = libc("pread", types.int64, types.int32, types.int64, types.int64, types.int64)
 _statx = libc("statx", types.int32, types.int32, types.int64, types.int32, types.uint32, types.int64)
-_madvise = libc("madvise", types.int32, types.int64, types.int64, types.int32)
-_mincore = libc("mincore", types.int32, types.int64, types.int64, types.int64)
 _getrusage = libc("getrusage", types.int32, types.int32, types.int64)
 _errno = libc("__errno_location", types.int64)
 
@@ -76,7 +70,7 @@ def copy_records(
         return UNGUARDED
     waits, last = _num_waits(scratch), table.shape[0] - 1
     if table[last, COLD] > 0:
-        _ask_for(sources, record_bytes, LONGEST_ASKED, 0, False)
+        _ask_for(sources, record_bytes)
     _copy_mapped(sources, rows, to, record_bytes)
     result = _check_mapped(files, sources, table, paths, scratch)
     if table[last, FIT]:
@@ -88,23 +82,21 @@ def copy_records(
 
 
 @kernel
-def expect_records(indices: Int64s, record_bytes: int, table: Int64s, wait: bool) -> int:
-    """Ask for the pages of records that will be copied soon, neighbours together; those of unmapped files are not.
+def find_runs(indices: Int64s, record_bytes: int, table: Int64s, runs: Int64s, found: Int64s) -> int:
+    """Fill in runs (see `storage.py`) of the records that are mapped, and how many they are: ``found[0]``.
 
-    Where it may ``wait``, long runs are in memory and mapped afterwards: what the system reads for who waits it reads
-    into large pages, which costs less than the many small ones of what is asked for ahead.
+    Records with at most GAP_BYTES between two are one run.
     """
-    last, few = table.shape[0] - 1, np.empty(min(indices.size, SAMPLE), np.int64)
-    for i in range(few.size):  # the last, too: where one waited, the system has read on for some way
-        few[i] = indices[i * (indices.size - 1) // max(few.size - 1, 1)]
-    sources = np.empty(few.size, np.int64)
-    result: int = _locate(few, np.zeros_like(few), 1, record_bytes, table, np.empty_like(few), sources)
-    if result != DONE or (table[last, COLD] == 0 and table[last, FIT] and not _some_absent(sources)):
-        return result
     sources = np.empty(indices.size, np.int64)
-    result = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, np.empty_like(indices), sources)
-    if result == DONE:
-        _ask_for(sources, record_bytes, LARGEST_READ, GAP_BYTES, wait)
+    result: int = _locate(indices, np.zeros_like(indices), 1, record_bytes, table, np.empty_like(indices), sources)
+    found[0] = 0
+    for i in range(sources.size if result == DONE else 0):
+        run = found[0] - 1
+        if sources[i] >= 0:
+            if run < 0 or not 0 <= sources[i] - runs[run, END] <= GAP_BYTES:
+                run, found[0] = run + 1, run + 2
+                runs[run, BEGIN] = sources[i]
+            runs[run, END], runs[run, BEFORE_END] = sources[i] + record_bytes, i + 1
     return result
 
 
@@ -203,39 +195,21 @@ def _note(table: Int64s, waited: bool) -> None:
 
 
 @kernel
-def _some_absent(sources: Int64s) -> bool:
-    """Return True if one of these mapped records is not in memory; a system that keeps that to itself says it is."""
-    told = np.zeros(1, np.int64)
-    for i in range(sources.size):
-        if sources[i] >= 0:
-            done = _mincore(sources[i] - sources[i] % PAGE_BYTES, 1, told.ctypes.data)
-            if done == 0 and told[0] & 1 == 0:
-                return True
-    return False
-
-
-@kernel
-def _ask_for(sources: Int64s, record_bytes: int, longest: int, gap_bytes: int, wait: bool) -> None:
+def _ask_for(sources: Int64s, record_bytes: int) -> None:
     """Ask for all pages of mapped records, so that they come from the disk together; not for those of longer runs.
 
     It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand
     times what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
-    Records with at most ``gap_bytes`` between two are one run, and what lies between is asked for as well. Where it may
-    ``wait``, runs of LEAST_WAITED bytes and more are waited for, if the system can do that.
     """
     i = 0
     while i < sources.size:
         after = i + 1
-        while after < sources.size and 0 <= sources[after] - sources[after - 1] - record_bytes <= gap_bytes:
+        while after < sources.size and sources[after] == sources[after - 1] + record_bytes:
             after += 1
         end = sources[after - 1] + record_bytes
-        if sources[i] >= 0 and end - sources[i] <= longest:
+        if sources[i] >= 0 and end - sources[i] <= LONGEST_ASKED:
             place = sources[i] - sources[i] % PAGE_BYTES
-            if wait and end - place >= LEAST_WAITED and _madvise(place, end - place, MADV_POPULATE_READ) == 0:
-                place = end
-            while place < end:  # of a longer piece the system may read the beginning only
-                _madvise(place, min(end - place, LONGEST_ASKED), MADV_WILLNEED)
-                place += LONGEST_ASKED
+            madvise(place, end - place, MADV_WILLNEED)
         i = after
 
 

@@ -8,17 +8,15 @@ between two of them it waits for no lock: not while the caller makes the batch b
     task       a range of the rows of a job, done by one thread; tasks are taken in the order of their posting
     QUEUED     a semaphore that counts the tasks which no thread has taken
     FINISHED   a semaphore that is posted when the last task of a job was done, so that who waits looks again
-
-Source     sem_wait(3), sem_timedwait(3), clock_gettime(2): a sem_t has at most four words, a timespec two.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from gpuload.kernels.compile import kernel, libc, short_kernel
+from gpuload.kernels import semaphore
+from gpuload.kernels.compile import kernel, short_kernel
 from gpuload.kernels.copy import DONE, copy_records
 from gpuload.kernels.memory import WORD_BYTES, add_word, address_of, load_word, store_word
 
@@ -29,15 +27,6 @@ FIRST_TASK, NUM_POSTED = 1, 2  # in the line STOP: the line of the first task; t
 TO, COUNT, NUM_TASKS, NUM_DONE, TOOK_NS, RESULT = range(6)  # in the line of a job
 JOB, BEGIN, END = range(3)  # in the line of a task
 UNFINISHED = -2  # in place of a result
-WAIT_NS = 50_000_000
-CLOCK_REALTIME, CLOCK_MONOTONIC, SECOND_NS = 0, 1, 1_000_000_000
-
-_sem_init = libc("sem_init", types.int32, types.int64, types.int32, types.uint32)
-_sem_post = libc("sem_post", types.int32, types.int64)
-_sem_wait = libc("sem_wait", types.int32, types.int64)
-_sem_trywait = libc("sem_trywait", types.int32, types.int64)
-_sem_timedwait = libc("sem_timedwait", types.int32, types.int64, types.int64)
-_clock_gettime = libc("clock_gettime", types.int32, types.int32, types.int64)
 
 
 def board(num_jobs: int, num_tasks: int) -> Int64s:
@@ -53,8 +42,8 @@ def board(num_jobs: int, num_tasks: int) -> Int64s:
 
 @short_kernel
 def _start(board: Int64s) -> None:
-    _sem_init(address_of(board, QUEUED, 0), 0, 0)
-    _sem_init(address_of(board, FINISHED, 0), 0, 0)
+    semaphore.create(address_of(board, QUEUED, 0), 0, 0)
+    semaphore.create(address_of(board, FINISHED, 0), 0, 0)
 
 
 @short_kernel
@@ -62,7 +51,7 @@ def stop(board: Int64s, num_threads: int) -> None:
     """Let each thread end when it has done its task; tasks that nobody took are not done."""
     store_word(address_of(board, STOP, 0), 1)
     for _ in range(num_threads):
-        _sem_post(address_of(board, QUEUED, 0))
+        semaphore.post(address_of(board, QUEUED, 0))
 
 
 @short_kernel
@@ -78,13 +67,13 @@ def post(board: Int64s, records: Int64s, wanted: Int64s, job: int, to: int, num_
         board[task, BEGIN], board[task, END] = count * part // num_tasks, count * (part + 1) // num_tasks
     board[STOP, NUM_POSTED] += num_tasks
     for _ in range(num_tasks):
-        _sem_post(address_of(board, QUEUED, 0))
+        semaphore.post(address_of(board, QUEUED, 0))
 
 
 @short_kernel
 def look(board: Int64s, job: int) -> tuple[int, int]:
     """Return how the tasks of a job ended, UNFINISHED as long as not all have, and the nanoseconds they took."""
-    _sem_trywait(address_of(board, FINISHED, 0))  # so that posts which nobody waits for do not add up
+    semaphore.try_take(address_of(board, FINISHED, 0))  # so that posts which nobody waits for do not add up
     line = FIRST_JOB + job
     if load_word(address_of(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
         return UNFINISHED, 0
@@ -107,7 +96,7 @@ def serve(
     """
     time = np.empty(2, np.int64)
     while True:
-        while _sem_wait(address_of(board, QUEUED, 0)) != 0:  # a signal came
+        while semaphore.take(address_of(board, QUEUED, 0)) != 0:  # a signal came
             pass
         if load_word(address_of(board, STOP, 0)) != 0:
             return
@@ -123,14 +112,13 @@ def wait(
     Who waits has a core that is free: to do a task takes no longer than to be woken when a thread has done it.
     """
     time = np.empty(2, np.int64)
-    until = _now(CLOCK_REALTIME, time) + WAIT_NS
+    until = semaphore.now(semaphore.CLOCK_REALTIME, time) + semaphore.WAIT_NS
     line, result = FIRST_JOB + job, 0
     while result == 0 and load_word(address_of(board, line, NUM_DONE)) != board[line, NUM_TASKS]:
-        if _sem_trywait(address_of(board, QUEUED, 0)) == 0:
+        if semaphore.try_take(address_of(board, QUEUED, 0)) == 0:
             _do_task(board, records, rows, record_bytes, table, paths, time)
         else:
-            time[0], time[1] = until // SECOND_NS, until % SECOND_NS
-            result = _sem_timedwait(address_of(board, FINISHED, 0), time.ctypes.data)
+            result = semaphore.wait_until(address_of(board, FINISHED, 0), until, time)
 
 
 @kernel
@@ -143,17 +131,11 @@ def _do_task(
     job, begin, end = task[JOB], task[BEGIN], task[END]
     line = FIRST_JOB + job
     num_tasks = board[line, NUM_TASKS]
-    began = _now(CLOCK_MONOTONIC, time)
+    began = semaphore.now(semaphore.CLOCK_MONOTONIC, time)
     to = (board[line, TO], record_bytes, board[line, COUNT])
     result = copy_records(records[job, begin:end], rows[begin:end], to, record_bytes, table, paths)
     if result != DONE:
         store_word(address_of(board, line, RESULT), result)
-    add_word(address_of(board, line, TOOK_NS), _now(CLOCK_MONOTONIC, time) - began)
+    add_word(address_of(board, line, TOOK_NS), semaphore.now(semaphore.CLOCK_MONOTONIC, time) - began)
     if add_word(address_of(board, line, NUM_DONE), 1) + 1 == num_tasks:  # from here on the line may be another job's
-        _sem_post(address_of(board, FINISHED, 0))
-
-
-@kernel
-def _now(clock: int, time: Int64s) -> int:
-    _clock_gettime(clock, time.ctypes.data)
-    return int(time[0] * SECOND_NS + time[1])
+        semaphore.post(address_of(board, FINISHED, 0))

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpuload import rawdecode
 from gpuload.errors import ClosedError, RecordIndexError, SpecError
+from gpuload.sources.places import Places
 from gpuload.spec import Layout, Spec
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Source(ABC):
 
     spec: Spec
     blocks: tuple[Layout, ...] = ()
-    can_expect: bool = False
+    has_places: bool = False
     _closed: bool = False
 
     @abstractmethod
@@ -60,19 +61,19 @@ class Source(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records that will be read soon, in ascending order.
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie that will be read soon, so that storage can be asked for them.
 
-        Nothing happens where storage cannot be asked (``can_expect`` is False), nor once the source was closed.
+        There are none where storage cannot be asked (``has_places`` is False), nor once the source was closed.
 
         Args:
-            indices: their numbers.
-            wait: return when long runs of them are in memory; else nothing is waited for.
+            indices: their numbers, in ascending order.
 
         Raises:
             FileError: a file changed, disappeared or cannot be read.
         """
-        del indices, wait  # by default there is nobody to be asked
+        del indices
+        return Places()
 
     def copier(self) -> Any:
         """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gpuload import rng
 from gpuload.errors import SpecError
 from gpuload.sources.base import Fields, Indices, Source
+from gpuload.sources.places import Places, joined
 from gpuload.spec import Field, Layout, Spec
 
 Block = NDArray[np.uint8]
@@ -38,7 +39,7 @@ class Composed(Source):
         self._parts = parts
         named: list[tuple[str, ...]] = [tuple(getattr(part, "classes", ())) for part in parts]
         self.classes = next((names for names in named if names), ())
-        self.can_expect = any(part.can_expect for part in parts)
+        self.has_places = any(part.has_places for part in parts)
 
     def _digest(self, *more: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)
@@ -87,9 +88,12 @@ class Selected(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(np.asarray(self._chosen(indices)), rows, out)
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records; see ``Source.expect``."""
-        self._source.expect(np.sort(np.asarray(self._chosen(indices))), wait=wait)
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie; see ``Source.places``."""
+        chosen = np.asarray(self._chosen(indices))
+        ascending = np.sort(chosen)
+        places = self._source.places(ascending)
+        return places if np.array_equal(chosen, ascending) else places.at_last()
 
     def copier(self) -> Any:
         """Return how the chosen records are copied; see ``Source.copier``."""
@@ -146,9 +150,9 @@ class Renamed(Composed):
         """Write the raw bytes of records into rows of blocks; see ``Source.fill``."""
         self._source.fill(indices, rows, out)
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records; see ``Source.expect``."""
-        self._source.expect(indices, wait=wait)
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie; see ``Source.places``."""
+        return self._source.places(indices)
 
     def copier(self) -> Any:
         """Return how the records are copied; see ``Source.copier``."""
@@ -205,10 +209,10 @@ class Zipped(Composed):
             part.fill(indices, rows, out[begin:after])
             begin = after
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records; see ``Source.expect``."""
-        for part in self._parts:
-            part.expect(indices, wait=wait)
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie, of one part after the other; see ``Source.places``."""
+        *first, last = [places for part in self._parts if (places := part.places(indices)).owners] or [Places()]
+        return joined([*(places.at_last() for places in first), last])
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""
@@ -273,10 +277,10 @@ class Concatenated(Composed):
         for part, chosen, inside in self._shares(indices):
             part.fill(inside, rows[chosen], out)
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records; see ``Source.expect``."""
-        for part, _, inside in self._shares(indices):
-            part.expect(inside, wait=wait)
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie; see ``Source.places``."""
+        shares = self._shares(indices)
+        return joined([part.places(inside).after(int(chosen[0])) for part, chosen, inside in shares])
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records; see ``Source.read``."""

@@ -27,6 +27,7 @@ from gpuload import kernels
 from gpuload.errors import FileError, RecordIndexError
 from gpuload.sources.files import OPEN_FLAGS, Files, open_error, stamp_of
 from gpuload.sources.memory import cache_bytes
+from gpuload.sources.places import Places
 
 Int64s = NDArray[np.int64]
 Block = NDArray[np.uint8]
@@ -51,7 +52,7 @@ class MappedReader:
 
     def __init__(self, files: Files, starts: Int64s, offsets: Int64s, mapped: NDArray[np.bool_]) -> None:
         self._files, self._lock = files, threading.Lock()
-        self._copy, self._guard = _kernel("copy"), _kernel("guard")
+        self._copy, self._guard = kernels.require("copy"), kernels.require("guard")
         self._paths, places = _packed_paths(files.paths)
         self._table = np.zeros((len(files) + 1, 8), np.int64)
         self._table[:, self._copy.START] = starts
@@ -59,8 +60,7 @@ class MappedReader:
         self._table[:-1, self._copy.PATH] = places
         self._table[:-1, self._copy.OFFSET] = offsets
         self._table[:-1, self._copy.SIZE :] = files.stamps
-        self._room = cache_bytes()
-        fit = int(files.sizes.sum()) <= self._room
+        fit = int(files.sizes.sum()) <= cache_bytes()
         self._table[-1, self._copy.FIT], self._table[-1, self._copy.COLD] = fit, 0 if fit else self._copy.COLD_FIRST
         self._untried = bool(mapped.any())
         self._maps: list[tuple[int, int, int]] = []
@@ -72,13 +72,11 @@ class MappedReader:
         to = _address(block)
         self._run(lambda: self._copy.copy_records(indices, rows, to, record_bytes, self._table, self._paths), indices)
 
-    def expect(self, indices: Int64s, record_bytes: int, wait: bool) -> None:
-        """Ask storage for records that will be copied soon, in ascending order; see ``Source.expect``.
-
-        Records that are in memory as far as one sees are not asked for, nor is more than fits there.
-        """
-        if 0 < indices.size * record_bytes <= self._room:
-            self._run(lambda: self._copy.expect_records(indices, record_bytes, self._table, wait), indices)
+    def places(self, indices: Int64s, record_bytes: int) -> Places:
+        """Return where records of ``record_bytes`` bytes lie; see ``Source.places``."""
+        runs, found = np.empty((indices.size, 3), np.int64), np.zeros(1, np.int64)
+        self._run(lambda: self._copy.find_runs(indices, record_bytes, self._table, runs, found), indices)
+        return Places(runs[: found[0]], (self,) if found[0] else ())
 
     def copy_columns(self, indices: Int64s, rows: Int64s, block: Block, item_bytes: int, places: Int64s) -> bool:
         """The same for files in Fortran order: item k of a record goes to byte ``places[k]`` of its row.
@@ -185,7 +183,7 @@ class Copier:
     @property
     def pool(self) -> ModuleType:
         """The kernels of a pool of threads that copy."""
-        return _kernel("pool")
+        return kernels.require("pool")
 
     @property
     def arguments(self) -> tuple[int, Int64s, NDArray[np.uint8]]:
@@ -211,13 +209,6 @@ class Copier:
         wanted = self.chosen(records)
         self.reader.map_first(wanted)
         return wanted
-
-
-def _kernel(name: str) -> ModuleType:
-    module = kernels.load(name)
-    if module is None:
-        raise RuntimeError(f"no compiled {name} without Numba")  # `supported` was not asked
-    return module
 
 
 def _packed_paths(paths: tuple[str, ...]) -> tuple[NDArray[np.uint8], Int64s]:

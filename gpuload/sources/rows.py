@@ -20,6 +20,7 @@ from gpuload.sources.base import Indices, Source
 from gpuload.sources.files import Files
 from gpuload.sources.layouts import packed
 from gpuload.sources.maps import Copier, MappedReader
+from gpuload.sources.places import Places
 from gpuload.sources.plain import PlainReader
 from gpuload.spec import Layout, Spec
 
@@ -84,7 +85,7 @@ class RecordFiles(Source):
         self.blocks = (layout,)
         self.spec = Spec(tuple(part.field for part in layout.parts))
         self._reader: MappedReader | PlainReader | None = self._open_reader()
-        self.can_expect = self.copier() is not None
+        self.has_places = self.copier() is not None
 
     def _open_reader(self) -> MappedReader | PlainReader:
         if not maps.supported():
@@ -106,11 +107,10 @@ class RecordFiles(Source):
         else:
             self._convert(reader, indices, rows, out[0])
 
-    def expect(self, indices: Indices, *, wait: bool = False) -> None:
-        """Ask storage for records, if all files store them in one form; see ``Source.expect``."""
+    def places(self, indices: Indices) -> Places:
+        """Return where records lie, if all files store them in one form; see ``Source.places``."""
         copier = self.copier()
-        if copier is not None:
-            copier.reader.expect(copier.chosen(indices), copier.record_bytes, wait)
+        return Places() if copier is None else copier.reader.places(copier.chosen(indices), copier.record_bytes)
 
     def copier(self) -> Copier | None:
         """Return how records are copied where all files store them in one form, as they are handed out."""

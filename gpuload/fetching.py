@@ -1,0 +1,85 @@
+"""Fetching: a thread that waits for storage, so that those who copy records do not.
+
+What the system reads for who waits it reads into large pages and maps at once; what is only asked for ahead goes into
+small ones, each of which costs a fault more when it is copied. One stream in order is also what disks are fastest at:
+who copies should not disturb it, hence wait until records are there. The thread stays in a compiled loop for each list
+of places (`kernels/storage.py`), since whoever holds the interpreter's lock would keep the disk waiting.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any
+
+from gpuload import kernels
+from gpuload.reading import Workers, join, started
+from gpuload.sources.places import Places
+
+ALL = sys.maxsize  # records, once nothing more will be fetched
+Queue = SimpleQueue[tuple[Places, int] | None]
+
+
+def resident(places: Places) -> bool:
+    """Return True if records are in memory, as far as a look at where they begin and end tells, or are not mapped."""
+    return not places.owners or bool(_storage().resident(places.runs))
+
+
+def fetch(places: Places) -> None:
+    """Have storage read the records in these places, and wait for long runs of them."""
+    if places.owners:
+        _storage().fetch(places.runs, 0, _storage().progress())
+
+
+class Fetcher:
+    """A thread that has storage read places, one after the other.
+
+    It ends when it is closed, or when nobody refers to the fetcher any more. What cannot be read counts as read; who
+    copies it meets the error.
+    """
+
+    def __init__(self) -> None:
+        self._queue: Queue = SimpleQueue()
+        self._progress = _storage().progress()
+        self._threads = started(1, _work, self._queue, self._progress)
+        self._finalizer = weakref.finalize(self, _stop, self._queue, self._progress, self._threads)
+        self._finalizer.atexit = False  # who reads closes it before daemon threads are frozen
+
+    def ask(self, places: Places, num_records: int) -> None:
+        """Have records fetched after those that were asked for before."""
+        self._queue.put((places, num_records))
+
+    def fetched(self, count: int) -> bool:
+        """Return True if the first ``count`` of all records that were asked for are there."""
+        return bool(_storage().fetched(self._progress) >= count)
+
+    def wait(self, count: int) -> None:
+        """Wait until the first ``count`` of all records that were asked for are there, or the thread has ended."""
+        while not self.fetched(count) and self._threads[0].is_alive():  # in a fork of this process it is not
+            _storage().wait(self._progress, count)  # for so short a time that Python looks at signals
+
+    def close(self) -> None:
+        """End the thread, after the piece that it waits for."""
+        self._finalizer()
+
+
+def _work(queue: Queue, progress: Any) -> None:
+    try:
+        while (asked := queue.get()) is not None:
+            places, num_records = asked
+            _storage().fetch(places.runs, num_records, progress)
+            del asked, places  # a thread that waits must not keep maps alive
+    finally:
+        _storage().finish(progress, ALL)
+
+
+def _stop(queue: Queue, progress: Any, threads: Workers) -> None:
+    _storage().stop(progress)
+    queue.put(None)
+    join(threads)
+
+
+def _storage() -> ModuleType:
+    return kernels.require("storage")  # without Numba there are no places
