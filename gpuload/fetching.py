@@ -8,7 +8,9 @@ of places (`kernels/storage.py`), since whoever holds the interpreter's lock wou
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 import weakref
 from queue import SimpleQueue
 from types import ModuleType
@@ -25,12 +27,6 @@ Queue = SimpleQueue[tuple[Places, int] | None]
 def resident(places: Places) -> bool:
     """Return True if records are in memory, as far as a look at where they begin and end tells, or are not mapped."""
     return not places.owners or bool(_storage().resident(places.runs))
-
-
-def fetch(places: Places) -> None:
-    """Have storage read the records in these places, and wait for long runs of them."""
-    if places.owners:
-        _storage().fetch(places.runs, 0, _storage().progress())
 
 
 class Fetcher:
@@ -55,9 +51,16 @@ class Fetcher:
         """Return True if the first ``count`` of all records that were asked for are there."""
         return bool(_storage().fetched(self._progress) >= count)
 
-    def wait(self, count: int) -> None:
-        """Wait until the first ``count`` of all records that were asked for are there, or the thread has ended."""
+    def wait(self, count: int, until: float = math.inf) -> None:
+        """Wait until the first ``count`` of all records that were asked for are there, or the thread has ended.
+
+        Args:
+            count: of records.
+            until: when to wait no longer, in seconds of ``time.monotonic``.
+        """
         while not self.fetched(count) and self._threads[0].is_alive():  # in a fork of this process it is not
+            if time.monotonic() >= until:
+                break
             _storage().wait(self._progress, count)  # for so short a time that Python looks at signals
 
     def close(self) -> None:
