@@ -9,7 +9,6 @@ of places (`kernels/storage.py`), since whoever holds the interpreter's lock wou
 from __future__ import annotations
 
 import math
-import sys
 import time
 import weakref
 from queue import SimpleQueue
@@ -20,7 +19,6 @@ from gpuload import kernels
 from gpuload.reading import Workers, join, started
 from gpuload.sources.places import Places
 
-ALL = sys.maxsize  # records, once nothing more will be fetched
 Queue = SimpleQueue[tuple[Places, int] | None]
 
 
@@ -49,7 +47,7 @@ class Fetcher:
 
     def fetched(self, count: int) -> bool:
         """Return True if the first ``count`` of all records that were asked for are there."""
-        return bool(_storage().fetched(self._progress) >= count)
+        return bool(self._progress[_storage().STATE, _storage().COUNT] >= count)
 
     def wait(self, count: int, until: float = math.inf) -> None:
         """Wait until the first ``count`` of all records that were asked for are there, or the thread has ended.
@@ -58,7 +56,7 @@ class Fetcher:
             count: of records.
             until: when to wait no longer, in seconds of ``time.monotonic``.
         """
-        while not self.fetched(count) and self._threads[0].is_alive():  # in a fork of this process it is not
+        while not self.fetched(count) and self._threads[0].is_alive():  # in a fork of this process it never is
             if time.monotonic() >= until:
                 break
             _storage().wait(self._progress, count)  # for so short a time that Python looks at signals
@@ -69,17 +67,14 @@ class Fetcher:
 
 
 def _work(queue: Queue, progress: Any) -> None:
-    try:
-        while (asked := queue.get()) is not None:
-            places, num_records = asked
-            _storage().fetch(places.runs, num_records, progress)
-            del asked, places  # a thread that waits must not keep maps alive
-    finally:
-        _storage().finish(progress, ALL)
+    while (asked := queue.get()) is not None:
+        places, num_records = asked
+        _storage().fetch(places.runs, num_records, progress)
+        del asked, places  # a thread that waits must not keep maps alive
 
 
 def _stop(queue: Queue, progress: Any, threads: Workers) -> None:
-    _storage().stop(progress)
+    progress[_storage().STATE, _storage().STOP] = 1
     queue.put(None)
     join(threads)
 

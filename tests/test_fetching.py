@@ -67,7 +67,7 @@ def test_records_are_there_piece_by_piece(place):
 
     def watch():
         while not done.is_set():
-            seen.append(storage.fetched(fetcher._progress))
+            seen.append(int(fetcher._progress[storage.STATE, storage.COUNT]))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -36,14 +36,9 @@ def board(num_jobs: int, num_tasks: int) -> Int64s:
     begin = -memory.ctypes.data % LINE // WORD_BYTES
     lines = memory[begin : begin + LINE // WORD_BYTES * num_lines].reshape(num_lines, LINE // WORD_BYTES)
     lines[STOP, FIRST_TASK] = FIRST_JOB + num_jobs
-    _start(lines)
+    semaphore.create(lines[QUEUED].ctypes.data)
+    semaphore.create(lines[FINISHED].ctypes.data)
     return lines
-
-
-@short_kernel
-def _start(board: Int64s) -> None:
-    semaphore.create(address_of(board, QUEUED, 0), 0, 0)
-    semaphore.create(address_of(board, FINISHED, 0), 0, 0)
 
 
 @short_kernel

@@ -5,6 +5,8 @@ Source  sem_wait(3), sem_timedwait(3), clock_gettime(2): a sem_t has at most fou
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
@@ -15,13 +17,16 @@ Int64s = NDArray[np.int64]
 WAIT_NS = 50_000_000  # after which who waits asks Python for signals
 CLOCK_REALTIME, CLOCK_MONOTONIC, SECOND_NS = 0, 1, 1_000_000_000
 
-create = libc("sem_init", types.int32, types.int64, types.int32, types.uint32)
-"""``create(address, 0, count)``; the others take an address alone."""
 post = libc("sem_post", types.int32, types.int64)
 take = libc("sem_wait", types.int32, types.int64)
 try_take = libc("sem_trywait", types.int32, types.int64)
 _timed_take = libc("sem_timedwait", types.int32, types.int64, types.int64)
 _clock_gettime = libc("clock_gettime", types.int32, types.int32, types.int64)
+
+
+def create(address: int) -> None:
+    """Make a semaphore that counts from 0 at an address. Not a kernel: each takes milliseconds to load."""
+    ctypes.CDLL(None).sem_init(ctypes.c_void_p(address), 0, 0)
 
 
 @kernel

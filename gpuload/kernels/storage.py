@@ -2,8 +2,8 @@
 
     runs       int64 ``[n, 3]``, a line a run: the address where it begins; where it ends; how many of the records that
                were asked for lie before that end
-    progress   int64 ``[2, 8]``: a semaphore that is posted whenever more is there; then how many records are, and
-               whether to stop
+    progress   int64 ``[2, 8]``: a semaphore (MOVED) that is posted whenever more is there; then (STATE) how many
+               records are (COUNT), and whether to stop after the piece that is waited for (STOP)
 
 Source  madvise(2), mincore(2).
 """
@@ -17,7 +17,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from gpuload.kernels import semaphore
-from gpuload.kernels.compile import kernel, libc, short_kernel
+from gpuload.kernels.compile import kernel, libc
 from gpuload.kernels.memory import address_of, load_word, store_word
 
 Int64s = NDArray[np.int64]
@@ -37,13 +37,8 @@ _mincore = libc("mincore", types.int32, types.int64, types.int64, types.int64)
 def progress() -> Int64s:
     """Return a progress of no records."""
     words = np.zeros((2, 8), np.int64)
-    _start(words)
+    semaphore.create(words[MOVED].ctypes.data)
     return words
-
-
-@short_kernel
-def _start(progress: Int64s) -> None:
-    semaphore.create(address_of(progress, MOVED, 0), 0, 0)
 
 
 @kernel
@@ -82,24 +77,6 @@ def fetch(runs: Int64s, num_records: int, progress: Int64s) -> None:
                 place += LONGEST_ASKED
         done += records
     _note(progress, before + num_records)
-
-
-@short_kernel
-def stop(progress: Int64s) -> None:
-    """Let who fetches end after the piece that it waits for."""
-    store_word(address_of(progress, STATE, STOP), 1)
-
-
-@short_kernel
-def finish(progress: Int64s, count: int) -> None:
-    """Note that so many records are there."""
-    _note(progress, count)
-
-
-@short_kernel
-def fetched(progress: Int64s) -> int:
-    """Return how many records are there."""
-    return int(load_word(address_of(progress, STATE, COUNT)))
 
 
 @kernel
