@@ -1,8 +1,8 @@
 """Fetching: a thread that waits for storage, so that those who copy records do not.
 
 What the system reads for who waits it reads into large pages and maps at once; what is only asked for ahead goes into
-small ones, each of which costs a fault more when it is copied. One stream in order is also what disks are fastest at:
-who copies should not disturb it, hence wait until records are there. The thread stays in a compiled loop for each list
+small ones, each of which costs a fault more when it is copied. Disks are also fastest at what is read in order: who
+copies should not disturb it, hence wait until records are there. The thread stays in a compiled loop for each list
 of places (`kernels/storage.py`), since whoever holds the interpreter's lock would keep the disk waiting.
 """
 

@@ -52,6 +52,11 @@ class Blocks:
         for name in ("block_records", "window_blocks"):
             _check_count(f"Blocks.{name}", getattr(self, name))
 
+    @property
+    def window_records(self) -> int:
+        """How many records are mixed."""
+        return self.block_records * self.window_blocks
+
 
 @dataclass(frozen=True)
 class Permutation:
@@ -225,7 +230,7 @@ class Plan:
 
 def _in_blocks(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
     """Return the records at these positions of a block shuffle."""
-    per_window = blocks.block_records * blocks.window_blocks
+    per_window = blocks.window_records
     windows = positions // per_window
     mixed = np.empty_like(positions)
     for window in np.unique(windows).tolist():

@@ -118,7 +118,7 @@ class Stage:
 
 
 class Works:
-    """The works of an epoch from ``start`` on, an iterator. An exception, Ctrl-C too, leaves it where it was."""
+    """The works of an epoch from ``start`` on: ``Steps`` of `reading.py`, which an exception leaves where they were."""
 
     def __init__(self, stage: Stage, ring: Ring, epoch: int, start: Start) -> None:
         self._stage, self._ring, self._epoch, self._start = stage, ring, epoch, start
@@ -127,9 +127,6 @@ class Works:
         self._many = -(-CHUNK_RECORDS // stage.num_rows) * stage.num_steps if chunked else 0
         self._chunk: Chunk | None = None
         self._ahead = Ahead(stage.source, stage.plan, epoch, start)
-
-    def __iter__(self) -> Works:
-        return self
 
     def __next__(self) -> Work:
         if self._step >= self._end:

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import mmap
 import os
-import threading
 import time
 
 import numpy as np
@@ -21,6 +20,7 @@ from gpuload.ahead import asks, needed
 from gpuload.order import Blocks, Plan, Start
 from gpuload.sources import maps
 from tests.sources.npyfiles import write
+from tests.threads import threads
 
 if not maps.supported():
     pytest.skip("no compiled kernels on this system", allow_module_level=True)
@@ -62,10 +62,6 @@ def asked(monkeypatch):
     monkeypatch.setattr(maps.MappedReader, "places", listen)
     monkeypatch.setattr(ahead.Ahead, "_resident", lambda self, wanted: False)
     return heard
-
-
-def threads():
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
 def assert_all_right(load, array, field="x"):

@@ -24,6 +24,7 @@ from gpuload.copying import CopyPool
 from gpuload.errors import ChangedFileError, ClosedError
 from gpuload.sources import maps
 from tests.sources.npyfiles import write
+from tests.threads import threads
 
 if not maps.supported():
     pytest.skip("no compiled kernels on this system", allow_module_level=True)
@@ -80,10 +81,6 @@ def outcomes(run):
         except Exception as error:
             errors[step] = error
         step += 1
-
-
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
 def until(condition):

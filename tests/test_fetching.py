@@ -19,16 +19,13 @@ from gpuload import fetching, kernels
 from gpuload.fetching import Fetcher
 from gpuload.sources import maps
 from gpuload.sources.places import Places, joined
+from tests.threads import threads
 
 if not maps.supported():
     pytest.skip("no compiled kernels on this system", allow_module_level=True)
 
 storage = kernels.load("storage")
 MIB = 1 << 20
-
-
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
 @pytest.fixture

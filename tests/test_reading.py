@@ -12,6 +12,7 @@ import pytest
 
 from gpuload.reading import Reading, Threads
 from gpuload.stats import Counters
+from tests.threads import threads
 
 
 class Step:
@@ -32,10 +33,6 @@ class Step:
         if self.fail == part:
             raise ValueError(f"step {self.number}, part {part}")
         self.done.append(part)
-
-
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gpuload")]
 
 
 class Steps:

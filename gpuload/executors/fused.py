@@ -94,8 +94,7 @@ def fold(ops: Sequence[Op], draws: Sequence[Draw], image: Image, count: int) -> 
 
 def walk_into(walk: Walk, x: Array, out: Array, rows: slice = slice(None)) -> None:
     """Write the windows of images ``x`` ``[N, ...]``, rows ``rows`` of the walk, to ``out``, which is C-contiguous."""
-    kernel = kernels.load("image")
-    assert kernel is not None  # whoever comes here has asked kernels.compiled()
+    kernel = kernels.require("image")
     names = {"HWC": "pixels", "CHW": "planes"}
     run = getattr(kernel, f"{names[walk.in_axes]}_to_{names[walk.out_axes]}")
     memory, stride = flat(x)
@@ -112,8 +111,7 @@ def walk_into(walk: Walk, x: Array, out: Array, rows: slice = slice(None)) -> No
 
 def resize_into(op: Resize | RandomResizedCrop, x: Array, draw: Draw, out: Array) -> None:
     """Write one image, resized; ``x`` and ``out`` are C-contiguous HWC images of one dtype."""
-    kernel = kernels.load("resize")
-    assert kernel is not None
+    kernel = kernels.require("resize")
     height, width, channels = x.shape
     top, left = 0, 0
     stride = width * channels
