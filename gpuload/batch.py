@@ -1,15 +1,12 @@
-"""Batch, and the ring of reusable slots that its arrays live in.
+"""Batch: what is handed to the user, and how ``output=`` arranges it.
 
-A slot is page-aligned host memory for one step. Every array of a batch is a view of its slot, which lives as long as
-any view, slice, DLPack capsule or tensor made of them. When the last of them is gone the memory goes back to the ring
-by itself. So a batch stays what it was for as long as anything refers to it, and a loop that drops its batches
-allocates nothing after the first lap.
+A batch stays what it was for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
+tensor.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,16 +14,14 @@ from numpy.typing import NDArray
 
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.spec import Spec
-from gpuload.stats import Counters
 
-ALIGN_BYTES = 256  # TensorFlow aborts below 64 (facts: DLPack), GPUs like 256
-
-Memory = tuple[NDArray[np.uint8], int]  # of a slot, and its address, which NumPy takes a microsecond to tell
 Output = Any  # a field name, or a tuple, list or dict of outputs
 
 
 class Batch(Mapping[str, Any]):
     """The fields of one step: ``batch["image"]`` is an array with the records along the first axis.
+
+    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else a list of arrays.
 
     Attributes:
         output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it. Where that is a
@@ -38,10 +33,19 @@ class Batch(Mapping[str, Any]):
 
     def __init__(
         self, fields: dict[str, Any], nest: Output, *, records: NDArray[np.int64], valid: NDArray[np.bool_],
-        epoch: int, step: int,
+        epoch: int, step: int, event: Any = None,
     ) -> None:  # fmt: skip
-        self._fields, self._nest = fields, nest
+        self._fields, self._nest, self._event = fields, nest, event
         self.records, self.valid, self.epoch, self.step = records, valid, epoch, step
+
+    def synchronize(self) -> None:
+        """Wait until the arrays of a batch on a GPU are there; on a CPU they always are.
+
+        CuPy, and whoever takes the arrays by DLPack, need not call it: the stream that was CuPy's current one when the
+        batch was handed out waits by itself. It is for readers whose stream cannot be told, TensorFlow for one.
+        """
+        if self._event is not None:
+            self._event.synchronize()
 
     @property
     def output(self) -> Any:
@@ -118,82 +122,3 @@ def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
         cause="it is made of field names, tuples, lists and dicts",
         remedy=f"name fields out of {list(spec.names)}",
     )
-
-
-class Ring:
-    """Reusable slots of one size.
-
-    Args:
-        num_bytes: the size of a slot.
-        ready: how many slots are made at once, so that a loop that drops its batches never makes another.
-        limit: how many slots are kept at most.
-        allocate: makes page-aligned (or pinned) memory, uint8 ``[num_bytes]``.
-        counters: counts slots made and used again.
-    """
-
-    def __init__(
-        self,
-        num_bytes: int,
-        *,
-        ready: int = 0,
-        limit: int,
-        allocate: Callable[[int], NDArray[np.uint8]],
-        counters: Counters,
-    ) -> None:
-        self.num_bytes, self.limit = num_bytes, limit
-        self._allocate, self._counters = allocate, counters
-        self._free = deque(self._new() for _ in range(ready))
-        self._made = ready
-        counters.add(slots_made=ready)
-
-    def take(self) -> Slot:
-        """Return a free slot, or a new one; it is free again when it and all its arrays are gone."""
-        try:
-            memory = self._free.pop()  # the one given back last: it is still in the cache
-        except IndexError:
-            memory = self._new()
-            self._made += 1
-            self._counters.add(slots_made=1)
-            if self._made > self.limit:  # beyond the limit memory is not kept; it dies with its arrays
-                self._made -= 1
-                return Slot(memory, deque(maxlen=0))
-        else:
-            self._counters.add(slots_reused=1)
-        return Slot(memory, self._free)
-
-    def _new(self) -> Memory:
-        memory = self._allocate(self.num_bytes)
-        return memory, int(memory.ctypes.data)
-
-    @property
-    def crowded(self) -> bool:
-        """True if every slot that may be kept is in use, so that a batch should be copied out of its slot."""
-        return not self._free and self._made >= self.limit
-
-
-class Slot:
-    """Memory for one step, lent by a ring: what its arrays are views of. It goes back when the last of them is gone.
-
-    Attributes:
-        address: of the first byte.
-    """
-
-    __slots__ = ("__array_interface__", "_free", "_memory", "address")
-
-    def __init__(self, memory: Memory, free: deque[Memory]) -> None:
-        self._memory, self.address, self._free = memory, memory[1], free
-
-    def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return an array over the bytes from ``begin`` on. One thread at a time."""
-        self.__array_interface__ = {  # NumPy's protocol; some microseconds less than slice, view and reshape
-            "data": (self.address + begin, False), "shape": shape, "typestr": dtype.str, "version": 3,
-        }  # fmt: skip
-        return np.asarray(self)
-
-    def __del__(self) -> None:
-        self._free.append(self._memory)
-
-
-def aligned(num_bytes: int) -> int:
-    """Return ``num_bytes`` rounded up to where the next array of a slot may begin."""
-    return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES

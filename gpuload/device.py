@@ -1,10 +1,24 @@
-"""Device: which one is used and why; the arrays, pinned memory and synchronisation of CuPy, which it alone imports."""
+"""Device: which one is used and why; the arrays, memory and streams of CuPy, which it alone imports.
+
+Choice   ``choose`` finds a device, or says why there is none.
+Arrays   ``xp`` is the array library of a device, ``pinned`` and ``page_aligned`` are host memory.
+Lane     ``Lane`` is a stream of our own on a GPU: uploads, events, the hand-over to the consumer's stream, and memory
+         that is lent to the consumer and comes back when his kernels have run, not when he dropped it.
+Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda_api.html, memory pool
+         https://docs.cupy.dev/en/stable/user_guide/memory.html (free memory is kept for each stream).
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -12,9 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import DeviceError, SpecError, missing_package
+from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 
 PAGE_BYTES = 4096
+UNSEEN_TOGETHER = 8  # so many arrays wait until they are freed together, as that waits for the whole GPU
+STREAM_ORDERED = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
 
 def choose(device: str) -> tuple[str, str]:
@@ -97,3 +113,384 @@ def synchronize(device: str) -> None:
     """Wait until the GPU has done all work of the current stream."""
     with cupy().cuda.Device(number(device)):
         cupy().cuda.get_current_stream().synchronize()
+
+
+class Lane:
+    """A stream of our own on a GPU, on which steps are made ready ahead of the consumer.
+
+    Steps are queued on the lane and run while the consumer still works on the step before. The host waits nowhere but
+    in ``Event.synchronize``, in ``reclaim`` where it says so, and in ``close``::
+
+        with lane:                           the thread that makes steps ready
+            lane.reclaim()                   memory that the consumer is done with may be used again
+            raw = lane.upload(slot)          then decode raw and ops, with CuPy as usual
+        event = lane.mark()                  when it has passed, the slot may be filled again
+
+        lane.hand_over(event)                the consumer's thread
+        image = lane.lend(image)             what the consumer gets
+
+    Who may call: any thread, several at a time.
+
+    Args:
+        device: ``"gpu:N"``.
+
+    Attributes:
+        device: which GPU.
+    """
+
+    _track: _Track | None = None
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._entered = threading.local()
+        self._reclaiming, self._closing = threading.Lock(), threading.Lock()  # no finalizer takes either
+        self._ledger = _Ledger()
+        self._track = _take_track(number(device))
+
+    @property
+    def stream(self) -> Any:
+        """The CuPy stream of the lane."""
+        return self._open().stream
+
+    @property
+    def bytes(self) -> int:
+        """The device memory that was lent and has not been reclaimed, each memory counted once."""
+        return self._ledger.bytes
+
+    def __enter__(self) -> Lane:
+        """Make the device and the stream of the lane current in this thread; may be nested."""
+        track = self._open()
+        with ExitStack() as stack:
+            stack.enter_context(cupy().cuda.Device(track.number))
+            stack.enter_context(track.stream)
+            self._entered.__dict__.setdefault("stacks", []).append(stack.pop_all())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.stacks.pop().close()
+
+    def upload(self, host: NDArray[Any]) -> Any:
+        """Queue the copy of a C-contiguous host array to the GPU, and return the array there.
+
+        The copy reads the host memory later, if that is pinned. The caller keeps the memory, and does not change it,
+        until an event of ``mark`` after this call has passed.
+        """
+        if not host.flags.c_contiguous:
+            raise SpecError(
+                f"upload of a host array of shape {host.shape} and strides {host.strides}",
+                cause="a GPU copies memory without gaps",
+                remedy="pass numpy.ascontiguousarray(array)",
+            )
+        with self:
+            array = cupy().empty(host.shape, host.dtype)
+            array.set(host, stream=self.stream)
+            return array
+
+    def mark(self) -> Event:
+        """Return an event that passes when all that was queued on the lane up to now has run."""
+        track = self._open()
+        return track.mark(track.stream)
+
+    def hand_over(self, event: Event) -> None:
+        """Let what the consumer queues from now on run after ``event``; the host does not wait.
+
+        The consumer's stream is CuPy's current stream of the calling thread. Another library gets the same order from
+        DLPack: there it names its own stream, which CuPy then makes wait for the current one.
+        """
+        with cupy().cuda.Device(self._open().number):
+            event.hold_back(cupy().cuda.get_current_stream())
+
+    def lend(self, array: Any) -> Any:
+        """Return the same device memory as an array for the consumer, in whose thread this is called.
+
+        The memory comes back to the lane when the last array, view or DLPack capsule of it is dropped, in whatever
+        thread; ``reclaim`` then lets it go when it is safe. The caller drops its own references. See ``_Loan``.
+        """
+        track = self._open()
+        if not array.size:
+            return array  # there is no memory
+        with cupy().cuda.Device(track.number):
+            stream = cupy().cuda.get_current_stream()
+        loan = _Loan(array, track, self._ledger, stream)
+        memory = cupy().cuda.UnownedMemory(array.data.ptr, array.nbytes, loan, track.number)
+        pointer = cupy().cuda.MemoryPointer(memory, 0)
+        return _lent_class(cupy())(array.shape, array.dtype, pointer, array.strides)
+
+    def reclaim(self, *, wait: bool = False) -> None:
+        """Let go of the memory that came back, so that work that is queued on the lane from now on may use it.
+
+        Memory whose readers are known costs the host nothing: the lane's stream waits for their events. That is enough
+        because CuPy gives such memory only to work of the stream that it was allocated on, which is the lane's. Memory
+        of somebody else (DALI's) is kept until its events have passed, because its owner does not wait for our stream.
+        Memory that was read on streams that CuPy does not see (TensorFlow's, JAX's) is collected until there are
+        ``UNSEEN_TOGETHER`` arrays; then the host waits until the whole GPU is idle.
+
+        Args:
+            wait: have the host wait, so that nothing that came back before is left.
+        """
+        track = self._open()
+        with self._reclaiming, self:
+            returned = track.returned
+            # By index: a finalizer may append at any time, and an iterator would not survive that.
+            unseen = [one for one in (returned[i] for i in range(len(returned))) if one.events is None]
+            if unseen and (wait or len(unseen) >= UNSEEN_TOGETHER):
+                cupy().cuda.Device(track.number).synchronize()
+                for one in unseen:
+                    one.events = []
+            for _ in range(len(returned)):
+                # What comes back meanwhile is appended at the other end. An entry leaves only after all waits are
+                # queued, so that an exception on the way (Ctrl-C) loses none: the next call begins with it again.
+                if self._may_go(returned[0], track.stream, wait):
+                    returned[0].settle()
+                    returned.popleft()
+                else:
+                    returned.rotate(-1)
+
+    def close(self) -> None:
+        """Wait until all that was queued has run, and give the stream back; arrays that are still lent stay valid.
+
+        In a process that was forked off it does nothing: CUDA does not work there.
+        """
+        with self._closing:  # two threads at once would give the stream to two lanes
+            if self._track is not None and self._track.is_ours():
+                self._track.stream.synchronize()
+                self.reclaim(wait=True)
+                self._give_back()
+
+    def __del__(self) -> None:
+        self._give_back()
+
+    def _may_go(self, one: _Returned, stream: Any, wait: bool) -> bool:
+        """Return whether memory may go, after ordering what the lane does next behind all that still reads it."""
+        if one.events is None:
+            return False
+        for event in one.events:
+            if wait:
+                event.synchronize()
+            elif one.is_stream_ordered:
+                event.hold_back(stream)
+            elif not event.done:
+                return False
+        return True
+
+    def _open(self) -> _Track:
+        if self._track is None:
+            raise ClosedError("a lane of a GPU", cause="it was closed", remedy="make a new loader")
+        self._track.check()
+        return self._track
+
+    def _give_back(self) -> None:
+        track, self._track = self._track, None
+        if track is not None:
+            _idle_tracks.setdefault((track.pid, track.number), deque()).append(track)
+
+
+class Event:
+    """A point in the work of a stream; it has passed when all that was queued there before has run."""
+
+    __slots__ = ("_event", "_track")
+
+    def __init__(self, event: Any, track: _Track) -> None:
+        self._event, self._track = event, track
+
+    @property
+    def done(self) -> bool:
+        """Whether it has passed."""
+        self._track.check()
+        return bool(self._event.done)
+
+    def synchronize(self) -> None:
+        """Have the host wait until it has passed; other threads run meanwhile."""
+        self._track.check()
+        self._event.synchronize()
+
+    def hold_back(self, stream: Any) -> None:
+        """Have what is queued on a CuPy stream from now on run after this point; the host does not wait."""
+        stream.wait_event(self._event)
+
+    def __del__(self) -> None:
+        # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that was forked off.
+        # Who waits for it already is not touched: a stream waits for the point that was recorded when it was told to.
+        self._track.idle_events.append(self._event)
+
+
+class _Track:
+    """A stream of a GPU, with the memory that comes back to it. Tracks are used again by later lanes, never destroyed.
+
+    CuPy's memory pool keeps free memory by the stream's handle, and CUDA gives the handle of a destroyed stream to the
+    next one that is made. Memory of a lane that is gone could then be given out while work of the old stream, or a
+    consumer that kept a batch, still uses it. As long as the track is kept, the order of its stream covers both: the
+    next lane on it reclaims what comes back. There are as many tracks as there were lanes at one time.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number, self.pid = number, os.getpid()
+        with cupy().cuda.Device(number):
+            self.stream = cupy().cuda.Stream(non_blocking=True)
+        self.returned: deque[_Returned] = deque()
+        self.idle_events: deque[Any] = deque()
+
+    def is_ours(self) -> bool:
+        """Return False in a process that was forked off."""
+        return self.pid == os.getpid()
+
+    def check(self) -> None:
+        """Raise ``DeviceError`` in a process that was forked off."""
+        if not self.is_ours():
+            raise DeviceError(
+                f"gpu:{self.number} in a process that was forked off",
+                cause="CUDA does not survive a fork",
+                remedy="make the loader in the process that uses it, or start processes with the 'spawn' method",
+            )
+
+    def mark(self, stream: Any) -> Event:
+        """Return an event that passes when all that was queued on a stream of this GPU up to now has run."""
+        try:
+            event = self.idle_events.pop()
+        except IndexError:
+            with cupy().cuda.Device(self.number):
+                # A thread that waits for a blocking event sleeps, and leaves its core to those that read records.
+                event = cupy().cuda.Event(block=True, disable_timing=True)
+        event.record(stream)
+        return Event(event, self)
+
+
+class _Loan:
+    """Owns device memory while it is lent. The consumer's arrays keep the loan alive, and the loan keeps the memory.
+
+    Why memory is not simply dropped: CuPy gives it back to its pool when the last array is gone, and the pool gives it
+    at once to the next work of the lane. But that the consumer let go says only that its kernels are queued. On their
+    own stream they may read the memory much later, when the lane has written the next step into it.
+
+    So the finalizer asks when those kernels will have run, and leaves the rest to ``Lane.reclaim``. It may run in any
+    thread, between any two lines, also inside a garbage collection. Therefore it takes no lock, waits for nothing and
+    frees nothing: it records events and appends to a deque, which are one step each for Python.
+
+    Which stream: all kernels that read the memory were queued before it was dropped, so an event on their stream covers
+    them. Their stream is the one that was current in the consumer's thread when the memory was lent (``hand_over`` made
+    it wait for the step), or the one that is current in the thread that drops it. An event is recorded on both. A
+    consumer who uses a third stream has to order it with one of these two before he drops the array; that is CuPy's own
+    rule for any array. The loan keeps the stream alive, because an event cannot be recorded on a destroyed one.
+
+    Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
+    - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lent_class``). TensorFlow and
+      JAX let go of it when a kernel is queued, on streams that CuPy does not see;
+    - the stream is being captured into a graph, where an event would become a part of that graph;
+    - CUDA refuses.
+
+    In a process that was forked off and at the exit of the interpreter CUDA is not called at all. The memory then stays
+    in the deque.
+    """
+
+    def __init__(self, array: Any, track: _Track, ledger: _Ledger, stream: Any) -> None:
+        self._array, self._track, self._ledger, self._stream = array, track, ledger, stream
+        self.is_seen = True
+        ledger.add(array)
+
+    def __del__(self) -> None:
+        self._track.returned.append(_Returned(self._array, self._events(), self._ledger))
+
+    def _events(self) -> list[Event] | None:
+        if not self.is_seen or sys.is_finalizing() or not self._track.is_ours():
+            return None
+        try:
+            with cupy().cuda.Device(self._track.number):
+                here = cupy().cuda.get_current_stream()
+                streams = [self._stream] if here == self._stream else [self._stream, here]
+                if any(stream.is_capturing() for stream in streams):
+                    return None
+                return [self._track.mark(stream) for stream in streams]
+        except Exception:  # whatever CUDA says: nobody could catch it here, and None is always right
+            return None
+
+
+class _Returned:
+    """Device memory that the consumer let go of, and the events after which nobody reads it (None: not known)."""
+
+    __slots__ = ("_array", "_ledger", "events", "is_stream_ordered")
+
+    def __init__(self, array: Any, events: list[Event] | None, ledger: _Ledger) -> None:
+        self._array, self.events, self._ledger = array, events, ledger
+        self.is_stream_ordered = type(array.data.mem).__name__ in STREAM_ORDERED
+
+    def settle(self) -> None:
+        """Count the memory as reclaimed; it goes when this object does."""
+        self._ledger.remove(self._array)
+
+
+class _Ledger:
+    """Counts the device memory that is lent: arrays that share one memory count once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # no finalizer takes it
+        self._loans: dict[int, tuple[int, int]] = {}  # of each memory, by its address: how many loans, how many bytes
+
+    @property
+    def bytes(self) -> int:
+        """The sum over all memory."""
+        with self._lock:
+            return sum(num_bytes for _, num_bytes in self._loans.values())
+
+    def add(self, array: Any) -> None:
+        """Count an array that is lent."""
+        with self._lock:
+            loans, num_bytes = self._loans.get(array.data.mem.ptr, (0, _memory_bytes(array)))
+            self._loans[array.data.mem.ptr] = loans + 1, num_bytes
+
+    def remove(self, array: Any) -> None:
+        """Count an array that was reclaimed."""
+        with self._lock:
+            loans, num_bytes = self._loans.get(array.data.mem.ptr, (0, 0))
+            if loans > 1:
+                self._loans[array.data.mem.ptr] = loans - 1, num_bytes
+            else:
+                self._loans.pop(array.data.mem.ptr, None)
+
+
+def footprint(arrays: Iterable[Any]) -> int:
+    """Return the bytes of device memory that some CuPy arrays keep; arrays that share one memory count once."""
+    return sum({array.data.mem.ptr: _memory_bytes(array) for array in arrays if array.size}.values())
+
+
+def _memory_bytes(array: Any) -> int:
+    return max(int(array.data.mem.size), int(array.nbytes))  # CuPy 14 has too small a size for DLPack's memory
+
+
+@cache
+def _lent_class(module: Any) -> Any:
+    """Return the class of lent arrays: an array that notes when its memory leaves CuPy."""
+
+    def leaves(array: Any) -> None:
+        # The memory's owner is the loan, also for views; results of arithmetic have memory of their own.
+        loan = getattr(array.data.mem, "_owner", None)
+        if isinstance(loan, _Loan):
+            loan.is_seen = False
+
+    class Lent(module.ndarray):  # type: ignore[misc]  # CuPy has no types
+        """Array over memory that a lane has lent."""
+
+        def __dlpack__(self, *args: Any, **options: Any) -> Any:
+            leaves(self)
+            return super().__dlpack__(*args, **options)
+
+        def toDlpack(self) -> Any:
+            """See ``cupy.ndarray.toDlpack``."""
+            leaves(self)
+            return super().toDlpack()
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            leaves(self)
+            return super().__cuda_array_interface__
+
+    return Lent
+
+
+_idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a fork inherits only what it ignores
+
+
+def _take_track(number: int) -> _Track:
+    try:
+        return _idle_tracks[os.getpid(), number].pop()
+    except (KeyError, IndexError):
+        return _Track(number)

@@ -1,45 +1,40 @@
-"""Loader: joins order, reading, ops and executor into batches.
+"""Loader: arguments, position and state; the public face of the pipeline.
 
     for batch in loader: ...        the first `for` is epoch 0, the next is epoch 1, ...
 
 Each `for` (each ``iter(loader)``) is the next epoch, whether or not the one before was read to its end. Iterators of
-the same loader, and several loaders, may be alive at once; each has its own threads and its own place. To go on in the
-middle of an epoch after something else, keep the iterator: ``batches = iter(loader)``. The state is that of the
+the same loader, and several loaders, may be alive at once; each has its own threads and its own position. To go on in
+the middle of an epoch after something else, keep the iterator: ``batches = iter(loader)``. The state is that of the
 iterator that was begun last.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuload import device as devices
-from gpuload import kernels, reading, rng, state
-from gpuload.batch import Batch, Output, Ring, names_in
-from gpuload.copying import CopyPool
-from gpuload.epoch import Epoch, Place, finish, start
-from gpuload.errors import ClosedError, SpecError
+from gpuload import kernels, rng, state
+from gpuload.batch import Batch, Output, names_in
+from gpuload.errors import SpecError
 from gpuload.executors import choose
-from gpuload.executors.base import Executor, compile_ops
+from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.kernels import threads
 from gpuload.ops.base import Op
-from gpuload.order import Blocks, Plan, Start
+from gpuload.ops.graph import compile_ops
+from gpuload.order import Blocks, Plan, Position
+from gpuload.pipeline.epoch import Cursor, Epoch, to_batch
+from gpuload.pipeline.recipe import make_recipe
+from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.spec import Spec
-from gpuload.stage import Stage, Work, Works, make_stage
 from gpuload.stats import Counters, Stats
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-KEPT_SLOTS = 32  # slots that a caller may keep; batches are copied out of further ones
-WORK_BYTES, MOST_STEPS = 13 << 18, 16  # steps are joined up to this size; see _steps_in_one
-SLOW_THREADS = 16  # threads that copy where storage must be waited for; measured: more gain little
-SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory
+AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
 log = logging.getLogger("gpuload")
 
 
@@ -59,9 +54,8 @@ class Loader:
             batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
-        num_threads: threads that read and work; by default the cores this process may use. While the caller waits for
-            short steps its thread is one of them. Where nothing but copies of records are made, and without a number
-            here, there are up to 16 while storage must be waited for.
+        num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
+            control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say.
         prefetch: steps that are worked on ahead; by default 2 large ones, or more that are small.
 
     Raises:
@@ -90,42 +84,57 @@ class Loader:
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, num_threads, prefetch)
         self._plan = Plan(len(source), batch_size, shuffle, seed, shard_id, num_shards, last_batch)
-        self.num_threads = num_threads or _num_cores()
-        self.batch_size, self.num_shards, self.last_batch = batch_size, num_shards, last_batch
+        self.num_threads = num_threads or threads.num_cores()
+        self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
+        self.last_batch = last_batch
         whole = compile_ops(source.spec, ops)
-        self._names = names_in(output, whole.spec_out)
-        self.spec_out: Spec = whole.spec_out.only(self._names)
-        self._graph = whole.only(self._names)
+        names = names_in(output, whole.spec_out)
+        self.spec_out: Spec = whole.spec_out.only(names)
+        self._graph = whole.only(names)
         self.device, self._device_why = devices.choose(device)
         self._executor_name, self._executor_why = choose.choose(executor, self._graph, self.device)
-        self._counters = Counters()
-        self._idle: list[Executor] = [self._make_executor()]
-        self._prepare(tuple(ops))
-
-    def _prepare(self, ops: tuple[Op, ...]) -> None:
-        executor = self._idle[0]
-        self._executor_lines = executor.describe()
-        stage = make_stage(self.source, self._graph, self._plan, executor, self._names, self._counters)
-        num_steps = self._steps_in_one(stage)
-        self.prefetch = self._arguments["prefetch"] or self._works_ahead(stage) * num_steps
-        self._stage = dataclasses.replace(stage, num_parts=self._num_parts(stage, num_steps), num_steps=num_steps)
-        self._works_begun = max(1, self.prefetch // num_steps)
-        in_flight = self._works_begun + executor.depth + (num_steps == 1)  # of these one is the caller's
-        self._ring = Ring(
-            self._stage.slot_bytes(),
-            ready=in_flight,
-            limit=KEPT_SLOTS + in_flight,
-            allocate=devices.page_aligned if self.device == "cpu" else devices.pinned,
-            counters=self._counters,
-        )
-        self._identity = state.identity(self.source.fingerprint(), ops, self._plan)
-        self._lock = threading.Lock()
-        self._epochs: weakref.WeakSet[Epoch] = weakref.WeakSet()
-        self._next = Place(0, 0, Start())  # where the next iterator begins
-        self._place = self._next  # where the latest iterator is
-        self._closed = False
-        if "auto" in (self._arguments["device"], self._arguments["executor"]):
+        self._session = self._make_session(names)
+        self._identity = state.identity(source.fingerprint(), tuple(ops), self._plan)
+        self._next = Position()  # where the next iterator begins
+        self._latest = Cursor(self._next)  # where the latest iterator is
+        if "auto" in (device, executor):
             log.info("%s", self.describe())
+
+    def _make_session(self, names: tuple[str, ...]) -> Session:
+        """Return the session, with the executor of the lane that its recipe is for."""
+        made = self._make_executor()
+        rows, batches = (made, None) if made.kind == "rows" else (None, made)
+        self._executor_lines = made.describe()
+        asked = self._arguments["prefetch"]
+        recipe = make_recipe(
+            self.source,
+            self._graph,
+            self._plan,
+            names=names,
+            device=self.device,
+            executor=rows if self._graph.ops else None,
+            num_threads=self.num_threads,
+            prefetch=asked,
+        )
+        prefetch = asked or max(1, min(2, AHEAD_BYTES // max(recipe.batch_bytes, 1)))
+        self.prefetch = recipe.num_ahead * recipe.num_joined if recipe.on_rows else prefetch
+        return Session(
+            recipe,
+            batches if self._graph.ops else None,
+            self._make_executor,
+            num_threads=self.num_threads,
+            prefetch=prefetch,
+            counters=Counters(),
+        )
+
+    def _make_executor(self) -> RowExecutor | BatchExecutor:
+        return choose.make(
+            self._executor_name,
+            self._graph,
+            device=self.device,
+            batch_size=self.batch_size,
+            num_threads=self.num_threads,
+        )
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -133,12 +142,9 @@ class Loader:
 
     def __iter__(self) -> Epoch:
         """Begin the next epoch."""
-        self._check_open()
-        with self._lock:
-            place = self._next
-            batches = Epoch(self, place)
-            self._place, self._next = place, Place(place.epoch + 1, 0, Start())
-            self._epochs.add(batches)
+        cursor = Cursor(self._next)
+        batches = Epoch(self._session, self.output, cursor)
+        self._latest, self._next = cursor, Position(cursor.position.epoch + 1)
         return batches
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
@@ -149,20 +155,12 @@ class Loader:
         Raises:
             RecordIndexError: the epoch has no such step.
         """
-        self._check_open()
-        rng.checked_word(epoch, "epoch")
-        executor = self._borrow_executor()
-        try:
-            work = reading.run(Work(self._stage, self._ring, range(step, step + 1), epoch, Start()))
-            start(work, executor)
-            return finish(self, work, step, executor)
-        finally:
-            self._return_executor(executor)
+        position = self._plan.at(Position(rng.checked_word(epoch, "epoch")), step)
+        return to_batch(self._session, self._session.at(position), step, self.output)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run is, as a dict for JSON: what the iterator that was begun last has delivered."""
-        place = self._place
-        return state.save(self._plan, place.epoch, place.step, place.start, self._identity)
+        return state.save(self._plan, self._latest.saved, self._identity)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Let the next iterator go on where a state was saved, with any number of shards and any batch size.
@@ -170,9 +168,8 @@ class Loader:
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; says what differs.
         """
-        epoch, begin = state.load(saved, self._plan, self._identity)
-        with self._lock:
-            self._next = self._place = Place(epoch, begin.step, begin)
+        position = state.load(saved, self._plan, self._identity)
+        self._next, self._latest = position, Cursor(position)
 
     def replace(self, **changes: Any) -> Loader:
         """Return a new loader with some arguments changed, at the beginning of epoch 0."""
@@ -185,15 +182,17 @@ class Loader:
 
     def stats(self) -> Stats:
         """Return counters; ``print(loader.stats())`` says what each means."""
-        return self._counters.stats()
+        return self._session.counters.stats()
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter of ``stats()``; bridges count their copies with it."""
-        self._counters.add(**{name: amount})
+        self._session.counters.add(**{name: amount})
 
     def describe(self) -> str:
         """Return what was chosen and why, a line each."""
-        more = dict(self._executor_lines)
+        more, recipe = dict(self._executor_lines), self._session.recipe
+        together = f"{recipe.num_joined} steps at a time" if recipe.num_joined > 1 else "a step at a time"
+        shared = f", in {recipe.num_parts} parts side by side" if recipe.num_parts > 1 else ""
         lines = {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
@@ -201,25 +200,15 @@ class Loader:
             "executor": f"{more.pop('executor')} ({self._executor_why})",
             **{name: line for name, line in more.items() if name not in ("device", "threads")},
             "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
-            "threads": self._describe_threads(),
+            "threads": f"{self.num_threads}, {together}{shared}",
             "ahead": f"{self.prefetch} steps",
-            "memory": f"{self._ring.num_bytes} bytes a slot; batches are copied once {self._ring.limit} slots are kept",
+            "memory": f"{recipe.slot_bytes} bytes a slot; {self._session.ring.idle_bytes} bytes are kept at most",
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
-    def _describe_threads(self) -> str:
-        stage = self._stage
-        work = f"{self.num_threads}; a work is {stage.num_steps} steps in {stage.num_parts} parts"
-        copies = f", copied without the interpreter; {self._slow_threads} threads while storage must be waited for"
-        return work + copies * stage.copies
-
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
-        self._closed = True
-        for batches in list(self._epochs):
-            batches.close()
-        while self._idle:
-            self._idle.pop().close()
+        self._session.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -229,76 +218,16 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _read(self, place: Place) -> reading.Reading[Work]:
-        """Begin to read the steps of an epoch from a place on."""
-        stage = self._stage
-        copier = self.source.copier() if stage.copies else None
-        threads: reading.Pool[Work]
-        if copier is None:
-            threads = reading.Threads(self.num_threads, helped=not self._shares(stage))
-        else:
-            threads = CopyPool(
-                copier,
-                most_records=self.batch_size if self.last_batch == "pad" else min(self.batch_size, len(self.source)),
-                ahead=self._works_begun,
-                num_threads=self.num_threads,
-                num_parts=stage.num_parts,
-                slow_threads=self._slow_threads,
-                counters=self._counters,
-            )
-        works = Works(stage, self._ring, place.epoch, place.start)
-        return reading.Reading(works, threads, ahead=self._works_begun, counters=self._counters)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Loaders are pickled as what they were made from, and where they are."""
+        return _again, (self._arguments, self._next, self._latest.saved)
 
-    @property
-    def _slow_threads(self) -> int:
-        """How many threads copy records while storage must be waited for."""
-        return self._arguments["num_threads"] or max(SLOW_THREADS, self.num_threads)
 
-    def _steps_in_one(self, stage: Stage) -> int:
-        """Return how many steps are one work: more than one where waking a thread takes as long as doing a step."""
-        if stage.copies or not stage.can_join_steps():
-            return 1
-        asked = self._arguments["prefetch"]
-        most = MOST_STEPS if asked is None else max(1, asked // 2)
-        return max(1, min(WORK_BYTES // max(stage.slot_bytes(), 1), most))
-
-    def _works_ahead(self, stage: Stage) -> int:
-        """Return 2 where all threads share a step, else more than threads, so that none waits for the caller."""
-        return 2 if self._shares(stage) else self.num_threads + (2 if stage.copies else 1)
-
-    def _num_parts(self, stage: Stage, num_steps: int) -> int:
-        """One part for each thread where a step costs much, else what keeps all threads busy."""
-        return self.num_threads if self._shares(stage) else -(-self.num_threads * num_steps // self.prefetch)
-
-    def _shares(self, stage: Stage) -> bool:
-        costly = any(field.encoded or not field.uniform for field in self.source.spec)
-        return costly or stage.slot_bytes() > SHARED_BYTES
-
-    def _make_executor(self) -> Executor:
-        return choose.make(
-            self._executor_name,
-            self._graph,
-            device=self.device,
-            batch_size=self.batch_size,
-            num_threads=self.num_threads,
-        )
-
-    def _borrow_executor(self) -> Executor:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._make_executor()
-
-    def _return_executor(self, executor: Executor) -> None:
-        executor.reset()
-        if self._closed:
-            executor.close()
-        else:
-            self._idle.append(executor)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the loader is closed", cause="close() was called", remedy="make a new one")
+def _again(arguments: dict[str, Any], following: Position, latest: Position) -> Loader:
+    """Return the loader that was pickled."""
+    loader = Loader(**arguments)
+    loader._next, loader._latest = following, Cursor(latest)
+    return loader
 
 
 def _check(source: object, num_threads: int | None, prefetch: int | None) -> None:
@@ -311,10 +240,3 @@ def _check(source: object, num_threads: int | None, prefetch: int | None) -> Non
     for name, value in (("num_threads", num_threads), ("prefetch", prefetch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{name} = {value!r}", cause="it must be a whole number of at least 1", remedy="pass one")
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use, which containers and schedulers set."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

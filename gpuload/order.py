@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import isqrt
+from math import gcd, isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,12 @@ Positions = NDArray[np.int64]
 LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
-RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM = range(4)  # streams of ops are hashes, far from these
+# Streams of ops are hashes, far from these.
+RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM = range(5)
+MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, each takes little of it
+LEAST_TAKEN = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
+MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
+MOST_LANES = 32  # that a shard asks for; each costs some microseconds a step
 
 
 @dataclass(frozen=True)
@@ -40,17 +45,50 @@ class Blocks:
     For cold disks and object stores: reads stay near each other. The same promise as the whole shuffle, but records
     only mix within ``block_records * window_blocks`` of one another. Where blocks begin is drawn anew each epoch.
 
+    At each step the shards take neighbouring positions, so many shards share each window, and each of them reads blocks
+    of which it uses little. Where shards do not share a cache, ``lanes`` avoids that: the order then interleaves so
+    many sequences of windows, ``chunk`` positions at a time, and each shard stays on lanes of its own:
+
+        13 records, lanes=3, chunk=2            lane 0: a b c d     lane 1: e f g h     lane 2: i j k l     left: m
+        the order                               a b  e f  i j   c d  g h  k l   m
+        3 shards, batch_size 2, take at step 0  shard 0: a b    shard 1: e f    shard 2: i j
+                                     at step 1           c d             g h             k l
+
+    This needs ``num_shards * batch_size == lanes * chunk``, and ``num_shards`` that divides ``lanes``. So begin with
+    ``lanes=num_shards, chunk=batch_size``; the run may then go on with half as many shards of twice the batch size.
+    With any other numbers the order is the same, but the shards share windows again.
+
     Args:
         block_records: neighbouring records that stay in one window.
         window_blocks: blocks whose records are mixed with each other.
+        lanes: sequences that the order interleaves.
+        chunk: positions that are taken from a lane at a time; without meaning where there is one lane.
+
+    Raises:
+        SpecError: a number is not a whole number of at least 1, or there are lanes without a chunk.
     """
 
     block_records: int = 1024
     window_blocks: int = 16
+    lanes: int = 1
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("block_records", "window_blocks"):
-            _check_count(f"Blocks.{name}", getattr(self, name))
+        for name in ("block_records", "window_blocks", "lanes"):
+            _keep(self, name, _checked_count(f"Blocks.{name}", getattr(self, name)))
+        if self.chunk is not None:
+            chunk = _checked_count("Blocks.chunk", self.chunk)
+            _keep(self, "chunk", chunk if self.lanes > 1 else None)  # one order has one name
+        elif self.lanes > 1:
+            raise SpecError(
+                f"Blocks.lanes = {self.lanes} without chunk",
+                cause="the order takes turns between lanes, chunk positions at a time",
+                remedy="pass chunk=batch_size, with the batch size of one shard",
+            )
+
+    def __repr__(self) -> str:
+        lanes = f", lanes={self.lanes}, chunk={self.chunk}" if self.lanes > 1 else ""
+        return f"Blocks(block_records={self.block_records}, window_blocks={self.window_blocks}{lanes})"
 
     @property
     def window_records(self) -> int:
@@ -109,19 +147,26 @@ class Permutation:
 @lru_cache(maxsize=256)
 def permutation(length: int, *, seed: int, epoch: int, stream: int = RECORDS_STREAM, number: int = 0) -> Permutation:
     """Return the permutation of ``length`` for a key of (seed, epoch, stream, number)."""
-    if not 0 <= length <= MAX_LENGTH:
-        raise SpecError(f"{length} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records")
+    _checked_length(length)
     rounds = ROUNDS_SMALL if length < SMALL else ROUNDS
     words = rng.bits(rounds, seed=seed, epoch=epoch, records=np.array([number]), stream=stream)[0]
     return Permutation(length, tuple((int(word) >> 32, int(word) & 0xFFFFFFFF) for word in words))
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where an epoch goes on: ``step`` begins at global position ``position``."""
+class Position:
+    """Where a run is, or where an epoch was gone on with.
 
+    Attributes:
+        epoch: which pass over the source.
+        step: which step of the epoch is the next.
+        offset: of the global order of the epoch, where that step begins. It is ``step * global_batch`` only as long as
+            the epoch was not gone on with another batch size or number of shards.
+    """
+
+    epoch: int = 0
     step: int = 0
-    position: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,19 +186,21 @@ class Plan:
     last_batch: str = "partial"
 
     def __post_init__(self) -> None:
-        _check_count("batch_size", self.batch_size)
-        _check_count("num_shards", self.num_shards)
-        rng.checked_word(self.seed, "seed")
+        _keep(self, "length", _checked_length(self.length))
+        for name in ("batch_size", "num_shards"):
+            _keep(self, name, _checked_count(name, getattr(self, name)))
+        _keep(self, "seed", rng.checked_word(self.seed, "seed"))
         if not isinstance(self.shuffle, (bool, Blocks)):
             raise SpecError(
                 f"shuffle = {self.shuffle!r}", cause="it is not known", remedy="use True, False or gl.Blocks(...)"
             )
-        if isinstance(self.shard_id, bool) or not 0 <= self.shard_id < self.num_shards:
+        if not _whole(self.shard_id) or not 0 <= self.shard_id < self.num_shards:
             raise SpecError(
                 f"shard_id = {self.shard_id!r} of {self.num_shards} shards",
                 cause=f"shards are numbered 0 to {self.num_shards - 1}",
                 remedy="pass the rank of this process",
             )
+        _keep(self, "shard_id", int(self.shard_id))
         if self.last_batch not in LAST_BATCH:
             raise SpecError(
                 f"last_batch = {self.last_batch!r}", cause="it is not known", remedy=f"use one of {LAST_BATCH}"
@@ -164,42 +211,48 @@ class Plan:
         """The records that all shards together take at a step."""
         return self.batch_size * self.num_shards
 
-    def end(self, start: Start = Start()) -> int:
-        """Return the number of steps of an epoch that goes on at ``start``; the same on every shard."""
-        left = self.length - start.position
-        return start.step + (left // self.global_batch if self.last_batch == "drop" else -(-left // self.global_batch))
+    def end(self, position: Position = Position()) -> int:
+        """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
+        left = self.length - position.offset
+        whole, more = divmod(left, self.global_batch)
+        return position.step + whole + (more > 0 and self.last_batch != "drop")
 
-    def position(self, step: int, start: Start = Start()) -> int:
-        """Return the global position where a step begins, at most ``length``."""
-        return min(self.length, start.position + (step - start.step) * self.global_batch)
-
-    def start_at(self, position: int) -> Start:
-        """Return how an epoch goes on at a position that any number of shards and batch size may have reached."""
-        return Start(-(-position // self.global_batch), position)
-
-    def batch(self, step: int, epoch: int, start: Start = Start()) -> tuple[Positions, NDArray[np.bool_]]:
-        """Return the records of a step on this shard, int64 ``[n]``, and which of them are valid, bool ``[n]``.
+    def at(self, position: Position, step: int) -> Position:
+        """Return the position of a later step of the epoch that is at ``position``, or of its end.
 
         Raises:
             RecordIndexError: the epoch has no such step.
         """
-        records, valid, _ = self.span(range(step, step + 1), epoch, start)
-        return records, valid
+        if not position.step <= step <= self.end(position):
+            raise _no_step(step, self.end(position))
+        return Position(position.epoch, step, self._offset(step, position))
 
-    def span(
-        self, steps: range, epoch: int, start: Start = Start()
-    ) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
-        """Return ``batch`` of several steps, one after the other, and how many records each has; one call for all."""
-        end = self.end(start)
-        if not 0 <= steps.start <= steps.stop <= end:
-            raise RecordIndexError(
-                f"step {steps.stop - 1} of an epoch of {end} steps",
-                cause="steps are counted from 0",
-                remedy="ask for a step below len(loader)",
-            )
-        parts = [self._positions(start.position + (step - start.step) * self.global_batch) for step in steps]
-        positions, valid = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        return self._records(positions, epoch), valid, tuple(part[0].size for part in parts)
+    def start_at(self, epoch: int, offset: int) -> Position:
+        """Return how an epoch goes on at an offset that any number of shards and batch size may have reached."""
+        return Position(epoch, -(-offset // self.global_batch), offset)
+
+    def _offset(self, step: int, start: Position) -> int:
+        """Return the offset where a step begins, at most ``length``."""
+        return min(self.length, start.offset + (step - start.step) * self.global_batch)
+
+    def span(self, position: Position, num_steps: int = 1) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
+        """Return the records of the steps from a position on, on this shard.
+
+        Args:
+            position: of the first of the steps.
+            num_steps: how many follow one another; one call for all is cheaper than one for each.
+
+        Returns:
+            The records, int64 ``[n]``; which of them are valid, bool ``[n]``; and how many each of the steps has.
+
+        Raises:
+            RecordIndexError: the epoch has no such step.
+        """
+        if num_steps < 1 or position.step + num_steps > self.end(position):
+            raise _no_step(position.step + max(num_steps, 1) - 1, self.end(position))
+        parts = [self._positions(position.offset + i * self.global_batch) for i in range(num_steps)]
+        places, valid = parts[0] if num_steps == 1 else map(np.concatenate, zip(*parts, strict=True))
+        return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)
 
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""
@@ -208,6 +261,7 @@ class Plan:
             begin = first + self.shard_id * self.batch_size
             return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(self.batch_size, np.bool_)
         begin, count, wanted = self._last(first, left)
+        begin %= self.length  # where a shard is given padding only
         return np.arange(begin, begin + wanted, dtype=np.int64) % self.length, np.arange(wanted) < count
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
@@ -225,26 +279,261 @@ class Plan:
             return positions
         if self.shuffle is True:
             return permutation(self.length, seed=self.seed, epoch=epoch).at(positions)
-        return _in_blocks(positions, self.length, self.shuffle, self.seed, epoch)
+        return _in_blocks(self._lanes.places(positions), self.length, self.shuffle, self.seed, epoch)
+
+    def ahead(self, start: Position, step: int, *, num_steps: int = 1) -> Positions:
+        """Return which records storage should be asked for when this shard begins a step, int64 in ascending order.
+
+        Windows of ``gl.Blocks`` are asked for as a whole and in ascending order, which storage reads faster than what
+        steps take in the order of the steps. Each is asked for once in an epoch, one window before it is needed, and
+        at least one step before:
+
+            windows a, b, c ... of 4 records        step              0      1      2      3      4      5
+            batch_size 2, start at step 0           takes of          a      a      b      b      c      c
+                                                    is asked for      a b    -      c      -      d      -
+
+        With lanes the same holds in each lane of this shard. Of a window that begins before ``start``, what was taken
+        before is not asked for.
+
+        Nothing is asked for where there are no blocks; where more than MOST_SHARDS shards share a window, so that each
+        takes little of it; and where a shard needs windows of more than MOST_AHEAD records, or of more than MOST_LANES
+        lanes, at a time.
+
+        Args:
+            start: where the epoch was begun, or gone on with.
+            step: at or after ``start.step``.
+            num_steps: what several steps ask for, this one and those after it, in one call.
+        """
+        before = self._horizon(step - 1, start) if step > start.step else start.offset
+        until = self._horizon(step + num_steps - 1, start)
+        parts = [np.empty(0, np.int64)]
+        for lane in _lanes_of(self, start.offset):
+            begin, after = self._asked(lane, before, start), self._asked(lane, until, start)
+            if begin < after:
+                parts += self._in_windows(np.arange(begin, after, dtype=np.int64), start)
+        return np.sort(np.concatenate(parts), kind="stable")  # by merging, since blocks are runs
+
+    @cached_property
+    def _lanes(self) -> Lanes:
+        blocks = self.shuffle
+        return Lanes(self.length, blocks.lanes, blocks.chunk or 1) if isinstance(blocks, Blocks) else Lanes(0, 1, 1)
+
+    @cached_property
+    def _window(self) -> int:
+        return self.shuffle.window_records if isinstance(self.shuffle, Blocks) else 1
+
+    def _horizon(self, step: int, start: Position) -> int:
+        """Return the position up to which storage has been asked when a step has begun: a window further in each lane.
+
+        Where a step takes more than that, it is one step further.
+        """
+        return self._offset(step + 1, start) + max(self._window * self._lanes.lanes, self.global_batch)
+
+    def _asked(self, lane: int, horizon: int, start: Position) -> int:
+        """Return the place in a lane up to which storage has been asked: where the window of the horizon ends."""
+        first, reached = self._lanes.reached(lane, start.offset), self._lanes.reached(lane, horizon)
+        end_of_window = -(-reached // self._window) * self._window
+        return first if reached == first else min(end_of_window, self._lanes.reached(lane, self.length))
+
+    def _in_windows(self, places: Positions, start: Position) -> tuple[Positions, ...]:
+        """Return of the records at these places those that steps take, in windows of which this shard takes enough."""
+        if not isinstance(self.shuffle, Blocks):
+            return ()
+        positions = self._lanes.positions(places)
+        in_steps = positions < self._offset(self.end(start), start)
+        places, own = places[in_steps], self._own(positions[in_steps], start)
+        windows = places // self._window
+        windows -= windows.min(initial=self.length)
+        sizes = np.bincount(windows)
+        enough = np.bincount(windows, own) >= LEAST_TAKEN * sizes
+        whole = places[(enough & (sizes == self._window))[windows]]
+        parts = places[(enough & (sizes < self._window))[windows]]
+        about = (self.length, self.shuffle, self.seed, start.epoch)
+        return block_records(whole, *about), _in_blocks(parts, *about)  # mixing a whole window does not change its set
+
+    def _own(self, positions: Positions, start: Position) -> NDArray[np.bool_]:
+        """Return which of the positions this shard takes."""
+        num_whole = (self.length - start.offset) // self.global_batch
+        last = start.offset + num_whole * self.global_batch  # where the last step begins, if it is not a whole one
+        begin, count, _ = self._last(last, self.length - last)
+        own_of_whole = (positions - start.offset) % self.global_batch // self.batch_size == self.shard_id
+        own_of_last = (positions >= begin) & (positions < begin + count)
+        return np.where(positions < last, own_of_whole, own_of_last)
 
 
-def _in_blocks(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
-    """Return the records at these positions of a block shuffle."""
+@dataclass(frozen=True)
+class Lanes:
+    """How an order interleaves so many sequences of places, ``chunk`` positions at a time; what is left stays in order.
+
+    A place is where a record stands after blocks were shuffled; a position is where it stands in the order:
+
+        13 places, 3 lanes, chunk 2     position     0  1  2  3  4  5  6  7  8  9 10 11 12
+                                        place        0  1  4  5  8  9  2  3  6  7 10 11 12
+                                        lane         0  0  1  1  2  2  0  0  1  1  2  2 (3: what is left)
+    """
+
+    length: int
+    lanes: int
+    chunk: int
+
+    @cached_property
+    def row(self) -> int:
+        """The positions after which it is the first lane's turn again."""
+        return self.lanes * self.chunk
+
+    @cached_property
+    def lane_length(self) -> int:
+        """The places of each lane."""
+        return self.length // self.row * self.chunk
+
+    @cached_property
+    def whole(self) -> int:
+        """The places of all lanes; what is left is less than a row."""
+        return self.lane_length * self.lanes
+
+    def places(self, positions: Positions) -> Positions:
+        """Return the places at these positions."""
+        if self.lanes == 1 or self.whole == 0:
+            return positions
+        rows, within = np.divmod(positions, self.row)
+        places: Positions = within // self.chunk * self.lane_length + rows * self.chunk + within % self.chunk
+        return np.where(positions < self.whole, places, positions)
+
+    def positions(self, places: Positions) -> Positions:
+        """Return the positions of these places."""
+        if self.lanes == 1 or self.whole == 0:
+            return places
+        lanes, within = np.divmod(places, self.lane_length)
+        positions: Positions = within // self.chunk * self.row + lanes * self.chunk + within % self.chunk
+        return np.where(places < self.whole, positions, places)
+
+    def reached(self, lane: int, position: int) -> int:
+        """Return the first place of a lane that does not stand before a position, or where the lane ends."""
+        if lane == self.lanes:
+            return max(position, self.whole)
+        rows, within = divmod(min(position, self.whole), self.row)
+        return lane * self.lane_length + rows * self.chunk + min(max(within - lane * self.chunk, 0), self.chunk)
+
+
+@lru_cache(maxsize=64)
+def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
+    """Return the lanes whose windows a shard asks for if it begins at a position, and last what is left after them.
+
+    The batches of a shard begin ``global_batch`` apart. So modulo a row they begin ``gcd(global_batch, row)`` apart,
+    all round, and each covers some lanes.
+    """
+    if not isinstance(plan.shuffle, Blocks):
+        return ()
+    num_lanes, chunk, row = plan.shuffle.lanes, plan._lanes.chunk, plan._lanes.row
+    apart = gcd(plan.global_batch, row)
+    own: set[int] | range = range(num_lanes)
+    if max(plan.batch_size, chunk) < apart:  # else there is no lane between two batches
+        if row // apart > MOST_LANES:
+            return ()
+        first = (position + plan.shard_id * plan.batch_size) % apart
+        begins = range(first, first + row, apart)
+        last = plan.batch_size - 1
+        own = {lane % num_lanes for begin in begins for lane in range(begin // chunk, (begin + last) // chunk + 1)}
+    too_many = len(own) > MOST_LANES or len(own) * 2 * plan.shuffle.window_records > MOST_AHEAD
+    if too_many or len(own) * plan.num_shards > MOST_SHARDS * num_lanes:
+        return ()
+    return (*sorted(own), *([num_lanes] if plan.num_shards <= MOST_SHARDS else []))
+
+
+@dataclass(frozen=True)
+class Split:
+    """One of two parts of the records 0 .. length - 1, chosen at random, in their original order; without storing it.
+
+    The records are cut into as many cells as the rarer part has records, of nearly equal size; a cell holds one record
+    of the rarer part, at a random place, and for the rest records of the other:
+
+        length 11, count 3      cells [0 1 2 3] [4 5 6 7] [8 9 10]      the first part, say      1  7  8
+                                                                        the second part          0 2 3  4 5 6  9 10
+
+    So both parts are spread evenly over the source, and who reads one of them reads neighbours. The choice depends on
+    length, count and seed alone: cell c takes the first word of ``rng.bits``, epoch 0, record c, in a stream of its
+    own, modulo its size, which is exact to size / 2**64.
+
+    Args:
+        length: of the source.
+        count: the records of the first part.
+        seed: 0 to 2**64 - 1.
+        second: the other part is meant, with ``length - count`` records.
+
+    Raises:
+        SpecError: an argument is not what it must be; it is named.
+    """
+
+    length: int
+    count: int
+    seed: int
+    second: bool
+
+    def __post_init__(self) -> None:
+        _keep(self, "length", _checked_length(self.length))
+        if not _whole(self.count) or not 0 <= self.count <= self.length:
+            raise SpecError(
+                f"count = {self.count!r} of {self.length} records",
+                cause="a part has between none and all of them",
+                remedy="pass round(fraction * length)",
+            )
+        _keep(self, "count", int(self.count))
+        _keep(self, "seed", rng.checked_word(self.seed, "seed"))
+
+    def __len__(self) -> int:
+        return self.length - self.count if self.second else self.count
+
+    def at(self, positions: Positions) -> Positions:
+        """Return the records at these positions of the part, int64 ``[N]``; each must lie in 0 .. len(part) - 1."""
+        first_is_rarer = self.count <= self.length - self.count
+        num_cells = self.count if first_is_rarer else self.length - self.count
+        if num_cells == 0:
+            return positions
+        size, larger = divmod(self.length, num_cells)  # so many of the first cells have one record more
+        if first_is_rarer != self.second:
+            cells = positions
+            return self._begin(cells, size, larger) + self._places(cells, size, larger)
+        # A cell has size - 1 records of the other part, the larger ones size; size is at least 2.
+        beyond = positions - larger * size
+        cells = np.where(beyond < 0, positions // size, larger + beyond // (size - 1))
+        within = np.where(beyond < 0, positions % size, beyond % (size - 1))
+        within += within >= self._places(cells, size, larger)
+        return self._begin(cells, size, larger) + within
+
+    def _begin(self, cells: Positions, size: int, larger: int) -> Positions:
+        return cells * size + np.minimum(cells, larger)
+
+    def _places(self, cells: Positions, size: int, larger: int) -> Positions:
+        """Return where in each cell the record of the rarer part is."""
+        words = rng.bits(1, seed=self.seed, epoch=0, records=cells, stream=SPLIT_STREAM)[:, 0]
+        return (words % (size + (cells < larger)).astype(np.uint64)).astype(np.int64)
+
+
+def _no_step(step: int, end: int) -> RecordIndexError:
+    return RecordIndexError(
+        f"step {step} of an epoch of {end} steps",
+        cause="steps are counted from 0",
+        remedy="ask for a step below len(loader)",
+    )
+
+
+def _in_blocks(places: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
+    """Return the records at these places of a block shuffle."""
     per_window = blocks.window_records
-    windows = positions // per_window
-    mixed = np.empty_like(positions)
+    windows = places // per_window
+    mixed = np.empty_like(places)
     for window in np.unique(windows).tolist():
         chosen = windows == window
         begin = window * per_window
         inside = permutation(
             min(per_window, length - begin), seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window
         )
-        mixed[chosen] = begin + inside.at(positions[chosen] - begin)
+        mixed[chosen] = begin + inside.at(places[chosen] - begin)
     return block_records(mixed, length, blocks, seed, epoch)
 
 
-def block_records(positions: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
-    """Return the records at these positions where blocks are shuffled, and the records within a window are not.
+def block_records(places: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
+    """Return the records at these places where blocks are shuffled, and the records within a window are not.
 
     Whole blocks are permuted, the remainder is the last block; the records are first turned round by a drawn distance,
     so that each epoch has other blocks and another remainder.
@@ -252,7 +541,7 @@ def block_records(positions: Positions, length: int, blocks: Blocks, seed: int, 
     size = blocks.block_records
     rotation = int(rng.bits(1, seed=seed, epoch=epoch, records=np.zeros(1, np.int64), stream=ROTATION_STREAM)[0, 0])
     order = permutation(length // size, seed=seed, epoch=epoch, stream=BLOCKS_STREAM)
-    block, within = positions // size, positions % size
+    block, within = places // size, places % size
     whole = block < order.length
     block[whole] = order.at(block[whole])
     return (block * size + within + rotation % max(length, 1)) % max(length, 1)
@@ -273,6 +562,22 @@ def _added(half: NDArray[np.uint32], hashed: NDArray[np.uint32], modulus: np.uin
     return np.where(total >= modulus, total - modulus, total)
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+def _keep(plan: Blocks | Plan | Split, name: str, value: object) -> None:
+    """Keep a checked argument of a frozen dataclass: a NumPy integer as an int, which repr and JSON know."""
+    object.__setattr__(plan, name, value)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _checked_count(name: str, value: int) -> int:
+    if not _whole(value) or value < 1:
         raise SpecError(f"{name} = {value!r}", cause="it must be a whole number of at least 1", remedy="pass one")
+    return int(value)
+
+
+def _checked_length(value: int) -> int:
+    if not _whole(value) or not 0 <= value <= MAX_LENGTH:
+        raise SpecError(f"{value!r} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records")
+    return int(value)

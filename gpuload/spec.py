@@ -7,6 +7,7 @@ the fields of a fixed-size record lie in its raw bytes.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +44,11 @@ class Field:
     def uniform(self) -> bool:
         """True if every record has the same shape, so that a batch is one array."""
         return self.shape is not None and None not in self.shape
+
+    @cached_property
+    def ragged(self) -> bool:
+        """True if only the first axis varies, so that a batch is one `Ragged`: encoded files, texts, sequences."""
+        return self.shape is not None and self.shape[:1] == (None,) and None not in self.shape[1:]
 
     @property
     def host_only(self) -> bool:
@@ -81,19 +87,23 @@ class Spec:
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
-        names = self.names
-        twice = sorted({name for name in names if names.count(name) > 1})
+        counts = Counter(self.names)
+        twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
             raise SpecError(
-                f"the field names {twice} occur twice among {list(names)}",
+                f"the field names {twice} occur twice among {list(self.names)}",
                 cause="fields of one record need different names",
                 remedy="rename one of them, with source.rename(old='new')",
             )
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the fields, in order."""
         return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in self.fields}
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -102,12 +112,11 @@ class Spec:
         return len(self.fields)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return isinstance(name, str) and name in self._by_name
 
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
+        if name in self._by_name:
+            return self._by_name[name]
         raise UnknownFieldError(
             f"no field {name!r}",
             cause=f"the fields are {list(self.names)}",
@@ -166,6 +175,13 @@ class Part:
         """The bytes of the field's elements in one record."""
         return math.prod(self.field.fixed_shape) * self.dtype.itemsize
 
+    def same_bytes(self, other: Part) -> bool:
+        """Return True if both describe the same bytes, whatever the names of their fields."""
+        mine, its = self.field, other.field
+        return (self.dtype, self.offset_bytes, self.fortran, self.strides_bytes, mine.dtype, mine.shape) == (
+            *(other.dtype, other.offset_bytes, other.fortran, other.strides_bytes, its.dtype, its.shape),
+        )
+
     @property
     def strides(self) -> tuple[int, ...]:
         """The bytes from one stored element to the next along each axis of the field's shape."""
@@ -192,6 +208,19 @@ class Layout:
     def is_direct(self) -> bool:
         """True if the raw bytes of a batch already are its one field, so that they need no decoding at all."""
         return len(self.parts) == 1 and self.parts[0].is_native and self._fills_record()
+
+    def same_bytes(self, other: Layout) -> bool:
+        """Return True if records of both layouts have the same bytes, whatever the names of their fields."""
+        if self is other:
+            return True
+        if self.record_bytes != other.record_bytes or len(self.parts) != len(other.parts):
+            return False
+        return all(one.same_bytes(two) for one, two in zip(self.parts, other.parts, strict=True))
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The fields."""
+        return Spec(tuple(part.field for part in self.parts))
 
     def _fills_record(self) -> bool:
         return self.parts[0].offset_bytes == 0 and self.parts[0].num_bytes == self.record_bytes

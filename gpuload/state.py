@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuload.errors import StateError
-from gpuload.order import Plan, Start
+from gpuload.order import Plan, Position
 
 VERSION = 1
 IDENTITY = {
@@ -34,15 +34,21 @@ def identity(fingerprint: str, ops: tuple[Any, ...], plan: Plan) -> dict[str, An
     }
 
 
-def save(plan: Plan, epoch: int, step: int, start: Start, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state in which ``step`` is the next to be delivered; the end of an epoch is the start of the next."""
-    if step >= plan.end(start):
-        epoch, step, start = epoch + 1, 0, Start()
-    return {"version": VERSION, "epoch": epoch, "step": step, "position": plan.position(step, start), **known}
+def save(plan: Plan, position: Position, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state in which a position is the next to be delivered; the end of an epoch is the next one's start."""
+    if position.step >= plan.end(position):
+        position = Position(position.epoch + 1)
+    return {
+        "version": VERSION,
+        "epoch": position.epoch,
+        "step": position.step,
+        "position": position.offset,
+        **known,
+    }
 
 
-def load(state: object, plan: Plan, known: Mapping[str, Any]) -> tuple[int, Start]:
-    """Return the epoch of a state and where it goes on under this plan.
+def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
+    """Return where a state goes on under this plan.
 
     Raises:
         StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
@@ -56,8 +62,7 @@ def load(state: object, plan: Plan, known: Mapping[str, Any]) -> tuple[int, Star
             cause=lines,
             remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
         )
-    epoch, position = _count(given, "epoch", 2**64 - 1), _count(given, "position", plan.length)
-    return epoch, plan.start_at(position)
+    return plan.start_at(_count(given, "epoch", 2**64 - 1), _count(given, "position", plan.length))
 
 
 def _of_this_version(state: object) -> Mapping[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload import rawdecode
-from gpuload.errors import ClosedError, RecordIndexError, SpecError
+from gpuload.errors import ClosedError, GpuloadError, RecordIndexError, SpecError
+from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
+from gpuload.sources.leaf import Share, fill, values
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -47,11 +52,32 @@ class SourceContract:
     def check(self, source: Source, indices: list[int], fields: dict[str, Any]) -> None:
         expected = self.expected()
         assert list(fields) == list(expected) == list(source.spec.names)
-        for name, values in fields.items():
-            assert isinstance(values, np.ndarray if source.spec[name].uniform else list)
-            assert len(values) == len(indices)
-            for index, value in zip(indices, values, strict=True):
+        for name, found in fields.items():
+            field = source.spec[name]
+            assert isinstance(found, np.ndarray if field.uniform else Ragged if field.ragged else list)
+            assert len(found) == len(indices)
+            for index, value in zip(indices, found, strict=True):
                 assert_same(value, expected[name][index])
+
+    def raw(self, source: Source, count: int, value: int = 0xA5) -> list[Any]:
+        """Return rows for each group of fixed size, None for the others."""
+        sizes = [None if group.layout is None else group.layout.record_bytes for group in source.groups]
+        return [None if size is None else np.full((count, size), value, np.uint8) for size in sizes]
+
+    def fill_all(self, source: Source, shares: list[Share], raws: list[Any]) -> dict[str, Any]:
+        """Return the fields of all groups that have rows, by way of these rows."""
+        fields: dict[str, Any] = {}
+        for number, (group, raw) in enumerate(zip(source.groups, raws, strict=True)):
+            if group.layout is not None:
+                fill(shares, number, group.layout, raw)
+                fields.update(rawdecode.decode(np, raw, group.layout))
+        return fields
+
+    def check_some(self, indices: list[int], fields: dict[str, Any]) -> None:
+        for name, found in fields.items():
+            assert len(found) == len(indices)
+            for index, value in zip(indices, found, strict=True):
+                assert_same(value, self.expected()[name][index])
 
     def test_it_has_as_many_records_as_were_written(self, source: Source) -> None:
         assert len(source) == len(next(iter(self.expected().values())))
@@ -76,11 +102,11 @@ class SourceContract:
 
         assert list(fields) == list(source.spec.names)
         for field in source.spec:
-            values = fields[field.name]
-            assert len(values) == 0
-            if isinstance(values, np.ndarray):
-                assert values.dtype == field.dtype
-                assert values.shape == (0, *field.fixed_shape)
+            found = fields[field.name]
+            assert len(found) == 0
+            if isinstance(found, np.ndarray):
+                assert found.dtype == field.dtype
+                assert found.shape == (0, *field.fixed_shape)
 
     def test_its_spec_says_what_it_reads(self, source: Source) -> None:
         fields = source.read([0, 1, 2])
@@ -103,8 +129,8 @@ class SourceContract:
         for index in (0, len(source) - 1, -1):
             record = source[index]
 
-            for name, values in self.expected().items():
-                assert_same(record[name], values[index])
+            for name, expected in self.expected().items():
+                assert_same(record[name], expected[index])
 
     @pytest.mark.parametrize("beyond", [0, 1, 10**15])
     def test_a_record_outside_is_an_index_error(self, source: Source, beyond: int) -> None:
@@ -124,8 +150,8 @@ class SourceContract:
 
     def test_what_was_read_belongs_to_the_reader(self, source: Source) -> None:
         first = source.read([0, 1])
-        for values in first.values():
-            for value in values:
+        for found in first.values():
+            for value in found:
                 if isinstance(value, np.ndarray) and value.flags.writeable:
                     value[...] = np.zeros((), value.dtype)
 
@@ -139,41 +165,134 @@ class SourceContract:
         for order, fields in zip(orders, batches, strict=True):
             self.check(source, order, fields)
 
-    def test_fill_writes_the_rows_it_was_told_and_no_others(self, source: Source) -> None:
-        indices, rows = np.array([len(source) - 1, 0, 1], np.int64), np.array([4, 0, 3], np.int64)
-        raws = [np.full((6, layout.record_bytes), 0xA5, np.uint8) for layout in source.blocks]
+    def test_its_groups_are_its_fields_in_order(self, source: Source) -> None:
+        assert tuple(field for group in source.groups for field in group.spec) == source.spec.fields
+        for group in source.groups:
+            assert group.layout is None or group.layout.spec == group.spec
 
-        if source.blocks:
-            source.fill(indices, rows, raws)
+    def test_the_shares_of_a_group_are_all_records_that_were_asked_each_once(self, source: Source) -> None:
+        count = len(source)
+        shares = source.resolve(np.arange(count)[::-1].repeat(2))
 
-        fields: dict[str, Any] = {}
-        for raw, layout in zip(raws, source.blocks, strict=True):
-            fields.update(rawdecode.decode(np, raw[rows], layout))
-            assert (raw[[1, 2, 5]] == 0xA5).all()
-        for name, values in fields.items():
-            for index, value in zip(indices, values, strict=True):
-                assert_same(value, self.expected()[name][index])
-        assert set(fields) == (set(source.spec.names) if source.blocks else set())
+        for group in range(len(source.groups)):
+            own = [share for share in shares if share.group == group]
+            rows = [np.arange(2 * count) if share.rows is None else share.rows for share in own]
+            assert sorted(np.concatenate(rows)) == list(range(2 * count))
+            assert all(share.numbers.size == len(some) for share, some in zip(own, rows, strict=True))
 
-    def test_fill_writes_into_a_part_of_a_larger_block(self, source: Source) -> None:
-        raws = [np.full((9, layout.record_bytes + 64), 0xA5, np.uint8) for layout in source.blocks]
-        parts = [raw[2:8:2, :-64] for raw in raws]
+    def test_fill_writes_any_records_in_any_order(self, source: Source) -> None:
+        last = len(source) - 1
+        indices = [last, 0, 1, 0, last, last // 2]
+        raws = self.raw(source, len(indices))
 
-        if source.blocks:
-            source.fill(np.array([2, 1], np.int64), np.array([0, 2], np.int64), parts)
+        fields = self.fill_all(source, source.resolve(np.array(indices)), raws)
 
-        for raw, part, layout in zip(raws, parts, source.blocks, strict=True):
-            for name, values in rawdecode.decode(np, np.ascontiguousarray(part[[0, 2]]), layout).items():
-                for index, value in zip([2, 1], values, strict=True):
-                    assert_same(value, self.expected()[name][index])
-            assert (raw[:, layout.record_bytes :] == 0xA5).all()
-            assert (raw[[0, 1, 3, 4, 5, 7, 8]] == 0xA5).all()
+        self.check_some(indices, fields)
+        fixed = [group for group in source.groups if group.layout is not None]
+        assert set(fields) == {name for group in fixed for name in group.spec.names}
+
+    def test_fill_into_some_rows_of_larger_memory_leaves_the_rest(self, source: Source) -> None:
+        shares, larger = source.resolve(np.array([2, 1])), self.raw(source, 9)
+
+        fields = self.fill_all(source, shares, [None if raw is None else raw[3:5] for raw in larger])
+
+        self.check_some([2, 1], fields)
+        assert all((raw[[0, 1, 2, 5, 6, 7, 8]] == 0xA5).all() for raw in larger if raw is not None)
+
+    def test_values_are_those_of_the_records_and_lie_where_they_were_told(self, source: Source) -> None:
+        indices = [2, 0, len(source) - 1, 2]
+        shares, given = source.resolve(np.array(indices)), list[Any]()
+
+        def memory(num_bytes: int) -> Any:
+            given.append(np.full(num_bytes, 0xA5, np.uint8))
+            return given[-1]
+
+        for number, group in enumerate(source.groups):
+            if group.layout is None:
+                plain = values(shares, number, group.spec, len(indices))
+                moved = values(shares, number, group.spec, len(indices), memory=memory)
+                for found in (plain, moved):
+                    self.check_some(indices, dict(zip(group.spec.names, found, strict=True)))
+                ragged = [one for one in moved if isinstance(one, Ragged)]
+                assert all(any(np.shares_memory(one.payload, some) for some in given) for one in ragged if one.nbytes)
+                assert len(given) == len(ragged)
+                given.clear()
+
+    def test_no_records_are_filled_and_no_values_made_of_none(self, source: Source) -> None:
+        shares = source.resolve(np.zeros(0, np.int64))
+
+        fields = self.fill_all(source, shares, self.raw(source, 0))
+
+        assert all(len(found) == 0 for found in fields.values())
+        for number, group in enumerate(source.groups):
+            if group.layout is None:
+                for field, found in zip(group.spec, values(shares, number, group.spec, 0), strict=True):
+                    assert len(found) == 0
+                    assert isinstance(found, np.ndarray if field.uniform else Ragged if field.ragged else list)
+
+    @pytest.mark.parametrize("beyond", [0, 10**15])
+    def test_a_number_outside_is_refused_before_anything_is_written(self, source: Source, beyond: int) -> None:
+        raws = self.raw(source, 2)
+        for bad in (len(source) + beyond, -1 - beyond):
+            with pytest.raises(RecordIndexError):
+                self.fill_all(source, source.resolve(np.array([0, bad])), raws)
+        for share in source.resolve(np.array([0, 1])):
+            outside = np.array([0, share.leaf.num_records + beyond])
+            with pytest.raises(RecordIndexError):
+                share.leaf.read(outside, np.zeros(1 << 16, np.uint8), np.array([0, 0]))
+            with pytest.raises(RecordIndexError):
+                share.leaf.read(-outside - 1, np.zeros(1 << 16, np.uint8), np.array([0, 0]))
+
+        assert all((raw == 0xA5).all() for raw in raws if raw is not None)
+
+    def test_a_place_outside_is_refused_before_anything_is_written(self, source: Source) -> None:
+        for share in source.resolve(np.array([0, 1])):
+            sizes = share.leaf.num_bytes(share.numbers)
+            if share.numbers.size == 2 and sizes.min() > 0:
+                out = np.full(int(sizes.sum()), 0xA5, np.uint8)
+                for begins in ([0, int(sizes[0]) + 1], [-1, int(sizes[0])], [0, -(2**62)], [2**62, 0]):
+                    with pytest.raises(RecordIndexError):
+                        share.leaf.read(share.numbers, out, np.array(begins))
+                assert (out == 0xA5).all()
+
+    def test_rows_of_another_kind_or_number_are_refused(self, source: Source) -> None:
+        shares = source.resolve(np.array([0, 1]))
+        for number, group in enumerate(source.groups):
+            if group.layout is not None:
+                size = group.layout.record_bytes
+                frozen = np.zeros((2, size), np.uint8)
+                frozen.flags.writeable = False
+                wrong = [(2, size + 1), (1, size), (3, size), (2 * size,), ()]
+                others = [np.zeros(shape, np.uint8) for shape in wrong if shape != (2,)]
+                others += [np.zeros((2, size), np.int8), frozen] if size else []
+                others += [np.zeros((4, size), np.uint8)[::2], np.zeros((size, 2), np.uint8).T] if size > 1 else []
+                for other in others:
+                    with pytest.raises((SpecError, RecordIndexError)):
+                        fill(shares, number, group.layout, other)
+
+    def test_values_of_another_count_are_refused(self, source: Source) -> None:
+        shares = source.resolve(np.array([0, 1]))
+        for number, group in enumerate(source.groups):
+            for count in (0, 1, 3):
+                if group.layout is None:
+                    with pytest.raises((SpecError, RecordIndexError)):
+                        values(shares, number, group.spec, count)
+
+    def test_asking_ahead_changes_nothing(self, source: Source) -> None:
+        for numbers in ([], [0, 2, 1]):
+            for share in source.resolve(np.array(numbers, np.int64)):
+                share.leaf.advise(share.numbers)
+
+        self.check(source, [0, 1, 2], source.read([0, 1, 2]))
 
     def test_where_says_the_place_of_each_record(self, source: Source) -> None:
         places = [source.where(index) for index in range(len(source))]
 
         assert len(set(places)) == len(places)
         assert all(place for place in places)
+        for outside in (-1, len(source)):
+            with pytest.raises(RecordIndexError):
+                source.where(outside)
 
     def test_the_fingerprint_tells_data_apart(self, source: Source, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
@@ -205,6 +324,55 @@ class SourceContract:
             source.read([0])
         with pytest.raises(ClosedError):
             source[0]
+        with pytest.raises(ClosedError):
+            source.resolve(np.array([0]))
+
+    def test_what_was_resolved_before_close_can_still_be_read(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        raws, shares = self.raw(source, 2), source.resolve(np.array([1, 0]))
+
+        source.close()
+
+        self.check_some([1, 0], self.fill_all(source, shares, raws))
+
+    def test_closing_a_part_leaves_the_others_open(self, source: Source) -> None:
+        first, second = source.split(0.5)
+        parts = [first, source[1:], source.select([0]), source.rename(), gl.zip(source), gl.concat(source)]
+
+        for part in parts:
+            with part:
+                assert len(part)
+            with pytest.raises(ClosedError):
+                part.read([0])
+
+        assert len(second.read([0])) == len(source.spec)
+        self.check(source, [2], source.read([2]))
+
+    @pytest.mark.parametrize("copied", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy])
+    def test_it_can_be_pickled_and_copied(self, source: Source, copied: Any) -> None:
+        again, part = copied((source, source[1:]))
+
+        source.close()
+
+        last = len(again) - 1
+        assert again.spec == source.spec
+        assert (again.classes, part.classes) == (source.classes, source.classes)
+        self.check(again, [last, 0], again.read([last, 0]))
+        self.check(again, [1, last], part.read([0, last - 1]))
+
+    def test_the_fingerprint_stays_when_it_is_pickled(self, source: Source) -> None:
+        assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+    def test_a_closed_source_is_not_pickled(self, tmp_path: Path) -> None:
+        source = self.open(tmp_path)
+        source.close()
+
+        with pytest.raises(GpuloadError):
+            pickle.loads(pickle.dumps(source))
+
+    def test_it_says_in_a_line_how_it_reads(self, source: Source) -> None:
+        assert source.describe()
+        assert "\n" not in source.describe()
 
     def test_the_with_block_closes(self, tmp_path: Path) -> None:
         with self.open(tmp_path) as source:

@@ -1,4 +1,4 @@
-"""The house rules as checks on source text: what each module of the package may import, use and be as long as.
+"""The house rules as checks on source text: what each module of the package may import and use.
 
 Each check takes the modules of a package and returns one line for every violation, file and line first. Nothing is
 imported: the text is parsed, so that imports inside functions count, as do those of packages that are not installed.
@@ -21,49 +21,39 @@ LINES = (
     ("cli",),
     ("bridges",),
     ("loader",),
-    ("stage", "state"),
-    ("reading", "executors"),
-    ("order", "sources", "ops", "batch"),
-    ("rawdecode",),
-    ("rng", "spec", "stats", "imagehead", "device"),
-    ("kernels",),
+    ("pipeline",),
+    ("sources", "executors", "state"),
+    ("ops", "order", "batch", "rawdecode"),
+    ("storage", "images"),
+    ("spec", "rng", "device", "ragged"),
+    ("kernels", "stats"),
     ("errors",),
 )
-# Modules that are part of another one's room.
-SAME_ROOM = {
-    "epoch": "loader",
-    "ahead": "stage",
-    "chunk": "stage",
-    "copying": "reading",
-    "fetching": "reading",
-    "__main__": "cli",
-}
+ENTRY = {"__main__": "cli"}  # a module that is another room's door
 
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("executors/codec.py", "cli/demo*"),
+    "PIL": ("images/decode.py", "cli/demo*"),
     "cupy": ("device.py",),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
-    "cv2": ("executors/codec.py",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/tensorflow.py", "cli/demo*"),
     "llvmlite": ("kernels/*",),
     "numba": ("kernels/*",),
-    "nvidia": ("executors/dali.py",),
+    "nvidia": ("executors/dali/*", "images/decode.py"),
     "rich": ("cli/*",),
-    "simplejpeg": ("executors/codec.py",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow.py", "cli/demo*"),
     "torch": ("bridges/torch.py",),
 }
 
-THREAD_OWNERS = ("reading.py", "sources/files.py")
+THREAD_OWNERS = ("kernels/threads.py",)
 THREADS = {"_thread", "asyncio", "concurrent.futures", "threading.Thread", "threading.Timer"}
 PROCESSES = {"multiprocessing", "os.fork", "concurrent.futures.ProcessPoolExecutor"}
 
-PURE_ROOMS = ("order", "rng", "spec", "imagehead", "ops")
+PURE = ("order.py", "rng.py", "spec.py", "ragged.py", "images/head.py", "ops/*")
 EFFECTS = {
     *("builtins.open", "builtins.input", "io.open", "io.FileIO", "sys.stdin", "sys.stdout", "sys.argv"),
     *("os", "pathlib", "glob", "mmap", "shutil", "tempfile", "fsspec", "socket", "subprocess", "urllib"),
@@ -75,9 +65,6 @@ UNSAFE = {
     *("builtins.eval", "builtins.exec", "builtins.compile", "code", "codeop"),
     *("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy"),
 }
-
-MAX_MODULE_LINES = 400
-MAX_BODY_LINES = 29  # "always under 30"
 
 IMPORTERS = ("importlib.import_module", "builtins.__import__")
 BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
@@ -102,7 +89,7 @@ class Module:
     def room(self) -> str:
         """The first part of the path: a folder's name or a file's; ``__init__`` is the package itself."""
         first = PurePosixPath(self.path).parts[0].removesuffix(".py")
-        return SAME_ROOM.get(first, first)
+        return ENTRY.get(first, first)
 
     @cached_property
     def imports(self) -> list[tuple[int, str]]:
@@ -181,8 +168,56 @@ def _room_of_import(name: str) -> str | None:
     if package != PACKAGE:
         return None
     first = rest.partition(".")[0]
-    room = SAME_ROOM.get(first, first)
+    room = ENTRY.get(first, first)
     return room if any(room in line for line in LINES) else "__init__"
+
+
+def modules_import_in_no_circle(modules: list[Module]) -> Iterator[str]:
+    """No module leads back to itself by imports, also within a room. Imports for type checkers alone do not count."""
+    names = {_dotted_name(module.path): module for module in modules}
+    leads = {name: sorted(_imported_modules(module, names)) for name, module in names.items()}
+    done: set[str] = set()
+    told: set[frozenset[str]] = set()
+    for name in names:
+        circle = _circle(name, leads, [], done)
+        if circle is not None and frozenset(circle) not in told:
+            told.add(frozenset(circle))
+            first = circle.index(max(circle))
+            ring = [*circle[first:-1], *circle[:first], circle[first]]
+            yield f"{names[ring[0]].path}: a circle of imports: {' -> '.join(ring)}"
+
+
+def _dotted_name(path: str) -> str:
+    return ".".join([PACKAGE, *PurePosixPath(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
+    """Return the modules of the package that a module imports when it runs, wherever in its text."""
+    typed = {id(inner) for node in module.nodes if _is_type_checking(node) for inner in ast.walk(node)}
+    found = set()
+    for node in module.nodes:
+        for _, name in module._imported(node) if id(node) not in typed else ():
+            target = name if name in names else name.rpartition(".")[0]
+            if target in names and target != _dotted_name(module.path):
+                found.add(target)
+    return found
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _circle(name: str, leads: dict[str, list[str]], path: list[str], done: set[str]) -> list[str] | None:
+    """Return a circle that can be reached from a module, None if there is none; depth first."""
+    if name in path:
+        return [*path[path.index(name) :], name]
+    if name in done:
+        return None
+    for target in leads[name]:
+        if (circle := _circle(target, leads, [*path, name], done)) is not None:
+            return circle
+    done.add(name)
+    return None
 
 
 def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
@@ -198,17 +233,17 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
-    """Threads start in the reader, and where many files are opened; processes nowhere."""
+    """Threads start in one module, processes nowhere."""
     for module in modules:
         forbidden = PROCESSES if module.path in THREAD_OWNERS else THREADS | PROCESSES
         yield from _forbidden(module, forbidden, f"threads start in {' and '.join(THREAD_OWNERS)}, processes nowhere")
 
 
 def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
-    """The pure rooms open no file and read no clock, environment or global generator."""
+    """The pure modules open no file and read no clock, environment or global generator."""
     for module in modules:
-        if module.room in PURE_ROOMS:
-            yield from _forbidden(module, EFFECTS, f"{module.room} is pure")
+        if any(fnmatchcase(module.path, pure) for pure in PURE):
+            yield from _forbidden(module, EFFECTS, f"{module.path} is pure")
 
 
 def nothing_is_unpickled_or_executed(modules: list[Module]) -> Iterator[str]:
@@ -237,26 +272,6 @@ def _forbidden(module: Module, names: set[str], reason: str) -> Iterator[str]:
             yield f"{module.path}:{line}: {hit.removeprefix('builtins.')}; {reason}"
 
 
-def modules_are_short(modules: list[Module]) -> Iterator[str]:
-    """A module has at most 400 lines."""
-    for module in modules:
-        if (length := len(module.text.splitlines())) > MAX_MODULE_LINES:
-            yield f"{module.path}: {length} lines, at most {MAX_MODULE_LINES}"
-
-
-def functions_are_short(modules: list[Module]) -> Iterator[str]:
-    """The body of a function, without its docstring, is under 30 lines."""
-    for module in modules:
-        for function in (node for node in module.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            if (length := _body_lines(function)) > MAX_BODY_LINES:
-                yield f"{module.path}:{function.lineno}: {function.name} has {length} lines, at most {MAX_BODY_LINES}"
-
-
-def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-
-
 def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
     """Every module begins with a docstring."""
     for module in modules:
@@ -266,13 +281,12 @@ def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 
 CHECKS = (
     imports_go_downwards,
+    modules_import_in_no_circle,
     packages_have_one_importer,
     threads_start_in_one_place,
     pure_modules_have_no_effects,
     nothing_is_unpickled_or_executed,
     only_the_command_line_prints,
-    modules_are_short,
-    functions_are_short,
     modules_say_what_they_are,
 )
 

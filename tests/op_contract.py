@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload import kernels
 from gpuload.errors import SpecError
-from gpuload.executors.array import ArrayExecutor
-from gpuload.executors.base import Graph, compile_ops, image_sizes
-from gpuload.executors.chain import make_chain
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops.base import Draw, Op
+from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 NUM_RECORDS = 9
@@ -41,6 +41,8 @@ def numbers(field: Field, count: int) -> Any:
         _noise(rng, field.dtype, tuple(37 + 5 * (row + axis) if n is None else n for axis, n in enumerate(shape)))
         for row in range(count)
     ]
+    if field.ragged:
+        return Ragged.of(made, field.dtype)
     return np.stack(made) if field.uniform else made
 
 
@@ -55,7 +57,7 @@ def assert_identical(got: Any, expected: Any) -> None:
 
 def assert_equal_but_for_tiny_halves(got: Any, expected: Any) -> None:
     """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
-    if expected[0].dtype != np.float16:
+    if len(expected) and expected[0].dtype != np.float16:
         assert_identical(got, expected)
         return
     for one, other in zip(got, expected, strict=True):
@@ -96,8 +98,9 @@ class OpContract:
             result = array_form(graph, values, draws)
 
             after = graph.spec_out[field.name]
-            assert isinstance(result, np.ndarray if after.uniform else list)
-            for one in result:
+            made = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+            assert isinstance(made, np.ndarray if after.uniform else Ragged if after.ragged else list)
+            for one in [*result, *made]:
                 assert one.dtype == after.dtype, op
                 assert after.shape is not None
                 assert len(one.shape) == len(after.shape), op
@@ -134,27 +137,43 @@ class OpContract:
     def test_the_form_for_a_batch_equals_the_form_for_each_record(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
-            if op.codec:
-                continue
 
-            result = array_form(graph, values, draws)
+            result = op.array_batch(np, values, draws[0])
 
-            expected = [op.array(np, values[row], _row(draws[0], row)) for row in range(NUM_RECORDS)]
-            assert_identical(result, expected)
+            assert_identical(result, array_form(graph, values, draws))
 
-    @pytest.mark.skipif(not kernels.compiled(), reason="Numba is not installed")
-    def test_the_compiled_kernels_equal_the_array_form(self) -> None:
+    @pytest.mark.parametrize("compiled", [True, False])
+    def test_the_executor_on_rows_equals_the_array_form(self, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        if compiled and not kernels.compiled():
+            pytest.skip("Numba is not installed")
+        monkeypatch.setattr(kernels, "compiled", lambda: compiled)
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
 
-            result = ArrayExecutor(graph).run({field.name: values}, draws)[field.name]
+            result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
 
             assert_identical(result, array_form(graph, values, draws))
+
+    def test_the_executor_on_batches_equals_the_array_form(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = batch_form(graph, values, draws, "cpu")
+
+            assert_identical(result, array_form(graph, values, draws))
+
+    def test_results_share_no_memory_with_what_was_given(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+
+            assert not any(np.shares_memory(one, two) for one, two in zip(result, values, strict=True))
 
     def test_rows_by_themselves_are_the_rows_of_the_batch(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
-            executor = ArrayExecutor(graph)
+            executor = ArrayRowExecutor(graph)
             after = graph.spec_out[field.name]
             if not after.uniform:
                 continue
@@ -164,7 +183,7 @@ class OpContract:
                 part = [{name: drawn[rows] for name, drawn in draw.items()} for draw in draws]
                 executor.run({field.name: values[rows]}, part, {field.name: out[rows]})
 
-            assert_identical(out, executor.run({field.name: values}, draws)[field.name])
+            assert_identical(out, executor.run({field.name: values}, draws, {})[field.name])
 
     def test_dali_on_the_cpu_equals_the_array_form(self) -> None:
         for op, field in self.cases:
@@ -191,7 +210,7 @@ class OpContract:
             if op.codec:
                 continue
 
-            result = ArrayExecutor(graph, device="gpu:0").run({field.name: _uploaded(values)}, draws)[field.name]
+            result = batch_form(graph, _uploaded(values), draws, "gpu:0")
 
             self.compare_gpu([one.get() for one in result], array_form(graph, values, draws))
 
@@ -231,9 +250,21 @@ class Nothing(Op):
 
 
 def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
-    """Return what the array forms make on NumPy, without kernels."""
+    """Return what the ops mean for the first field: their array forms on NumPy, record by record."""
     name = graph.spec_in.names[0]
-    return make_chain(graph, name, compiled=False).run(np, values, draws, None)
+    made = [values[row] for row in range(len(values))]
+    for op, on, draw in zip(graph.ops, graph.targets, draws, strict=True):
+        if name in on:
+            made = [op.array(np, one, _row(draw, row)) for row, one in enumerate(made)]
+    return np.stack(made) if graph.spec_out[name].uniform and made else made
+
+
+def batch_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
+    """Return what the array executor on whole batches makes of the first field."""
+    name = graph.spec_in.names[0]
+    executor = ArrayBatchExecutor(graph, device=device)
+    executor.start({name: values}, draws)
+    return executor.finish()[name]
 
 
 def dali_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
@@ -251,6 +282,8 @@ def dali_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
 
 def _uploaded(values: Any) -> Any:
     cupy = devices.cupy()
+    if isinstance(values, Ragged):
+        return values.with_payload(cupy.asarray(values.flat))
     return [cupy.asarray(one) for one in values] if isinstance(values, list) else cupy.asarray(values)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gpuload import device
 from gpuload.errors import DeviceError, SpecError
+from tests import simdevice
 
 
 @pytest.mark.parametrize("name", ["cuda", "gpu:", "gpu:-1", "GPU", 0, None])
@@ -35,8 +36,24 @@ def test_memory_begins_at_a_page(num_bytes):
     assert memory.ctypes.data % device.PAGE_BYTES == 0
 
 
-@pytest.mark.gpu
-def test_pinned_memory_goes_to_the_gpu_and_comes_back():
+@pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
+def gpu(request, monkeypatch):
+    if request.param == "cupy":
+        yield
+        return
+    sim = simdevice.install(monkeypatch)
+    yield
+    sim.finish()
+
+
+def test_a_gpu_that_is_there_is_chosen_by_its_number(gpu):
+    assert device.choose("gpu") == device.choose("gpu:0") == ("gpu:0", "asked for")
+    assert device.choose("auto") == ("gpu:0", "a GPU is there")
+    with pytest.raises(DeviceError, match="numbered"):
+        device.choose("gpu:99")
+
+
+def test_pinned_memory_goes_to_the_gpu_and_comes_back(gpu):
     host = device.pinned(1 << 20)
     host[:] = np.arange(host.size) % 251
     on_gpu = device.upload(host, "gpu:0")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -23,6 +26,8 @@ from gpuload.errors import (
     StateError,
     UnknownFieldError,
 )  # fmt: skip
+from gpuload.pipeline import session as session_module
+from tests.interrupts import Alarm
 
 OPS = [gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))]
 
@@ -102,6 +107,13 @@ def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops, prefetch):
         for batch, copy in zip(kept, copies, strict=True):
             for name, values in batch.items():
                 assert np.array_equal(values, copy[name])
+
+
+def test_a_caller_who_keeps_much_of_steps_done_together_gets_copies(monkeypatch):
+    monkeypatch.setattr(session_module, "KEPT_BYTES", 4096)
+    with loader(3000, batch_size=4) as load:
+        kept = [(batch["image"], batch["image"].copy()) for batch in load]
+        assert all(np.array_equal(image, copy) for image, copy in kept)
         assert 0 < load.stats()["batches_copied"] < len(load)
 
 
@@ -112,12 +124,11 @@ def test_a_slice_of_a_batch_stays_what_it_was():
 
 
 def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
-    with loader(2000, batch_size=4) as load:
-        made = load.stats()["slots_made"]
-        for _ in range(3):
+    with loader(2000, batch_size=4, prefetch=3) as load:
+        for _ in range(4):
             for _ in load:
                 pass
-        assert load.stats()["slots_made"] == made <= load.prefetch + 2
+        assert load.stats()["slots_made"] <= load.prefetch + 3
         assert load.stats()["batches_copied"] == 0
 
 
@@ -308,9 +319,24 @@ def test_after_close_nothing_is_left_and_using_it_is_an_error():
     next(run)
     load.close()
     assert threading.active_count() == before
-    assert list(run) == []
+    with pytest.raises(ClosedError):
+        next(run)
     with pytest.raises(ClosedError):
         iter(load)
+
+
+def test_closing_in_mid_epoch_is_an_error_and_no_end_of_the_loop():
+    load, steps = loader(), []
+
+    def leave():
+        for batch in load:
+            steps.append(batch.step)
+            if batch.step == 2:
+                load.close()
+
+    with pytest.raises(ClosedError):
+        leave()
+    assert steps == [0, 1, 2]
 
 
 def test_dropping_an_iterator_and_a_loader_leaves_no_thread():
@@ -321,6 +347,9 @@ def test_dropping_an_iterator_and_a_loader_leaves_no_thread():
         break
     del load
     gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        threading.Event().wait(0.01)  # nobody waits for threads in a finalizer
     assert threading.active_count() == before
 
 
@@ -348,7 +377,7 @@ def test_a_value_that_an_op_cannot_take_is_an_error_at_its_step_alone(prefetch):
 def test_steps_that_are_done_together_are_those_done_alone(batch_size, last_batch):
     arguments = {"batch_size": batch_size, "last_batch": last_batch, "num_shards": 2, "shard_id": 1}
     together, alone = loader(500, **arguments), loader(500, prefetch=2, **arguments)
-    assert together._stage.num_steps > 1 == alone._stage.num_steps
+    assert together._session.recipe.num_joined > 1 == alone._session.recipe.num_joined
     for one, other in zip(together, alone, strict=True):
         assert one.step == other.step
         assert np.array_equal(one.records, other.records)
@@ -379,21 +408,30 @@ class Broken(gl.sources.base.Source):
 
     def __init__(self):
         self._whole = source()
-        self.spec = self._whole.spec
+        super().__init__(self._whole.groups)
 
     def __len__(self):
         return 61
 
-    def where(self, index):
-        return f"record {index}"
+    def _where(self, number):
+        return f"record {number}"
 
     def fingerprint(self):
         return "broken"
 
-    def read(self, indices):
-        if 30 in indices:
-            raise OSError("no record 30")
-        return self._whole.read(indices)
+    def _resolve(self, numbers):
+        if 30 in numbers:
+            raise self.error
+        return self._whole.resolve(numbers)
+
+    error = OSError("no record 30")
+
+
+def test_a_stop_iteration_of_a_source_does_not_end_the_epoch_unseen():
+    broken = Broken()
+    broken.error = StopIteration()
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(gl.Loader(broken, batch_size=4))
 
 
 def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
@@ -408,6 +446,71 @@ def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
             break
     assert failed == (7, "no record 30")
     assert steps == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right():
+    with loader(3000, batch_size=4, seed=5) as load:
+        start = load.state_dict()
+        expected = [batch["image"].copy() for batch in load]
+        interrupted = 0
+        with Alarm() as alarm:
+            for _ in range(8):
+                load.load_state_dict(start)
+                run, got, done = iter(load), [], False
+                while not done:
+                    try:
+                        alarm.arm()
+                        for batch in run:  # next(run) may be broken off by Python behind its return
+                            got.append(batch)
+                        done = True
+                        alarm.disarm()
+                    except Alarm.Rang:
+                        interrupted += 1
+                assert [batch.step for batch in got] == list(range(len(load)))
+                assert all(np.array_equal(one["image"], other) for one, other in zip(got, expected, strict=True))
+        assert interrupted > 10
+
+
+def test_two_threads_that_share_an_iterator_get_each_batch_once():
+    with loader(3000, batch_size=4) as load:
+        run, got = iter(load), []
+        takers = [threading.Thread(target=lambda: got.extend(batch.step for batch in run)) for _ in range(4)]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join(60)
+        assert sorted(got) == list(range(len(load)))
+
+
+def test_a_loader_is_pickled_as_what_it_was_made_from_and_goes_on():
+    load = loader()
+    run = iter(load)
+    first = [next(run) for _ in range(4)]
+    again = pickle.loads(pickle.dumps(load))
+    assert again.state_dict() == load.state_dict()
+    again.load_state_dict(load.state_dict())
+    assert next(iter(again)).step == 4
+    assert np.array_equal(again.batch_at(2)["image"], first[2]["image"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_process_is_told_to_make_its_own_loader_and_can():
+    load = loader()
+    run = iter(load)
+    next(run)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                next(run)
+            except ClosedError as error:
+                status = 0 if "forked" in str(error) and len(list(loader())) == len(load) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert next(run).step == 1
 
 
 KILLED = """

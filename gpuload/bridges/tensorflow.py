@@ -9,7 +9,10 @@ Memory   ``tensors`` shares each array with TensorFlow; TensorFlow holds the arr
 Copies   are made where sharing is not possible: text, empty arrays, arrays that are not aligned, contiguous or
          writable. ``loader.stats()`` counts them as ``tensors_copied``, the others as ``tensors_shared``.
 GPU      ``tensors`` stays on the device; ``dataset`` goes through the host, as tf.data runs its generators there.
+         TensorFlow returns an array when the kernel that reads it is queued, not when it has run; the loader's lane
+         waits for the device before such memory is used again (``device.Lane``).
 Text     bytes and text become tf.string (text as UTF-8) and stay on the host.
+Ragged   a field of which only the first axis varies becomes a tf.RaggedTensor over the same payload.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import numpy as np
 from gpuload import device
 from gpuload.batch import arranged, names_in
 from gpuload.errors import DeviceError, SpecError, missing_package
+from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
     from gpuload.batch import Batch
@@ -35,7 +39,6 @@ except ImportError as error:
 
 ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligned()) at the first op on anything less
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
-RETURNED_ARRAYS = 8  # on a GPU: how many arrays that TensorFlow let go of wait before they are freed together
 
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 
@@ -82,7 +85,7 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
 
     def epoch() -> Iterator[Nest]:
         for batch in loader:
-            arrays = arranged(nest, {name: _on_host(loader, batch[name]) for name in names})
+            arrays = arranged(nest, {name: _yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays
 
     axis = None if loader.last_batch == "partial" else loader.batch_size
@@ -98,7 +101,6 @@ class Tensors:
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
         self._names, self._nest = _checked(loader)
-        self._returned: list[Any] = []
         if loader.device != "cpu":
             _check_gpu(loader.device)
 
@@ -106,56 +108,27 @@ class Tensors:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Nest]:
-        return self._on_cpu() if self.loader.device == "cpu" else self._on_gpu()
-
-    def _on_cpu(self) -> Iterator[Nest]:
         for batch in self.loader:
+            batch.synchronize()  # TensorFlow's capsules carry no stream to wait on; the batch was queued steps ago
             yield self._arranged(batch)
 
-    def _on_gpu(self) -> Iterator[Nest]:
-        """Yield tensors; what TensorFlow let go of is freed only after the kernels that were queued on it have run."""
-        try:
-            for batch in self.loader:
-                device.synchronize(self.loader.device)  # TensorFlow's capsules carry no stream to wait on
-                yield self._arranged(batch)
-                if len(self._returned) >= RETURNED_ARRAYS:
-                    self._free()
-        finally:
-            self._free()
-
-    def _free(self) -> None:
-        returned = len(self._returned)
-        tf.test.experimental.sync_devices()
-        del self._returned[:returned]  # not those that came back meanwhile
-
     def _arranged(self, batch: Batch) -> Nest:
-        return arranged(self._nest, {name: self._tensor(batch[name]) for name in self._names})
+        return arranged(self._nest, {name: self._one(batch[name]) for name in self._names})
+
+    def _one(self, values: Any) -> Any:
+        """Return the values of a field as a tensor, or as a ragged tensor."""
+        if not isinstance(values, Ragged):
+            return self._tensor(values)
+        rebased = values.with_payload(values.flat)
+        return tf.RaggedTensor.from_row_splits(self._tensor(rebased.payload), rebased.offsets, validate=False)
 
     def _tensor(self, array: Any) -> Any:
         """Return the array as a tensor: the same memory if TensorFlow can take it, else a copy."""
         shared = _shareable(array)
         self.loader.count("tensors_shared" if shared else "tensors_copied", 1)
-        if isinstance(array, np.ndarray):
-            return tf.experimental.dlpack.from_dlpack(array.__dlpack__()) if shared else tf.constant(array)
-        lent = _lent(array if shared else array.copy(order="C"), self._returned)
-        return tf.experimental.dlpack.from_dlpack(lent.__dlpack__())
-
-
-class _Loan:
-    """Owns a GPU array while TensorFlow has it: TensorFlow returns it when a kernel is queued, not when it has run."""
-
-    def __init__(self, array: Any, returned: list[Any]) -> None:
-        self._array, self._returned = array, returned
-
-    def __del__(self) -> None:
-        self._returned.append(self._array)
-
-
-def _lent(array: Any, returned: list[Any]) -> Any:
-    """Return the same CuPy memory as an array that, when it is dropped, puts ``array`` into ``returned``."""
-    cupy = device.cupy()
-    memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, _Loan(array, returned), array.device.id)
-    return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        if isinstance(array, np.ndarray) and not shared:
+            return tf.constant(array)
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def _checked(loader: Loader) -> tuple[tuple[str, ...], Nest]:
@@ -173,7 +146,7 @@ def _check(field: Field) -> None:
         _refuse(field, "TensorFlow has no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
     if field.dtype.kind not in NUMERIC_KINDS + TEXT_KINDS or field.dtype.char in "gG":
         _refuse(field, f"TensorFlow has no {field.dtype}", "leave it out with output=, or cast it with gl.ops.Cast")
-    if not field.uniform:
+    if not field.uniform and not field.ragged:
         _refuse(field, "its shape varies from record to record", "bring it to one shape, with gl.ops.Resize for images")
 
 
@@ -201,6 +174,14 @@ def _shareable(array: Any) -> bool:
     return bool(array.data.ptr % ALIGNMENT_BYTES == 0)
 
 
+def _yielded(loader: Loader, values: Any) -> Any:
+    """Return the values of a field as a generator of tf.data yields them."""
+    if not isinstance(values, Ragged):
+        return _on_host(loader, values)
+    rebased = values.with_payload(values.flat)
+    return tf.RaggedTensor.from_row_splits(_on_host(loader, rebased.payload), rebased.offsets, validate=False)
+
+
 def _on_host(loader: Loader, array: Any) -> Any:
     """Return the array on the host; tf.data takes shareable ones without a copy."""
     on_host = isinstance(array, np.ndarray)
@@ -210,6 +191,8 @@ def _on_host(loader: Loader, array: Any) -> Any:
 
 def _signature(field: Field, axis: int | None) -> Any:
     dtype = tf.string if field.dtype.kind in TEXT_KINDS else tf.as_dtype(field.dtype)
+    if field.ragged:
+        return tf.RaggedTensorSpec((axis, None, *(field.shape or ())[1:]), dtype, ragged_rank=1)
     return tf.TensorSpec((axis, *field.fixed_shape), dtype)
 
 

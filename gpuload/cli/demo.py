@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PACKAGES = {
     "rich": "demo", "sklearn": "demo", "PIL": "demo",
-    "tensorflow": "cpu", "nvidia.dali": "cpu", "cv2": "cpu",
+    "tensorflow": "cpu", "nvidia.dali": "cpu",
 }  # fmt: skip
 
 

@@ -1,156 +1,95 @@
-"""Graph and Executor: a list of ops checked against a spec, and what runs it on a batch.
+"""What runs a graph: on rows of a step, in many threads at once, or on whole batches, one after the other.
 
-graph = compile_ops(spec, ops)         errors here, when the loader is made, not at step 400
-draws = graph.draw(...)                host, pure; one Draw for each op
-executor.start(fields, draws); executor.finish()    fields in, fields out, in order
+Which of the two an executor is, its ``kind`` says; `choose` makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpuload import imagehead, rng
-from gpuload.errors import SpecError, UnknownFieldError
-from gpuload.ops import images
-from gpuload.ops.base import Draw, Op, Sizes, streams
-from gpuload.ops.base import RowError as RowError
-from gpuload.spec import Field, Spec
+from gpuload.ops.base import Draw
+from gpuload.ops.graph import Graph
+from gpuload.ragged import Ragged
 
 Array = Any  # numpy.ndarray on the CPU, cupy.ndarray on a GPU
-Fields = dict[str, "Array | list[Array]"]
+Values = Array | Ragged | list[Array]
+Fields = dict[str, Values]
+"""The values of some fields: an array ``[N, *shape]`` where the field is uniform, a ``Ragged`` where it is ragged, else
+a list of arrays. Encoded images are uint8 ``Ragged``, a list of arrays will do; they stay on the host on any device."""
 
 
-@dataclass(frozen=True)
-class Graph:
-    """A list of ops that fits a spec.
+class RowExecutor(Protocol):
+    """Runs a graph on any rows of a step, on the CPU; called by any number of threads at once.
 
     Attributes:
-        spec_in: the fields before the first op.
-        ops: the ops, in order.
-        targets: for each op the fields that it acts on.
-        specs: the spec after each op.
-        streams: the random stream of each op.
+        kind: ``"rows"``.
+        name: ``"array"``.
+        graph: what it runs.
     """
 
-    spec_in: Spec
-    ops: tuple[Op, ...]
-    targets: tuple[tuple[str, ...], ...]
-    specs: tuple[Spec, ...]
-    streams: tuple[int, ...]
+    kind: Literal["rows"]
+    name: str
+    graph: Graph
 
-    @cached_property
-    def _known_sizes(self) -> list[list[Sizes | None]]:
-        """For each op, for each field it acts on: the size of all images after it, int32 ``[2]``, if that is known."""
-        zipped = zip(self.targets, self.specs, strict=True)
-        return [[_known_size(spec[name]) for name in names] for names, spec in zipped]
+    def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array]) -> Fields:
+        """Return the fields of ``graph.touched`` after all ops, as ``graph.spec_out`` says.
 
-    @property
-    def spec_out(self) -> Spec:
-        """The fields after the last op."""
-        return self.specs[-1] if self.specs else self.spec_in
-
-    @cached_property
-    def touched(self) -> frozenset[str]:
-        """The fields that some op acts on; the others pass through unchanged."""
-        return frozenset(name for names in self.targets for name in names)
-
-    def only(self, names: Sequence[str]) -> Graph:
-        """Return the graph that makes just these fields; ops that act on none of them are left out."""
-        kept = [place for place, on in enumerate(self.targets) if set(on) & set(names)]
-        graph = compile_ops(self.spec_in, [self.ops[place] for place in kept])
-        return replace(graph, streams=tuple(self.streams[place] for place in kept))
-
-    def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
-        """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
+        The results share no memory with ``fields``, which are not written to.
 
         Args:
-            seed: the loader's seed.
-            epoch: the epoch.
-            records: int64 ``[N]``.
-            sizes: for each field that an op acts on, int32 ``[N, 2]`` from ``image_sizes``.
+            fields: those of ``graph.touched``.
+            draws: of every op, for these rows.
+            out: arrays of the shape and dtype of results, by name: those results are written into them.
+
+        Raises:
+            RowError: a row cannot be decoded, or an op cannot take its values.
         """
-        now = dict(sizes)
-        draws = []
-        none = np.empty((records.size, 0))
-        for op, on, stream, known in zip(self.ops, self.targets, self.streams, self._known_sizes, strict=True):
-            size, count = _common_size(op, on, now), op.num_uniforms
-            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
-            draws.append(op.draw(u, size))
-            for name, fixed in zip(on, known, strict=True):
-                now[name] = op.size_after(size, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
-        return draws
+
+    def describe(self) -> dict[str, str]:
+        """Return what was chosen and why, a line each."""
+
+    def close(self) -> None:
+        """Give back memory."""
 
 
-def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
-    """Return the graph of these ops on records of this spec.
+class BatchExecutor(Protocol):
+    """Runs a graph on whole batches, in order; used by one thread at a time.
 
-    Raises:
-        SpecError: an op does not fit the fields that it acts on; the message names the op, its place and the field.
-        UnknownFieldError: an op acts on a field that is not there.
-    """
-    targets, specs, now = [], [], spec
-    for place, op in enumerate(ops):
-        if not isinstance(op, Op):
-            raise SpecError(
-                f"ops[{place}] is {op!r}",
-                cause="it is not an op (an instance of a class in gl.ops)",
-                remedy="write gl.ops.RandomFlip(), with the brackets" if isinstance(op, type) else "use gl.ops",
-            )
-        try:
-            targets.append(op.targets(now))
-            now = op.spec_after(now)
-        except (SpecError, UnknownFieldError) as error:
-            raise error.within(f"ops[{place}]") from None
-        specs.append(now)
-    return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams(ops)))
-
-
-def image_sizes(field: Field, values: Array | list[Array], count: int) -> Sizes:
-    """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
-
-    Raises:
-        RowError: the bytes of an encoded image are damaged, as far as its header and its end can tell.
-    """
-    if field.encoded:
-        return np.array([_head_size(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 2)
-    if field.shape is None or len(field.shape) != 3:
-        return np.zeros((count, 2), np.int32)
-    height, width = _size_axes(field)
-    known = _known_size(field)
-    if known is not None:
-        return np.broadcast_to(known, (count, 2))
-    return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
-
-
-class Executor(Protocol):
-    """Runs a graph on batches, in order.
+    On a GPU all calls belong on one stream, CuPy's current one: inputs and results are ready in its order.
 
     Attributes:
+        kind: ``"batches"``.
         name: ``"array"`` or ``"dali"``.
         device: ``"cpu"`` or ``"gpu:0"`` ...
         graph: what it runs.
-        depth: how many batches to start before the first of them is finished.
     """
 
+    kind: Literal["batches"]
     name: str
     device: str
     graph: Graph
-    depth: int
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
-        """Begin a batch. ``fields`` holds those of ``graph.touched``; they must stay unchanged until ``finish``."""
+        """Queue a batch; never waits for a GPU.
+
+        Args:
+            fields: those of ``graph.touched``; host memory must stay unchanged until the batch is finished, and on a
+                GPU until the stream has come so far.
+            draws: of every op.
+
+        Raises:
+            SpecError: fields or draws are not what the graph says. Nothing was started then.
+        """
 
     def finish(self) -> Fields:
         """Return the fields of the oldest batch that was started: those of ``graph.touched``, as ``spec_out`` says.
 
+        On a GPU it waits for the device only where an op checks values: until they are checked.
+
         Raises:
-            RowError: a row cannot be decoded; the executor is ready for the next batch.
+            RowError: a row cannot be used; the executor is ready for the next batch.
+            SpecError: no batch was started.
         """
 
     def reset(self) -> None:
@@ -160,36 +99,4 @@ class Executor(Protocol):
         """Return what was chosen and why, a line each."""
 
     def close(self) -> None:
-        """Give back threads and memory."""
-
-
-def _head_size(row: int, data: NDArray[np.uint8]) -> tuple[int, int]:
-    try:
-        head = imagehead.read(data)
-    except imagehead.HeadError as error:
-        raise RowError(row, str(error)) from None
-    return head.height, head.width
-
-
-def _size_axes(field: Field) -> tuple[int, int]:
-    return (1, 2) if images.channels_first(field) else (0, 1)
-
-
-def _known_size(field: Field) -> Sizes | None:
-    """Return the size of the images of all records, int32 ``[2]``; None where it varies or they are no images."""
-    if field.encoded or not field.uniform or len(field.fixed_shape) != 3:
-        return None
-    return np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
-
-
-def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:
-    first = sizes[on[0]]
-    for name in on[1:]:
-        if not np.array_equal(sizes[name], first):
-            row = int((sizes[name] != first).any(axis=1).argmax())
-            raise SpecError(
-                f"{op}: {on[0]!r} is {first[row].tolist()} pixels and {name!r} is {sizes[name][row].tolist()}",
-                cause="fields that share one draw must have the same size",
-                remedy="bring them to one size first, or give each an op of its own with on=",
-            )
-    return first
+        """Give back threads and memory; what was returned stays valid."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 from gpuload.errors import DeviceError, SpecError
-from gpuload.executors.base import Executor, Graph
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.images.decode import codec
+from gpuload.ops.graph import Graph
 
 NAMES = ("auto", "array", "dali")
 
@@ -21,10 +23,10 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     """
     if wanted not in NAMES:
         raise SpecError(f"executor = {wanted!r}", cause="it is not known", remedy=f"use one of {NAMES}")
-    codec = any(op.codec for op in graph.ops)
+    decodes = any(op.codec for op in graph.ops)
     if not graph.ops:
         return "array", "there are no ops to run"
-    if wanted == "array" and codec and device != "cpu":
+    if wanted == "array" and decodes and device != "cpu":
         raise DeviceError(
             f"executor = 'array' on {device}",
             cause="CuPy cannot decode images",
@@ -33,25 +35,36 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     if wanted != "auto":
         return wanted, "asked for"
     if device != "cpu":
-        return ("dali", "images are decoded on the GPU") if codec else ("array", "no op needs an image codec")
-    if codec and not _codecs_are_there():
-        return "dali", "OpenCV, simplejpeg or Pillow is not installed, which the array executor decodes with"
+        return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
+    if decodes and codec() is None:
+        return "dali", "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
     return "array", "it is the faster one on a CPU"
 
 
-def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> Executor:
-    """Return a new executor.
+def runs_on_rows(name: str, device: str) -> bool:
+    """Return True if an executor of this name runs on rows on a device, False if it runs on whole batches."""
+    return name == "array" and device == "cpu"
+
+
+def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> RowExecutor | BatchExecutor:
+    """Return a new executor; its ``kind``, which ``runs_on_rows`` foretells, says what it runs on.
+
+    Args:
+        name: ``"array"`` or ``"dali"``, as ``choose`` says.
+        graph: what it runs.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        batch_size: the largest batch; for an executor of whole batches.
+        num_threads: of DALI.
 
     Raises:
         MissingPackageError: its package is not installed; names the extra.
+        SpecError: DALI has no such fields or refuses an op.
+        DeviceError: the GPU cannot be used; the cause is named.
     """
-    module: Any = importlib.import_module(f"gpuload.executors.{name}")
-    if name == "array":
-        executor: Executor = module.ArrayExecutor(graph, device=device)
-        return executor
-    dali: Executor = module.DaliExecutor(graph, device=device, batch_size=batch_size, num_threads=num_threads)
-    return dali
-
-
-def _codecs_are_there() -> bool:
-    return all(importlib.util.find_spec(package) for package in ("cv2", "simplejpeg", "PIL"))
+    if name == "dali":
+        dali: Any = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
+        made: BatchExecutor = dali.DaliExecutor(graph, device=device, batch_size=batch_size, num_threads=num_threads)
+        return made
+    if runs_on_rows(name, device):
+        return ArrayRowExecutor(graph)
+    return ArrayBatchExecutor(graph, device=device)

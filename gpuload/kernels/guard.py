@@ -7,7 +7,11 @@ Any other SIGBUS goes where it went before: the handler that stood there is put 
 
 Limits  Linux on x86-64 and aarch64 (siginfo_t has the address at byte 16); glibc or musl with statx.
 State   one table of int64 for the process, read by the handler without a lock: SLOTS ranges of (start, end, broken, -).
-Source  sigaction(2), mmap(2); bits/types/siginfo_t.h of glibc.
+Locks   none. A range is released by a finalizer, which may run at any line of any thread, also of one that is in here;
+        and a lock that a thread holds while another one forks stays locked in the child for ever. Free slots are in a
+        list, whose ``pop`` and ``append`` Python does as one step; two threads that install the handler at the same
+        time write the same bytes.
+Source  sigaction(2), mmap(2), pthread_sigmask(3); bits/types/siginfo_t.h of glibc.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import os
 import platform
 import signal
 import sys
-import threading
+from functools import cache
 from typing import Any
 
 import llvmlite.binding
@@ -35,28 +39,37 @@ SLOTS = 16384
 SYMBOL = "gpuload_guard_state"
 PAGE_SIZE, NUM_SLOTS, PASSED_ON, HANDLER, OLD_ACTION, DEFAULT_ACTION, TABLE = 0, 8, 16, 24, 64, 320, 576  # bytes
 START, END, BROKEN, SLOT_BYTES = 0, 8, 16, 32
-SIGBUS = int(signal.SIGBUS)
+SIGBUS = int(getattr(signal, "SIGBUS", 0))  # Windows has none; there the guard is not supported
 ACTION_BYTES = 256  # struct sigaction has 152
 SA_SIGINFO, SA_ONSTACK, SA_RESTART = 0x4, 0x08000000, 0x10000000
-PROT_READ, MAP_ZEROS = mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10 | 0x4000  # FIXED, NORESERVE
+SIG_UNBLOCK = 1
+PROT_READ, MAP_ZEROS = 0x1, 0x2 | 0x20 | 0x10 | 0x4000  # PRIVATE, ANONYMOUS, FIXED, NORESERVE; of Linux, as below
+AT_FDCWD, STATX_SIZE = -100, 0x200
 
 _state = np.zeros((TABLE + SLOTS * SLOT_BYTES) // 8, np.int64)
 _state_address = int(_state.ctypes.data)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_state))  # never freed: kernels may still run while Python exits
 _state[PAGE_SIZE // 8] = mmap.PAGESIZE
 _free: list[int] = []
-_lock = threading.Lock()
 llvmlite.binding.add_symbol(SYMBOL, _state_address)  # a name, so that the handler can be cached
 
 _sigaction = libc("sigaction", types.int32, types.int32, types.int64, types.int64)
 _raise = libc("raise", types.int32, types.int32)
+_pthread_sigmask = libc("pthread_sigmask", types.int32, types.int32, types.int64, types.int64)
 _mmap = libc("mmap", types.int64, types.int64, types.int64, types.int32, types.int32, types.int32, types.int64)
 
 
+@cache
 def supported() -> bool:
     """Return True where the guard works: the handler and the checks are written for these systems only."""
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64") and sys.maxsize > 2**32
-    return known and hasattr(ctypes.CDLL(None), "statx")
+    if not known or not SIGBUS or numba.config.DISABLE_JIT:
+        return False
+    system = ctypes.CDLL(None)
+    if not hasattr(system, "statx"):
+        return False
+    status = ctypes.create_string_buffer(256)
+    return bool(system.statx(AT_FDCWD, b"/", 0, STATX_SIZE, status) == 0)  # a sandbox may refuse the call
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -78,10 +91,15 @@ def broken(slot: int) -> bool:
 
 @kernel
 def installed(scratch: int) -> bool:
-    """Return True if SIGBUS still comes here; ``scratch`` is the address of 256 bytes to write to."""
+    """Return True if SIGBUS still comes here; ``scratch`` is the address of 256 bytes to write to.
+
+    It is let through in this thread, too: where a thread blocks the signal, a fault ends the process at once.
+    """
     if _sigaction(SIGBUS, 0, scratch) != 0:
         return False
-    return bool(load_word(scratch) == load_word(state_address() + HANDLER))
+    ours = load_word(scratch) == load_word(state_address() + HANDLER)
+    store_word(scratch, 1 << (SIGBUS - 1))  # a set of signals, of which the system reads 8 bytes
+    return bool(_pthread_sigmask(SIG_UNBLOCK, scratch, 0) == 0 and ours)
 
 
 def _on_bus_error(number, information, context):  # type: ignore[no-untyped-def]
@@ -115,8 +133,8 @@ def _compiled() -> Any:
         return numba.cfunc(signature)(_on_bus_error)
 
 
-_handler = _compiled()
-_state[HANDLER // 8] = _handler.address
+_handler = _compiled() if supported() else None
+_state[HANDLER // 8] = _handler.address if _handler is not None else 0
 
 
 def _num_slots() -> int:
@@ -129,43 +147,41 @@ def _num_slots() -> int:
 
 
 _free.extend(reversed(range(_num_slots())))
+_state[NUM_SLOTS // 8] = len(_free)
 
 
 def install() -> None:
     """Make SIGBUS come here; where another handler stands (again), it is kept for the faults that are not ours."""
     system = ctypes.CDLL(None, use_errno=True)
     now = (ctypes.c_char * ACTION_BYTES)()
-    with _lock:
-        if system.sigaction(SIGBUS, None, now) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        if int.from_bytes(now.raw[:8], sys.byteorder) == _handler.address:
-            return
-        ctypes.memmove(_state_address + OLD_ACTION, now, ACTION_BYTES)
-        _state[PASSED_ON // 8] = 0
-        action = np.zeros(ACTION_BYTES // 8, np.int64)  # handler, 128 bytes of mask, flags, restorer
-        action[0] = _handler.address
-        action[17] = SA_SIGINFO | SA_ONSTACK | SA_RESTART
-        system.sigaction(SIGBUS, ctypes.c_void_p(action.ctypes.data), None)
+    if system.sigaction(SIGBUS, None, now) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if int.from_bytes(now.raw[:8], sys.byteorder) == _state[HANDLER // 8]:
+        return
+    ctypes.memmove(_state_address + OLD_ACTION, now, ACTION_BYTES)
+    _state[PASSED_ON // 8] = 0
+    action = np.zeros(ACTION_BYTES // 8, np.int64)  # handler, 128 bytes of mask, flags, restorer
+    action[0] = _state[HANDLER // 8]
+    action[17] = SA_SIGINFO | SA_ONSTACK | SA_RESTART
+    system.sigaction(SIGBUS, ctypes.c_void_p(action.ctypes.data), None)
 
 
 def protect(address: int, num_bytes: int) -> int | None:
     """Register a range of mapped memory; returns its slot, or None if all are taken."""
-    with _lock:
-        if not _free:
-            return None
+    try:
         slot = _free.pop()
-        entry = _entry(slot)
-        entry[:3] = 0, address + -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, 0
-        entry[0] = address
-        _state[NUM_SLOTS // 8] = max(int(_state[NUM_SLOTS // 8]), slot + 1)
-        return slot
+    except IndexError:
+        return None
+    entry = _entry(slot)
+    entry[:3] = 0, address + -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, 0
+    entry[0] = address
+    return slot
 
 
 def release(slot: int) -> None:
     """Forget a range; call it before the memory is unmapped, when nobody reads it any more."""
-    with _lock:
-        _entry(slot)[:3] = 0
-        _free.append(slot)
+    _entry(slot)[:3] = 0
+    _free.append(slot)
 
 
 def _entry(slot: int) -> Any:

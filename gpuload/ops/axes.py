@@ -9,7 +9,8 @@ from typing import Any
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Walk
+from gpuload.ops.base import VARYING, Draw, Op
+from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 ORDERS = {"HWC": (1, 2, 0), "CHW": (2, 0, 1)}  # to each from the other
@@ -50,7 +51,7 @@ class Reshape(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
-        if isinstance(x, list):
+        if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         return x.reshape(len(x), *self.field_shape(x.shape[1:]))
 
@@ -110,7 +111,7 @@ class Transpose(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
-        if isinstance(x, list):
+        if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         return x.transpose(0, *(axis + 1 for axis in self.order))
 

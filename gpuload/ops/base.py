@@ -2,24 +2,30 @@
 
 A subclass is a frozen dataclass in a file of its own. It says what it does to a field (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
+What else an op may have makes it faster or safer, and each has a default: ``array_batch``, ``fold`` and ``row_form``
+are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it uses.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
+from gpuload.ops.walk import Walk
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, records along the first axis
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
+VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
+RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
 
 
 class RowError(Exception):
@@ -35,6 +41,10 @@ class RowError(Exception):
     def __init__(self, row: int, reason: str, *, cause: str = "", remedy: str = "") -> None:
         super().__init__(f"row {row} of the batch: {reason}")
         self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
+
+    def moved(self, rows: int) -> RowError:
+        """Return the error for a batch in which ``rows`` others stand before those that it was found in."""
+        return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,20 @@ class Op:
     """How many uniform numbers ``draw`` needs for one record."""
 
     codec: ClassVar[bool] = False
-    """True if the op decodes images, which no array library can: the executors do it, with a codec or by ``lower``."""
+    """True if the op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none."""
+
+    elementwise: ClassVar[bool] = False
+    """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
+    batch, and the payload of a ``Ragged``, as it takes one record; it draws nothing."""
+
+    checks: ClassVar[bool] = False
+    """True if there are values that the op cannot take: ``check`` finds them."""
+
+    takes_region: ClassVar[bool] = False
+    """True if the op can make a region of its images alone: ``start`` and ``shape`` in its draw say which."""
+
+    gives_region: ClassVar[bool] = False
+    """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the names of the fields that the op acts on.
@@ -94,7 +117,7 @@ class Op:
         """Return the random (or size-dependent) parameters of a batch, on the host.
 
         Args:
-            u: float64 ``[N, num_uniforms]`` in [0, 1).
+            u: float64 ``[N, num_uniforms]`` in [0, 1); N may be 0.
             size: int32 ``[N, 2]``, height and width of each image before the op, pixels; zeros for fields
                 that are not images.
 
@@ -106,23 +129,69 @@ class Op:
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """What the op means, for one record: ``x`` an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.
 
-        Every executor must equal this.
+        Every executor must equal this. The result may be a view of ``x``, which is not written to.
+
+        Raises:
+            RowError: the record cannot be used; its row is 0.
         """
         raise NotImplementedError
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The array form for a batch ``[N, ...]`` (or a list of arrays); equals ``array`` record by record."""
-        done = [self.array(xp, x[i], {name: values[i] for name, values in draw.items()}) for i in range(len(x))]
-        same = len({(one.shape, one.dtype) for one in done}) == 1
-        return xp.stack(done) if same and not isinstance(x, list) else done
+        """The array form for a batch: an array ``[N, ...]``, a ``Ragged`` or a list of arrays.
 
-    def check(self, xp: ModuleType, x: Any) -> tuple[int, str] | None:
-        """Return the first row of a batch whose values the op cannot take, and why; None if it can take them all.
-
-        Executors ask before they run the op, because DALI has no error for values (``OneHot`` of a label that is no
-        class would be all zeros).
+        It equals ``array`` record by record, and gives an array for an array, a ``Ragged`` for a ``Ragged`` if the op
+        is elementwise, else a list.
         """
-        return None
+        if self.elementwise and isinstance(x, Ragged):
+            return x.with_payload(self.array(xp, x.flat, draw))
+        if self.elementwise and not isinstance(x, list):
+            return self.array(xp, x, draw)
+        done = [self._row(xp, x, draw, row) for row in range(len(x))]
+        same = len({(one.shape, one.dtype) for one in done}) == 1
+        return xp.stack(done) if same and not isinstance(x, VARYING) else done
+
+    def _row(self, xp: ModuleType, x: Any, draw: Draw, row: int) -> Any:
+        try:
+            return self.array(xp, x[row], {name: values[row] for name, values in draw.items()})
+        except RowError as error:
+            raise error.moved(row) from None
+
+    def check(self, xp: ModuleType, x: Any) -> Any:
+        """Return which rows of a batch hold values that the op cannot take, boolean ``[N]`` of ``xp``.
+
+        Executors ask before they run the op where ``checks`` is True, because DALI has no error for values (``OneHot``
+        of a label that is no class would be all zeros). On a GPU nothing here may wait for the device.
+        """
+        raise NotImplementedError
+
+    def complaint(self, value: Any) -> str:
+        """Return what is wrong with a row that ``check`` found."""
+        raise NotImplementedError
+
+    def covering(self, region: Draw, size: Sizes) -> Draw:
+        """Return the region to make where ``region`` is needed and ``takes_region`` is True: that or one around it.
+
+        Args:
+            region: see ``region``.
+            size: int32 ``[N, 2]``, height and width of each image after the op, pixels.
+        """
+        return region
+
+    def region(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the part of each image that the op uses, where ``gives_region`` is True.
+
+        Args:
+            draw: what ``draw`` returned.
+            size: int32 ``[N, 2]``, height and width of each image before the op, pixels.
+
+        Returns:
+            ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels; inside the image, not empty.
+        """
+        raise NotImplementedError
+
+    def within(self, draw: Draw, region: Draw) -> Draw:
+        """Return the draw that does to the region alone what ``draw`` does to the whole image."""
+        raise NotImplementedError
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """The same in DALI.
@@ -137,46 +206,19 @@ class Op:
         raise NotImplementedError
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
-        """Return ``walk`` with this op added, or None if the op cannot become part of one walk over the image."""
+        """Return ``walk`` with this op added, or None if the op cannot become part of one walk over the image.
+
+        Whether it can may depend on the walk, but not on the numbers in ``draw``: a draw of no rows must tell.
+        """
         return None
 
+    def row_form(self, field: Field) -> RowForm | None:
+        """Return the compiled form of the op for single records of a field, or None if there is none.
 
-class Walk(NamedTuple):
-    """One walk over each image of a batch that crops, mirrors, reorders axes and normalises at once.
-
-    It reads pixel ``(top + y, left + x)`` of an image for pixel ``(y, x)`` of the window, ``fill`` where that lies
-    outside, mirrors the window, and writes ``(value - mean) * scale`` per channel if ``mean`` is given.
-
-    Attributes:
-        height, width, channels: of the input images, before the walk.
-        in_axes: axes of the input, ``"HWC"`` or ``"CHW"``.
-        start: int32 ``[N, 2]``, top and left of each window, pixels; may be negative.
-        window: height and width of the window, pixels.
-        mirror: int32 ``[N, 2]``, 1 where the window is mirrored vertically, horizontally.
-        out_axes: axes of the result.
-        fill: the value outside the image, in units of the input.
-        mean, scale: float32 ``[C]``, or None.
-        dtype: dtype of the result.
-        padded: True once a window may reach outside the image.
-    """
-
-    height: int
-    width: int
-    channels: int
-    in_axes: str
-    start: NDArray[np.int32]
-    window: tuple[int, int]
-    mirror: NDArray[np.int32]
-    out_axes: str
-    fill: float
-    mean: NDArray[np.float32] | None
-    scale: NDArray[np.float32] | None
-    dtype: np.dtype[Any]
-    padded: bool = False
-
-    def with_(self, **changes: Any) -> Walk:
-        """Return this walk with some attributes changed."""
-        return self._replace(**changes)
+        ``row_form(x, draw, out)`` does what ``array`` does with ``x``, a C-contiguous record, and its row of each draw,
+        and writes the result to ``out``. For images of different sizes ``out`` has the size that ``size_after`` says.
+        """
+        return None
 
 
 def streams(ops: Sequence[Op]) -> list[int]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Walk
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 DALI_TYPES = {
@@ -37,6 +38,8 @@ class Cast(Op):
     """
 
     dtype: str
+
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
@@ -62,10 +65,6 @@ class Cast(Op):
             return _to_integer(xp, x.astype(xp.float32), dtype)
         low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
         return x.clip(max(low.min, high.min), min(low.max, high.max)).astype(dtype)
-
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
-        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``cast``; its rounding and its not-a-number spelt out where they are not ours."""

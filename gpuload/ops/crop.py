@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, RowError, Sizes, Walk
+from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
+from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 
@@ -34,6 +35,7 @@ class RandomCrop(Op):
     fill: float = 0
 
     num_uniforms: ClassVar[int] = 2
+    gives_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         height = arguments.whole(self, "height", self.height)
@@ -77,13 +79,24 @@ class RandomCrop(Op):
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         return {"start": ((u * places).astype(np.int32) - np.int32(self.pad)).astype(np.int32)}
 
+    def region(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the part of each image that lies in the window; where none does, a pixel of the image's edge."""
+        start = draw["start"]
+        first = start.clip(0, size - 1)
+        after = np.maximum((start + self.window).clip(0, size), first + 1)
+        return {"start": first.astype(np.int32), "shape": (after - first).astype(np.int32)}
+
+    def within(self, draw: Draw, region: Draw) -> Draw:
+        """Return where each window begins in its region."""
+        return {"start": draw["start"] - region["start"]}
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the window of one image, ``fill`` where it lies outside."""
         return self.array_batch(xp, x[None], {"start": draw["start"][None]})[0]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The windows of a batch of one size, taken by index."""
-        if isinstance(x, list):
+        if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         start = xp.asarray(draw["start"])
         rows = start[:, 0, None] + xp.arange(self.window[0])

@@ -4,6 +4,9 @@ Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy ups
          orientation is applied, 16-bit PNG becomes ``rint(x / 257)``, a palette is expanded, transparency is dropped.
 GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, whatever the kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
+Region   Where a crop follows, only the region that it uses is decoded: equal to the same cut of the whole image. It has
+         two pixels at least along each side: of a 4:2:0 JPEG, a region of the first column alone would get other
+         colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4).
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuload.errors import DeviceError, SpecError
+from gpuload.images import decode, head
 from gpuload.ops import arguments
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
 CHANNELS = {"RGB": 3, "GRAY": 1}
+LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Decode(Op):
     mode: str = "RGB"
 
     codec: ClassVar[bool] = True
+    takes_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.choice(self, "mode", self.mode, CHANNELS)
@@ -47,21 +53,39 @@ class Decode(Op):
             )
         return field.with_(dtype=np.dtype(np.uint8), shape=(None, None, CHANNELS[self.mode]), encoded=False, axes="HWC")
 
+    def covering(self, region: Draw, size: Sizes) -> Draw:
+        """Return regions that are not too small."""
+        shape = np.maximum(region["shape"], np.minimum(size, LEAST_PIXELS)).astype(np.int32)
+        return {"start": np.minimum(region["start"], size - shape).astype(np.int32), "shape": shape}
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """No array library decodes images; the executors do, with a codec."""
-        raise DeviceError(
-            f"{self} has no form in {xp.__name__}",
-            cause="array libraries do not decode image files",
-            remedy='use executor="dali", or the array executor on the CPU',
-        )
+        """Return the pixels of one file, or of a region of it, by the codec of `images`, which is for NumPy alone."""
+        if xp is not np:
+            raise DeviceError(
+                f"{self} has no form in {xp.__name__}",
+                cause="only NumPy's arrays are decoded outside DALI",
+                remedy='use executor="dali", or device="cpu"',
+            )
+        region = None
+        if draw:
+            (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
+            region = top, left, height, width
+        try:
+            return decode.decode(x, head.read(x), self.mode, region)
+        except (head.HeadError, decode.ImageError) as error:
+            raise RowError(0, str(error)) from None
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``decoders.image``, with the settings that make the pixels independent of the batch."""
+        """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch."""
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
             settings.update(device="mixed", hw_decoder_load=0.0)
         rgb, gray = dali.types.RGB, dali.types.GRAY
-        pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
+        if draw:
+            window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
+            pixels = dali.fn.decoders.image_slice(x, output_type=rgb, **window, **settings)
+        else:
+            pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
         if self.mode == "RGB":
             return pixels
         return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Sizes, Walk
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 
@@ -55,7 +56,7 @@ class RandomFlip(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The images of a batch of one size, taken by index."""
-        if isinstance(x, list):
+        if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         rows = _order(xp, x.shape[1], draw["vertical"])
         columns = _order(xp, x.shape[2], draw["horizontal"])

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Walk
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
@@ -36,6 +37,8 @@ class Normalize(Op):
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
     dtype: str = "float32"
+
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         mean, std = arguments.numbers(self, "mean", self.mean), arguments.numbers(self, "std", self.std)
@@ -62,10 +65,6 @@ class Normalize(Op):
         mean, scale = (xp.asarray(one) for one in self.constants)
         with np.errstate(over="ignore"):  # too large for float16 is infinite, as in DALI
             return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
-
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
-        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""

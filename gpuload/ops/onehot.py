@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import VARYING, Draw, Op
 from gpuload.ops.cast import DALI_TYPES
 from gpuload.spec import Field, Spec
 
@@ -26,6 +26,9 @@ class OneHot(Op):
 
     num_classes: int
     dtype: str = "float32"
+
+    elementwise: ClassVar[bool] = True
+    checks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
@@ -46,26 +49,22 @@ class OneHot(Op):
             )
         return field.with_(dtype=np.dtype(self.dtype), shape=(*field.shape, self.num_classes), axes="")
 
-    def check(self, xp: ModuleType, x: Any) -> tuple[int, str] | None:
-        """Return the first row with a label that is no class."""
-        outside = [bool(((one < 0) | (one >= self.num_classes)).any()) for one in x] if isinstance(x, list) else None
-        if outside is None:
-            wrong = (x < 0) | (x >= self.num_classes)
-            if not wrong.any():
-                return None
-            outside = wrong.reshape(len(x), -1).any(axis=1).tolist()
-        if True not in outside:
-            return None
-        row = outside.index(True)
-        return row, f"label {x[row]} is not in 0 to {self.num_classes - 1}"
+    def check(self, xp: ModuleType, x: Any) -> Any:
+        """Return the rows with a label that is no class."""
+        if isinstance(x, VARYING):
+            return xp.stack([self._outside(one).any() for one in x]) if len(x) else xp.zeros(0, bool)
+        return self._outside(x).reshape(len(x), -1).any(axis=1)
+
+    def complaint(self, value: Any) -> str:
+        """Return which label it is."""
+        return f"label {value} is not in 0 to {self.num_classes - 1}"
+
+    def _outside(self, x: Any) -> Any:
+        return (x < 0) | (x >= self.num_classes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the vector of one label (or of an array of labels)."""
         return (xp.asarray(x)[..., None] == xp.arange(self.num_classes)).astype(self.dtype)
-
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
-        return super().array_batch(xp, x, draw) if isinstance(x, list) else self.array(xp, x, draw)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``one_hot``, cast where it does not make the dtype itself."""

@@ -25,9 +25,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import kernels
+from gpuload.errors import SpecError
+
+Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
+Box = tuple[int, int, int, int]  # top, left, height, width
+
 f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
 SIZE_WEIGHT = 3.0
+VECTOR_PIXELS = 4  # the compiled horizontal pass makes whole vectors
+KEPT_TAPS, KEPT_NUMBERS = 2048, 1 << 13  # so many tables of at most so many numbers: 67 MB; 224 pixels take 1,000
 
 
 def _cubic(entries: int = 129) -> NDArray[np.float32]:
@@ -52,8 +60,7 @@ def filter_of(n_in: int, n_out: int, interpolation: str, antialias: bool) -> tup
     return scale, f32(f32(entries * f32(0.5)) / scale), int(np.ceil(f32(entries / scale)))
 
 
-@lru_cache(maxsize=256)
-def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     """Return for each output pixel its first source pixel ``[n_out]`` and its coefficients ``[n_out, support]``."""
     scale, anchor, support = filter_of(n_in, n_out, interpolation, antialias)
     table = TABLES[interpolation]
@@ -98,7 +105,7 @@ def resize(xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str,
     if interpolation == "nearest":
         rows, columns = (xp.asarray(nearest(size[axis], new[axis], axis)) for axis in (0, 1))
         return image[rows[:, None], columns]
-    both = [taps(size[axis], new[axis], interpolation, antialias) for axis in (0, 1)]
+    both = [_taps(size[axis], new[axis], interpolation, antialias) for axis in (0, 1)]
     supports = (both[0][1].shape[1], both[1][1].shape[1])
     result = image.astype(xp.float32)
     for axis in (0, 1) if vertical_first(size, new, supports) else (1, 0):
@@ -119,3 +126,64 @@ def _pass(xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficie
         product = weight * x.take(source, axis=axis)
         total = product if total is None else total + product
     return total
+
+
+def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bool, out: NDArray[Any]) -> None:
+    """Write a box of an image, resized, to ``out``, by the compiled kernel: the same as ``resize``, not for nearest.
+
+    Args:
+        image: uint8 or float32 ``[height, width, channels]``, C-contiguous.
+        box: the part of the image that is resized; pixels outside of it are not used.
+        interpolation: ``"linear"`` or ``"cubic"``.
+        antialias: see ``filter_of``.
+        out: of the image's dtype, ``[new height, new width, channels]``, C-contiguous.
+
+    Raises:
+        SpecError: the box does not lie in the image, or the arrays are not what they must be; the kernel trusts it.
+    """
+    _check(image, box, out)
+    (top, left, height, width), (new_height, new_width, channels) = box, out.shape
+    stride = image.shape[1] * channels
+    vertical = _taps(height, new_height, interpolation, antialias, 1)
+    horizontal = _taps(width, new_width, interpolation, antialias, VECTOR_PIXELS)
+    supports = (len(vertical[1]), len(horizontal[1]))
+    first = vertical_first((height, width), (new_height, new_width), supports)
+    where = (top * stride + left * channels, stride, height, width, channels)
+    kernels.require("resize").resize(image.reshape(-1), where, vertical, horizontal, first, out.reshape(-1), new_width)
+
+
+def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
+    top, left, height, width = box
+    inside = (
+        image.ndim == 3 and 0 <= top < top + height <= image.shape[0] and 0 <= left < left + width <= image.shape[1]
+    )
+    fits = image.dtype == out.dtype and image.dtype in (np.uint8, np.float32)
+    fits = fits and out.ndim == 3 and out.size > 0 and image.shape[-1] == out.shape[-1]
+    if not (inside and fits and image.flags.c_contiguous and out.flags.c_contiguous):
+        raise SpecError(
+            f"resize {height} x {width} pixels at {top}, {left} of an image {image.dtype} {image.shape} "
+            f"to {out.dtype} {out.shape}",
+            cause="the pixels do not lie in the image, or the two are not C-contiguous images of one kind",
+            remedy="give a draw that was made for images of this size",
+        )
+
+
+def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool, multiple: int = 0) -> Taps:
+    """Return ``taps``, kept for the next call unless they are large; for a ``multiple`` see ``_for_kernel``."""
+    numbers = (n_out + multiple) * (WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2)  # a few more than there are
+    make = _kept if numbers <= KEPT_NUMBERS else _kept.__wrapped__
+    return make(n_in, n_out, interpolation, antialias, multiple)
+
+
+@lru_cache(maxsize=KEPT_TAPS)
+def _kept(n_in: int, n_out: int, interpolation: str, antialias: bool, multiple: int) -> Taps:
+    made = taps(n_in, n_out, interpolation, antialias)
+    return _for_kernel(made, multiple) if multiple else made
+
+
+def _for_kernel(given: Taps, multiple: int) -> Taps:
+    """Return taps with the coefficients of one tap side by side, and output pixels up to a multiple of a number."""
+    first, coefficients = given
+    more = -len(first) % multiple
+    padded = np.pad(coefficients, ((0, more), (0, 0)), mode="edge")
+    return np.pad(first, (0, more), mode="edge"), np.ascontiguousarray(padded.T)

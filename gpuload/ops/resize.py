@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import kernels
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, resampling
-from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.base import Draw, Op, RowForm, Sizes
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic")
@@ -83,6 +84,13 @@ class Resize(Op):
         """Return one image, resized."""
         return resampling.resize(xp, x, self.new_size(draw), self.interpolation, self.antialias)
 
+    def row_form(self, field: Field) -> RowForm | None:
+        """The compiled kernel."""
+        return self._resize_into if _has_kernel(self.interpolation) else None
+
+    def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        resampling.resize_into(x, (0, 0, *x.shape[:2]), self.interpolation, self.antialias, out)
+
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``resize`` to sizes that were computed on the host."""
         size = draw["size"] if self.shorter is not None else [self.height, self.width]
@@ -114,6 +122,7 @@ class RandomResizedCrop(Op):
     antialias: bool = True
 
     num_uniforms: ClassVar[int] = 2 * TRIES + 2
+    gives_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         height = arguments.whole(self, "height", self.height)
@@ -153,11 +162,26 @@ class RandomResizedCrop(Op):
         start = np.floor(u[:, 2 * TRIES :] * (size - shape + 1)).astype(np.int32)
         return {"start": np.where(any_fits, start, (size - shape) // 2), "shape": shape}
 
+    def region(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the boxes."""
+        return draw
+
+    def within(self, draw: Draw, region: Draw) -> Draw:
+        """Return the boxes as they lie in their regions."""
+        return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the box of one image, resized."""
-        (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
+        top, left, height, width = _box(draw)
         box = x[top : top + height, left : left + width]
         return resampling.resize(xp, box, self.window, self.interpolation, self.antialias)
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """The compiled kernel."""
+        return self._resize_into if _has_kernel(self.interpolation) else None
+
+    def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        resampling.resize_into(x, _box(draw), self.interpolation, self.antialias, out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
@@ -170,6 +194,15 @@ class RandomResizedCrop(Op):
         lower, upper = np.rint(width / self.ratio[0]), np.rint(height * self.ratio[1])
         box = np.stack([np.minimum(height, lower), np.minimum(width, upper)], axis=1)
         return box.clip(1, size.clip(1)).astype(np.int64)
+
+
+def _box(draw: Draw) -> resampling.Box:
+    (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
+    return top, left, height, width
+
+
+def _has_kernel(interpolation: str) -> bool:
+    return interpolation != "nearest" and kernels.compiled()
 
 
 def _check_filter(op: Resize | RandomResizedCrop) -> None:

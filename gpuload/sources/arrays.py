@@ -1,27 +1,28 @@
 """Arrays in memory: record i is the i-th item of each array.
 
 Memory  the arrays are held, not copied: what is written into them later is read from then on.
-Access  arrays in C order by a compiled gather of their bytes (`kernels/gather.py`) or ``numpy.take``; the records of
-        others are brought into C order first. Any byte order; the fields come out native.
+Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
+        while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
+        ``gl.fixed`` map files with a guard, and look whether they changed.
+Access  arrays in C order by a compiled gather of their bytes (`kernels/gather.py`) or by NumPy; the records of others
+        are brought into C order first. Any byte order; the fields come out native.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gpuload import kernels
-from gpuload.errors import RecordIndexError, SpecError
-from gpuload.sources.base import Indices, Source
+from gpuload import kernels, rawdecode
+from gpuload.errors import SpecError
+from gpuload.sources.base import Source
 from gpuload.sources.layouts import layout_of
-from gpuload.spec import Spec
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, check_places, put_rows
+from gpuload.spec import Layout
 
-Array = NDArray[Any]
-Block = NDArray[np.uint8]
 HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
 
 
@@ -31,7 +32,7 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
     The fields of a structured array become the record's fields.
 
     Raises:
-        SpecError: no array, arrays of different lengths, without axes, or of Python objects.
+        SpecError: no array, arrays of different lengths, without axes, of Python objects, or of files.
     """
     if not fields:
         raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
@@ -50,45 +51,79 @@ class ArraysSource(Source):
     """Arrays in memory; made by ``gl.arrays``."""
 
     def __init__(self, fields: dict[str, Array]) -> None:
-        self._arrays: tuple[Array, ...] = tuple(fields.values())
-        self._length = len(self._arrays[0])
-        self.blocks = tuple(layout_of(array.dtype, array.shape[1:], field=name) for name, array in fields.items())
-        self.spec = Spec(tuple(part.field for layout in self.blocks for part in layout.parts))
+        self._leaves = tuple(ArrayLeaf(name, array) for name, array in fields.items())
+        self._names, self._length = tuple(fields), self._leaves[0].num_records
+        super().__init__(tuple(Group.of(leaf.layout) for leaf in self._leaves))
 
     def __len__(self) -> int:
         return self._length
 
-    def fill(self, indices: Indices, rows: Indices, out: Sequence[Block]) -> None:
-        """Write the bytes of records into rows of blocks; see ``Source.fill``."""
+    def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
-        for array, block in zip(self._arrays, out, strict=True):
-            if array.flags.c_contiguous:
-                _gather(indices, rows, _as_bytes(array), block)
-            else:
-                block[rows] = _as_bytes(np.take(array, indices, axis=0))
+        return type(self), ({name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},)
 
-    def where(self, index: int) -> str:
-        """Return the number of the record."""
-        return f"arrays, record {index}"
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def _where(self, number: int) -> str:
+        return f"arrays, record {number}"
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return ArrayLeaf.how
 
     def fingerprint(self) -> str:
-        """Return a short text of names, dtypes, shapes, and the content of the first, middle and last MiB of each."""
-        parts = [
-            (part.field.name, part.dtype.str, part.field.shape, part.offset_bytes)
-            for layout in self.blocks
-            for part in layout.parts
-        ]
-        text = hashlib.blake2b(repr((self._length, parts)).encode(), digest_size=8)
-        for array in self._arrays:
-            count = max(1, HASHED_BYTES // max(1, array[:1].nbytes))
-            for start in (0, max(0, (len(array) - count) // 2), max(0, len(array) - count)):
-                text.update(np.ascontiguousarray(array[start : start + count]).tobytes()[:HASHED_BYTES])
+        """Return a short text of names, dtypes, shapes, and the values of the first, middle and last MiB of each.
+
+        How they lie in memory makes no difference: NumPy changes that when arrays are pickled.
+        """
+        self.check_open()
+        about = [(field.name, field.dtype.str, field.shape) for field in self.spec]
+        text = hashlib.blake2b(repr((self._length, about)).encode("utf-8", "surrogateescape"), digest_size=8)
+        for leaf in self._leaves:
+            count = max(1, HASHED_BYTES // max(1, leaf.layout.record_bytes))
+            for start in (0, max(0, (self._length - count) // 2), max(0, self._length - count)):
+                for value in leaf.values(np.arange(start, min(start + count, self._length), dtype=np.int64)):
+                    text.update(np.ascontiguousarray(value).tobytes()[:HASHED_BYTES])
         return text.hexdigest()
 
     def close(self) -> None:
         """Let go of the arrays."""
         super().close()
-        self._arrays = ()
+        self._leaves = ()
+
+
+class ArrayLeaf(Leaf):
+    """One array in memory.
+
+    Attributes:
+        array: it.
+    """
+
+    how = "arrays in memory"
+
+    def __init__(self, name: str, array: Array) -> None:
+        self.layout: Layout = layout_of(array.dtype, array.shape[1:], field=name)
+        self.spec, self.array, self.num_records = self.layout.spec, array, len(array)
+        self._bytes = _as_bytes(array, self.layout.record_bytes) if array.flags.c_contiguous else None
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        if not self.layout.record_bytes:
+            return
+        if self._bytes is not None:
+            _gather(self._bytes, numbers, out, begins)
+        else:
+            taken = _as_bytes(np.take(self.array, numbers, axis=0), self.layout.record_bytes)
+            _gather(taken, np.arange(numbers.size, dtype=np.int64), out, begins)
+
+    def values(self, numbers: Indices) -> list[Array]:
+        """Return the fields of records, in the order of ``spec``."""
+        raw = np.empty((numbers.size, self.layout.record_bytes), np.uint8)
+        self.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * self.layout.record_bytes)
+        return list(rawdecode.decode(np, raw, self.layout).values())
 
 
 def _as_array(name: str, value: ArrayLike) -> Array:
@@ -102,6 +137,12 @@ def _as_array(name: str, value: ArrayLike) -> Array:
         raise SpecError(f"{name} cannot be made an array", cause=str(error), remedy="pass a NumPy array") from None
     if array.ndim == 0:
         raise SpecError(f"{name} is one value without axes", cause="it has no records", remedy="pass an array of them")
+    if _is_of_file(array):
+        raise SpecError(
+            f"{name} is an array of a file (numpy.memmap)",
+            cause="if the file is cut short while it is read, the system ends the process without an error",
+            remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
+        )
     if array.dtype.hasobject:
         raise SpecError(
             f"{name} is an array of Python objects",
@@ -111,29 +152,27 @@ def _as_array(name: str, value: ArrayLike) -> Array:
     return array
 
 
-def _as_bytes(array: Array) -> Block:
+def _as_bytes(array: Array, record_bytes: int) -> Bytes:
     """Return the bytes of an array in C order, uint8 ``[N, record_bytes]``."""
-    record_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-    if not array.size or not record_bytes:
+    if not len(array) or not record_bytes:
         return np.empty((len(array), record_bytes), np.uint8)
     return array.reshape(-1).view(np.uint8).reshape(len(array), record_bytes)
 
 
-def _gather(indices: Indices, rows: Indices, source: Block, block: Block) -> None:
-    compiled = kernels.load("gather")
-    if compiled is None:
-        block[rows] = np.take(source, indices, axis=0)
+def _gather(source: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> None:
+    """Copy row ``numbers[i]`` of ``source`` to ``out[begins[i]:]``."""
+    size, compiled = source.shape[1], kernels.load("gather")
+    if compiled is not None and compiled.gather(source, numbers, out, begins) == compiled.DONE:
         return
-    indices, rows = np.require(indices, np.int64, ["C", "W"]), np.require(rows, np.int64, ["C", "W"])
-    outside = compiled.gather(indices, rows, _place(source), _place(block), source.shape[1])
-    if outside >= 0:
-        raise RecordIndexError(
-            f"record {indices[outside]} of {len(source)} to row {rows[outside]} of {len(block)}",
-            cause="the record or the row is outside",
-            remedy="check the indices, and that each row lies in the block",
-        )
+    check_places(numbers, size, out.size, begins)
+    put_rows(np.take(source, numbers, axis=0), out, begins)
 
 
-def _place(block: Block) -> tuple[int, int, int]:
-    """Return address, bytes from row to row, and number of rows."""
-    return block.__array_interface__["data"][0], block.strides[0], len(block)
+def _is_of_file(array: Array) -> bool:
+    """Return True if the elements lie in a map of a file: the array, or what it is a view of, is one."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
+            return True
+        base = base.base
+    return False

@@ -1,100 +1,126 @@
 """Source: records by number, whole batches at a time.
 
-A source of fixed-size records describes its raw bytes by ``blocks`` and writes them with ``fill``; the base class
-makes ``read`` of these. Any other source (images, arrays of varying shape) has no blocks and implements ``read``.
-Sources are safe to read from several threads at once.
+A source says where its records lie (``resolve``, see `leaf.py`), and the base class makes all the rest of that:
+reading, slices, selections, splits, other names. So a composed source, here and in `compose.py`, composes ``resolve``
+and nothing else, and is read as fast as what it is made of. Closing it leaves that open, for other sources may be made
+of the same; it is closed with what it is made of.
+
+Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records: nothing is stored. A
+        selection is an int64 a record.
+
+Sources are safe to read from several threads at once. A source can be pickled and copied: sources of files as what they
+were opened from, so that they are opened again where they arrive.
 """
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gpuload import rawdecode
-from gpuload.errors import ClosedError, RecordIndexError, SpecError
-from gpuload.sources.places import Places
-from gpuload.spec import Layout, Spec
+from gpuload.errors import ClosedError, SpecError
+from gpuload.order import Split
+from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
+from gpuload.spec import Field, Spec
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-Array = NDArray[Any]
-Indices = NDArray[np.int64]
-Fields = dict[str, Array | list[Array]]
+Own = TypeVar("Own", bound="Source")
+Chosen = range | Split | Indices
 
 
 class Source(ABC):
-    """Records by number. ``len(source)``, ``source.spec``, ``source.read(indices)``, ``source[i]``."""
+    """Records by number. ``len(source)``, ``source.spec``, ``source.read(indices)``, ``source[i]``.
 
+    Attributes:
+        groups: fields that come out of one raw record each; together they are the fields of the source, in order.
+        spec: these fields.
+        classes: the names of the classes of labels, that of label 0 first; empty where there are none.
+    """
+
+    groups: tuple[Group, ...]
     spec: Spec
-    blocks: tuple[Layout, ...] = ()
-    has_places: bool = False
+    classes: tuple[str, ...] = ()
     _closed: bool = False
+
+    def __init__(self, groups: tuple[Group, ...]) -> None:
+        self.groups = groups
+        self.spec = Spec(tuple(field for group in groups for field in group.spec))
 
     @abstractmethod
     def __len__(self) -> int:
         """The number of records."""
 
     @abstractmethod
-    def where(self, index: int) -> str:
-        """Return where a record is, as ``"file, record n"``, for messages."""
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        """Return which leaf holds which of the records; the numbers lie in ``0 .. len - 1``."""
+
+    @abstractmethod
+    def _where(self, number: int) -> str:
+        """Return where a record is; the number lies in ``0 .. len - 1``."""
 
     @abstractmethod
     def fingerprint(self) -> str:
         """Return a short text that differs for other data: names, lengths and layout, not times or folders."""
 
-    def fill(self, indices: Indices, rows: Indices, out: Sequence[NDArray[np.uint8]]) -> None:
-        """Write the raw bytes of records into rows of preallocated blocks.
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return "records"
+
+    def resolve(self, numbers: Indices) -> list[Share]:
+        """Return which leaf holds which of the records, for each of ``groups``.
 
         Args:
-            indices: int64 ``[N]``, record numbers, already checked to lie in ``0 .. len - 1``.
-            rows: int64 ``[N]``, the row of ``out`` for each.
-            out: one uint8 ``[M, record_bytes]`` for each of ``blocks``; the last axis is contiguous.
+            numbers: int64 ``[n]``; a record may occur more than once.
 
         Raises:
-            FileError: a file changed, disappeared or cannot be read.
+            ClosedError: the source was closed.
+            RecordIndexError: there is no such record.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no fixed-size records")
+        self.check_open()
+        numbers = plain(numbers)
+        check_numbers(numbers, len(self))
+        return self._resolve(numbers)
 
-    def places(self, indices: Indices) -> Places:
-        """Return where records lie that will be read soon, so that storage can be asked for them.
-
-        There are none where storage cannot be asked (``has_places`` is False), nor once the source was closed.
-
-        Args:
-            indices: their numbers, in ascending order.
+    def where(self, index: int) -> str:
+        """Return where a record is, as ``"file, record n"``, for messages.
 
         Raises:
-            FileError: a file changed, disappeared or cannot be read.
+            RecordIndexError: there is no such record.
         """
-        del indices
-        return Places()
-
-    def copier(self) -> Any:
-        """Return how records become rows of the one block by copies alone (``maps.Copier``), None where they do not."""
-        return None
+        check_numbers(np.array([index], np.int64), len(self))
+        return self._where(int(index))
 
     def read(self, indices: ArrayLike) -> Fields:
-        """Return the records as a dict of arrays with the records along the first axis.
+        """Return the records as a dict of values, the records along the first axis.
 
-        A field whose shape varies comes as a list of arrays.
+        A field is an array if all records have one shape, a `Ragged` if only its first axis varies, else a list of
+        arrays.
 
         Raises:
             RecordIndexError: an index lies outside ``0 .. len - 1``.
             RecordError, FileError: a record or its file cannot be read; names file and record.
         """
         numbers = self.checked(indices)
-        raws = [np.empty((numbers.size, layout.record_bytes), np.uint8) for layout in self.blocks]
-        self.fill(numbers, np.arange(numbers.size, dtype=np.int64), raws)
+        shares = self.resolve(numbers)
         fields: Fields = {}
-        for raw, layout in zip(raws, self.blocks, strict=True):
-            fields.update(rawdecode.decode(np, raw, layout))
-        return {name: fields[name] for name in self.spec.names}
+        for number, group in enumerate(self.groups):
+            if group.layout is None:
+                found = values(shares, number, group.spec, numbers.size)
+                fields.update(zip(group.spec.names, found, strict=True))
+            else:
+                raw = room((numbers.size, group.layout.record_bytes), np.dtype(np.uint8))
+                fill(shares, number, group.layout, raw)
+                fields.update(rawdecode.decode(np, raw, group.layout))
+        return fields
 
     def checked(self, indices: ArrayLike) -> Indices:
         """Return the indices as int64 ``[N]``.
@@ -113,13 +139,7 @@ class Source(ABC):
                 remedy="pass a list or a 1-d integer array; source[i] gives one record",
             )
         numbers = given.astype(np.int64)
-        if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
-            bad = numbers[(numbers < 0) | (numbers >= len(self))][0]
-            raise RecordIndexError(
-                f"record {int(bad)} of a source of {len(self)} records",
-                cause=f"records are numbered 0 to {len(self) - 1}",
-                remedy="ask for records in that range",
-            )
+        check_numbers(numbers, len(self))
         return numbers
 
     def check_open(self) -> None:
@@ -132,10 +152,14 @@ class Source(ABC):
             )
 
     def close(self) -> None:
-        """Close files and maps; reading afterwards is a ``ClosedError``. Closing twice is allowed."""
+        """Let go of files and arrays; reading afterwards is a ``ClosedError``. Closing twice is allowed.
+
+        A thread that reads at this moment finishes its read. What was made of this source (slices, splits ...) is
+        closed with it; closing what was made of a source leaves the source and its other parts open.
+        """
         self._closed = True
 
-    def __enter__(self) -> Source:
+    def __enter__(self: Own) -> Own:
         return self
 
     def __exit__(
@@ -146,36 +170,169 @@ class Source(ABC):
     def __getitem__(self, key: int | slice) -> Any:
         """Return one record as a dict (``source[i]``), or a source of some of them (``source[a:b:c]``)."""
         if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            return self._subset(range(start, stop, step))
+            return Selected(self, range(*key.indices(len(self))))
         number = operator.index(key)
         if number < 0:
             number += len(self)
-        return {name: values[0] for name, values in self.read([number]).items()}
+        return {name: found[0] for name, found in self.read([number]).items()}
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
-        return self._subset(self.checked(indices))
+        return Selected(self, self.checked(indices))
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Source, Source]:
         """Return two sources that share the records: a random ``fraction`` of them, and the rest.
 
-        Each keeps its records in their original order. The choice depends on ``seed`` and the length alone.
+        The first has ``round(fraction * len(source))`` records, and each keeps its records in their original order. The
+        choice depends on ``seed`` and the length alone (`order.Split`).
 
         Raises:
-            SpecError: the fraction does not lie between 0 and 1.
+            SpecError: the fraction does not lie between 0 and 1, or the seed is none.
         """
-        from gpuload.sources.compose import split
-
-        return split(self, fraction, seed)
+        if (
+            isinstance(fraction, bool)
+            or not isinstance(fraction, (int, float, np.integer, np.floating))
+            or not 0 <= fraction <= 1
+        ):
+            raise SpecError(
+                f"split({fraction!r})", cause="a fraction lies between 0 and 1", remedy="pass 0.9 for nine tenths"
+            )
+        length = len(self)
+        count = round(float(fraction) * length)
+        first, second = (Split(length, count, seed, second) for second in (False, True))
+        return Selected(self, first), Selected(self, second)
 
     def rename(self, **names: str) -> Source:
         """Return the source with fields renamed: ``source.rename(x="image")``."""
-        from gpuload.sources.compose import Renamed
-
         return Renamed(self, names)
 
-    def _subset(self, indices: range | Indices) -> Source:
-        from gpuload.sources.compose import Selected
 
-        return Selected(self, indices)
+class Composed(Source):
+    """A source made of others."""
+
+    def __init__(self, groups: tuple[Group, ...], *parts: Source) -> None:
+        super().__init__(groups)
+        self._parts = parts
+        self.classes = next((part.classes for part in parts if part.classes), ())
+
+    def check_open(self) -> None:
+        """Raise ``ClosedError`` if this source, or one that it is made of, was closed."""
+        super().check_open()
+        for part in self._parts:
+            part.check_open()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_open()
+        return type(self), self._made_of()
+
+    def _made_of(self) -> tuple[Any, ...]:
+        """Return the arguments that make this source once more."""
+        return self._parts
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
+
+    def _digest(self, *more: object) -> str:
+        about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)
+        return hashlib.sha256(repr(about).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+class Selected(Composed):
+    """Some of the records of a source, in any order; made by ``source[a:b:c]``, ``source.select`` and ``source.split``.
+
+    Args:
+        source: what to select from.
+        chosen: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source) - 1``.
+    """
+
+    def __init__(self, source: Source, chosen: Chosen) -> None:
+        if isinstance(source, Selected) and (folded := source._folded(chosen)) is not None:
+            source, chosen = source._source, folded
+        super().__init__(source.groups, source)
+        self._source: Source = source
+        self._chosen: Chosen = chosen
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def _folded(self, chosen: Chosen) -> Chosen | None:
+        """Return the records of the source that some of these records are, if they can be said without more memory."""
+        own = self._chosen
+        if isinstance(chosen, np.ndarray):
+            return self._inner(chosen)
+        if isinstance(own, range) and isinstance(chosen, range):
+            first, after = (own.start + own.step * number for number in (chosen.start, chosen.stop))
+            return range(first, after, own.step * chosen.step)
+        if isinstance(own, np.ndarray) and isinstance(chosen, range):
+            return own[np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)]
+        return None
+
+    def _inner(self, numbers: Indices) -> Indices:
+        """Return the numbers that records have in the source."""
+        own = self._chosen
+        if isinstance(own, range):
+            return own.start + own.step * numbers
+        return own.at(numbers) if isinstance(own, Split) else own[numbers]
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return self._source.resolve(self._inner(numbers))
+
+    def _where(self, number: int) -> str:
+        return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
+
+    def fingerprint(self) -> str:
+        """Return a short text of the source and of which records."""
+        own = self._chosen
+        if isinstance(own, range):
+            return self._digest(len(own), *(own[:1] or [0]), own.step if len(own) > 1 else 1)
+        if isinstance(own, Split):
+            return self._digest("split", own.length, own.count, own.seed, own.second)
+        return self._digest(hashlib.sha256(np.ascontiguousarray(own, "<i8").tobytes()).hexdigest())
+
+
+class Renamed(Composed):
+    """A source with other names for fields; made by ``source.rename(old="new")``.
+
+    Raises:
+        UnknownFieldError: an old name is not a field.
+        SpecError: two fields would have one name, or a name is no text.
+    """
+
+    def __init__(self, source: Source, names: Mapping[str, str]) -> None:
+        self._source = source
+        self._names = {field.name: field.name for field in source.spec}
+        for old, new in names.items():
+            if not isinstance(new, str) or not new:
+                raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
+            self._names[source.spec[old].name] = new
+        super().__init__(tuple(self._renamed(group) for group in source.groups), source)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._names
+
+    def _renamed(self, group: Group) -> Group:
+        def other(field: Field) -> Field:
+            return field.with_(name=self._names[field.name])
+
+        if group.layout is None:
+            return Group(Spec(tuple(map(other, group.spec))), None)
+        return Group.of(
+            replace(group.layout, parts=tuple(replace(p, field=other(p.field)) for p in group.layout.parts))
+        )
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return self._source.resolve(numbers)
+
+    def _where(self, number: int) -> str:
+        return self._source.where(number)
+
+    def fingerprint(self) -> str:
+        """Return a short text of the source and of the names."""
+        return self._digest(sorted(self._names.items()))

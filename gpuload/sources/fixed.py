@@ -12,12 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.files import Files, Paths, expand, look_at
+from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.storage.files import Files, Paths, expand, look_at
+
+MOST_AROUND_BYTES = 1 << 62  # sizes of files are below
 
 
 class FixedSource(RecordFiles):
@@ -32,7 +35,7 @@ def fixed(
     ``gl.fixed("data_batch_*.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])`` is CIFAR-10.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         dtype: the layout of a record, anything that ``numpy.dtype`` takes; the fields of a structured dtype become
             the record's fields. Byte orders are as they say: ``"u1"``, ``">f4"``.
         header_bytes: bytes to skip at the beginning of each file.
@@ -44,23 +47,23 @@ def fixed(
         FileError: a file is missing, a directory, or cannot be read.
         FormatError: a file is shorter than header and footer, or its body is no whole number of records.
     """
-    layout = layout_of(_record_dtype(dtype), field=field)
+    record_dtype = _record_dtype(dtype)
+    layout = layout_of(record_dtype, field=field)
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise SpecError(f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy="pass such one")
     found, _ = look_at(expand(paths), 0, lambda path, size_bytes, head: None)
-    bodies = found.sizes - header_bytes - footer_bytes
-    _check_bodies(found, bodies, layout.record_bytes)
-    num_files = len(found)
-    return FixedSource(
-        Stored(
-            found,
-            counts=bodies // layout.record_bytes,
-            offsets=np.full(num_files, header_bytes, np.int64),
-            forms=(Form(layout),),
-            form_of=np.zeros(num_files, np.int64),
-        )
+    bodies = _bodies(found, int(header_bytes) + int(footer_bytes), layout.record_bytes)
+    stored = Stored(
+        found,
+        counts=(bodies // layout.record_bytes).tolist(),
+        offsets=[int(header_bytes)] * len(found),
+        forms=(Form(layout),),
+        form_of=np.zeros(len(found), np.int64),
     )
+    arguments = {"paths": found.paths, "dtype": record_dtype, "field": field}
+    ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes)}
+    return FixedSource(stored, Opening(fixed, {**arguments, **ends}))
 
 
 def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
@@ -77,20 +80,23 @@ def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
     return dtype
 
 
-def _check_bodies(files: Files, bodies: np.ndarray[Any, np.dtype[np.int64]], record_bytes: int) -> None:
-    wrong = np.flatnonzero((bodies < 0) | (bodies % record_bytes != 0))
-    if not wrong.size:
-        return
-    path, size, body = files.paths[wrong[0]], int(files.sizes[wrong[0]]), int(bodies[wrong[0]])
-    if body < 0:
+def _bodies(files: Files, around_bytes: int, record_bytes: int) -> NDArray[np.int64]:
+    """Return the bytes of each file between header and footer; each must be a whole number of records."""
+    small = np.flatnonzero(files.sizes < around_bytes) if around_bytes < MOST_AROUND_BYTES else np.arange(len(files))
+    if small.size:
         raise FormatError(
-            f"{path} has {size} bytes",
-            cause=f"header and footer alone are {size - body}",
+            f"{files.paths[small[0]]} has {int(files.sizes[small[0]])} bytes",
+            cause=f"header and footer alone are {around_bytes}",
             remedy="check header_bytes and footer_bytes, and that the file is whole",
         )
-    raise FormatError(
-        f"{path} has body length {body} bytes, which is not an exact multiple of the record length "
-        f"({record_bytes} bytes)",
-        cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the dtype is not its layout",
-        remedy="check dtype, header_bytes and footer_bytes, and that the file is whole",
-    )
+    bodies = files.sizes - around_bytes
+    wrong = np.flatnonzero(bodies % record_bytes)
+    if wrong.size:
+        body = int(bodies[wrong[0]])
+        raise FormatError(
+            f"{files.paths[wrong[0]]} has body length {body} bytes, which is not an exact multiple of the record "
+            f"length ({record_bytes} bytes)",
+            cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the dtype is not its layout",
+            remedy="check dtype, header_bytes and footer_bytes, and that the file is whole",
+        )
+    return bodies

@@ -1,35 +1,34 @@
 """Image files: encoded JPEG and PNG images, a file a record, with the class of each as its label.
 
-Folder  all .jpg .jpeg .png files below it, in any case and depth, hidden ones left out. A list or a wildcard is taken
-        as it is. Sorted by path.
+Folder  all .jpg .jpeg .png files below it, in any case and depth, hidden ones left out, sorted by path. A list is taken
+        in its order, a wildcard is sorted.
 Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
         does not renumber the others), or of the folders that the files of a list lie in.
-Access  whole files, the bytes untouched; no header is read when the source is opened, `imagehead.py` reads it later.
-Memory  the files of one read lie side by side in one piece of memory, which lives as long as any of them.
+Access  whole files, the bytes untouched; no header is read when the source is opened, `images/head.py` reads it later.
+Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
-from gpuload.sources import maps
-from gpuload.sources.base import Fields, Source
-from gpuload.sources.files import Files, Paths, by_chunks, expand, look_at, open_error
-from gpuload.sources.maps import MappedReader
-from gpuload.sources.plain import PlainReader
-from gpuload.sources.rows import still_open
+from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.leaf import Group, Indices, Leaf, Share
 from gpuload.spec import Field, Spec
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at, open_error
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
-LABEL = Field("label", np.dtype(np.int64), ())
+LABEL = "label"
 
 
 def images(root_or_paths: Paths, labels: Literal["folder"] | None = "folder") -> ImagesSource:
@@ -46,68 +45,75 @@ def images(root_or_paths: Paths, labels: Literal["folder"] | None = "folder") ->
     """
     if labels not in ("folder", None):
         raise SpecError(f"labels = {labels!r}", cause='it is "folder" or None', remedy="pass one of the two")
-    root = _as_folder(root_or_paths)
-    if root is None:
+    folder = _as_folder(root_or_paths)
+    if folder is None:
         paths = expand(root_or_paths)
         root = os.path.commonpath([os.path.dirname(path) for path in paths])
         folders = [os.path.basename(os.path.dirname(path)) for path in paths]
         classes = sorted(set(folders))
     else:
-        paths = _images_below(root)
+        root, paths = folder, _images_below(folder)
         folders = [_below(root, path).partition(os.sep)[0] for path in paths] if labels else []
         classes = _class_folders(root)
         if labels:
             _check_class_folders(root, paths, folders, classes)
     files, _ = look_at(paths, 0, _check_size)
+    opening = Opening(images, {"root_or_paths": files.paths if folder is None else folder, "labels": labels})
     if labels is None:
-        return ImagesSource(files, root, None, ())
+        return ImagesSource(files, root, None, (), opening)
     number_of = {name: number for number, name in enumerate(classes)}
-    return ImagesSource(files, root, np.array([number_of[name] for name in folders], np.int64), tuple(classes))
+    numbers = np.array([number_of[name] for name in folders], np.int64)
+    return ImagesSource(files, root, numbers, tuple(classes), opening)
 
 
-class ImagesSource(Source):
+class ImagesSource(FileSource):
     """Encoded image files; made by ``gl.images``.
 
     Attributes:
         classes: the names of the classes, that of label 0 first; empty without labels.
     """
 
-    def __init__(self, files: Files, root: str, labels: NDArray[np.int64] | None, classes: tuple[str, ...]) -> None:
-        self._files, self._root, self._labels, self.classes = files, root, labels, classes
-        self.spec = Spec((IMAGE,) if labels is None else (IMAGE, LABEL))
-        starts, offsets = np.arange(len(files) + 1, dtype=np.int64), np.zeros(len(files), np.int64)
-        self._reader: MappedReader | PlainReader | None = PlainReader(files, starts, offsets)
-        if maps.supported():
-            self._reader = MappedReader(files, starts, offsets, np.zeros(len(files), np.bool_))
+    def __init__(
+        self, files: Files, root: str, labels: Indices | None, classes: tuple[str, ...], opening: Opening
+    ) -> None:
+        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
+        self._leaves: tuple[Leaf, ...] = (ImageFiles(files, storage),)
+        if labels is not None:
+            leaf = ArrayLeaf(LABEL, labels)
+            groups.append(Group.of(leaf.layout))
+            self._leaves += (leaf,)
+        super().__init__(files, opening, tuple(groups), storage)
+        self._root, self._labels, self.classes = root, labels, classes
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def read(self, indices: ArrayLike) -> Fields:
-        """Return the records; ``image`` is a list of uint8 arrays, the bytes of the files."""
-        numbers = self.checked(indices)
-        ends = np.cumsum(self._files.sizes[numbers])
-        arena = np.empty(int(ends[-1]) if numbers.size else 0, np.uint8)
-        images = np.split(arena, ends[:-1]) if numbers.size else []
-        still_open(self._reader).read(numbers, images)
-        fields: dict[str, Any] = {"image": images}
-        if self._labels is not None:
-            fields["label"] = self._labels[numbers]
-        return fields
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
 
-    def where(self, index: int) -> str:
-        """Return the path of the file, from the folder that was opened."""
-        return _below(self._root, self._files.paths[index])
+    def _where(self, number: int) -> str:
+        return _below(self._root, self._files.paths[number])
 
-    def fingerprint(self) -> str:
-        """Return a short text of the relative paths, the sizes and the labels."""
+    def _digest(self) -> str:
         names = [_below(self._root, path) for path in self._files.paths]
         return self._files.digest(names, self.classes, None if self._labels is None else self._labels.tolist())
 
     def close(self) -> None:
         """Let go of the files."""
         super().close()
-        self._reader = None
+        self._leaves = ()
+
+
+class ImageFiles(WholeFiles):
+    """Image files, whose bytes are the field."""
+
+    is_direct = True
+
+    def __init__(self, files: Files, storage: Storage) -> None:
+        super().__init__(Spec((IMAGE,)), storage, np.zeros(len(files), np.int64), files.sizes.copy())
 
 
 def _as_folder(given: Paths) -> str | None:

@@ -13,6 +13,8 @@ from gpuload.spec import Field, Layout, Part, element_strides
 
 Ints = tuple[int, ...]
 LARGEST_ALIGNMENT_BYTES = 16
+MOST_AXES = 63  # of a field in one record; a batch has one more, and arrays of NumPy have at most 64
+LARGEST_RECORD_BYTES = 1 << 48  # what a process can address, also where an axis of length 0 leaves no bytes at all
 
 
 def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bool = False) -> Layout:
@@ -28,7 +30,8 @@ def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bo
         fortran: True if the array is in Fortran order.
 
     Raises:
-        SpecError: a dtype that holds Python objects, or has no fields.
+        SpecError: a dtype that holds Python objects or has no fields, a field of elements without bytes, or a record
+            with more axes or bytes than an array can have.
     """
     if dtype.hasobject:
         raise SpecError(
@@ -58,11 +61,37 @@ def _parts(dtype: np.dtype[Any], name: str, offset: int, shape: Ints, steps: Int
 
 def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
     shape = field.fixed_shape
+    if not dtype.itemsize:
+        raise SpecError(
+            f"field {field.name!r} of {dtype!r}",
+            cause="its elements have no bytes, and NumPy makes arrays of such a dtype with one byte or character each",
+            remedy="leave the field out, or give it a length of at least 1",
+        )
+    if len(shape) > MOST_AXES:
+        raise SpecError(
+            f"field {field.name!r} has {len(shape)} axes in a record",
+            cause=f"a batch has one more, and an array has at most {MOST_AXES + 1}",
+            remedy="store it with fewer axes",
+        )
+    if math.prod(max(length, 1) for length in shape) * dtype.itemsize > LARGEST_RECORD_BYTES:
+        raise SpecError(
+            f"field {field.name!r} of {dtype} {shape} in a record",
+            cause=f"a record has at most {LARGEST_RECORD_BYTES} bytes, axes of length 0 not counted",
+            remedy="cut records into smaller ones",
+        )
     if 0 in shape or steps == element_strides(shape, dtype.itemsize):
         return Part(field, dtype, offset)
     if steps == element_strides(shape, dtype.itemsize, fortran=True):
         return Part(field, dtype, offset, fortran=True)
     return Part(field, dtype, offset, strides_bytes=steps)
+
+
+def told(layout: Layout) -> list[Any]:
+    """Return what a layout says as plain numbers and texts, for fingerprints."""
+    return [
+        (part.field.name, part.dtype.str, part.field.shape, part.offset_bytes, part.fortran, part.strides_bytes)
+        for part in layout.parts
+    ]
 
 
 def packed(layout: Layout) -> Layout:

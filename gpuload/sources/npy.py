@@ -1,7 +1,7 @@
 """NPY files: the rows of one or many as one sequence of records, or a file as a record.
 
 Rows    file after file; the files may differ in rows (also 0), header, version, byte order and C or Fortran order.
-Files   record i is file i; where shapes differ, a field comes as a list of arrays.
+Files   record i is file i. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
 Format  `npyheader.py`
 """
 
@@ -11,19 +11,23 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from gpuload import rawdecode
-from gpuload.errors import SpecError
-from gpuload.sources import maps, npyheader
-from gpuload.sources.base import Fields, Source
-from gpuload.sources.files import Files, Paths, expand, look_at
-from gpuload.sources.layouts import layout_of
-from gpuload.sources.maps import MappedReader
+from gpuload.errors import GpuloadError, SpecError
+from gpuload.ragged import Ragged
+from gpuload.sources import npyheader
+from gpuload.sources.base import Source
+from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.layouts import layout_of, told
+from gpuload.sources.leaf import Group, Indices, Share, Values
 from gpuload.sources.npyheader import Header
-from gpuload.sources.plain import PlainReader
-from gpuload.sources.rows import Form, RecordFiles, Stored, still_open
-from gpuload.spec import Shape, Spec
+from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.spec import Layout, Shape, Spec
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files, Paths, expand, look_at
+
+Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how a file stores records: dtype, Fortran order, their shape
 
 
 class NpySource(RecordFiles):
@@ -34,7 +38,7 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     """Return the records of NPY files.
 
     Args:
-        paths: a path, a string with wildcards, or a list of these; sorted.
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         field: the name of the one field; the fields of a structured dtype have their own.
         record: ``"row"``: a record is what ``array[i]`` is, file after file; ``"file"``: a record is a file.
 
@@ -46,13 +50,15 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     if record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
+    opening = Opening(npy, {"paths": found.paths, "field": field, "record": record})
     _check_dtypes(found, headers)
     if record == "row":
         _check_rows(found, headers)
-        return NpySource(_stored_rows(found, headers, field))
-    if len({header.shape for header in headers}) == 1:
-        return NpySource(_stored_files(found, headers, field))
-    return RaggedNpySource(found, headers, field)
+    kinds = [_kind(header, record) for header in headers]
+    layouts = _layouts(found, kinds, field)
+    if record == "file" and len({shape for _, _, shape in kinds}) > 1:
+        return RaggedNpySource(found, headers, kinds, layouts, opening)
+    return NpySource(_stored(found, headers, kinds, layouts, record), opening)
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
@@ -66,8 +72,11 @@ def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
             )
 
 
-def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]]:
-    return [(part.field.name, part.field.dtype, part.field.shape) for part in layout_of(dtype, field="").parts]
+def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]] | str:
+    try:
+        return [(part.field.name, part.field.dtype, part.field.shape) for part in layout_of(dtype, field="").parts]
+    except SpecError:  # it is no record's; `_layouts` will say so and name the file
+        return dtype.str
 
 
 def _check_rows(files: Files, headers: Sequence[Header]) -> None:
@@ -87,95 +96,107 @@ def _check_rows(files: Files, headers: Sequence[Header]) -> None:
             )
 
 
-def _stored_rows(files: Files, headers: Sequence[Header], field: str) -> Stored:
-    def form(header: Header) -> Form:
-        row_shape = header.shape[1:]
-        layout = layout_of(header.dtype, row_shape, field=field)
-        return Form(layout, row_shape, header.dtype.itemsize) if header.fortran else Form(layout)
-
-    counts = np.array([header.shape[0] for header in headers], np.int64)
-    return _stored(files, headers, counts, {_kind(header): form(header) for header in _kinds(headers)})
+def _kind(header: Header, record: str) -> Kind:
+    return header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
 
 
-def _stored_files(files: Files, headers: Sequence[Header], field: str) -> Stored:
-    def form(header: Header) -> Form:
-        return Form(layout_of(header.dtype, header.shape, field=field, fortran=header.fortran))
-
-    counts = np.ones(len(files), np.int64)
-    return _stored(files, headers, counts, {_kind(header): form(header) for header in _kinds(headers)})
-
-
-def _kind(header: Header) -> tuple[np.dtype[Any], bool]:
-    return header.dtype, header.fortran
-
-
-def _kinds(headers: Sequence[Header]) -> list[Header]:
-    """Return one header of each kind."""
-    return list({_kind(header): header for header in headers}.values())
+def _layouts(files: Files, kinds: Sequence[Kind], field: str) -> dict[Kind, Layout]:
+    """Return the layout of the records of each kind of file."""
+    layouts: dict[Kind, Layout] = {}
+    for path, kind in zip(files.paths, kinds, strict=True):
+        if kind not in layouts:
+            dtype, fortran, shape = kind
+            try:
+                layouts[kind] = layout_of(dtype, shape, field=field, fortran=fortran)
+            except GpuloadError as error:
+                raise error.within(path) from None
+    return layouts
 
 
-def _stored(files: Files, headers: Sequence[Header], counts: NDArray[np.int64], by_kind: dict[Any, Form]) -> Stored:
-    forms = tuple(dict.fromkeys(by_kind.values()))
-    number_of = {kind: forms.index(form) for kind, form in by_kind.items()}
-    offsets = np.array([header.offset_bytes for header in headers], np.int64)
-    return Stored(files, counts, offsets, forms, np.array([number_of[_kind(header)] for header in headers], np.int64))
+def _stored(
+    files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout], record: str
+) -> Stored:
+    def form(kind: Kind) -> Form:
+        dtype, fortran, _ = kind
+        apart = record == "row" and fortran and layouts[kind].record_bytes > 0  # a whole file lies in one piece
+        return Form(layouts[kind], dtype.itemsize if apart else 0)
+
+    form_of = {kind: form(kind) for kind in layouts}
+    forms = tuple(dict.fromkeys(form_of.values()))
+    return Stored(
+        files,
+        counts=[header.shape[0] if record == "row" else 1 for header in headers],
+        offsets=[header.offset_bytes for header in headers],
+        forms=forms,
+        form_of=np.array([forms.index(form_of[kind]) for kind in kinds], np.int64),
+    )
 
 
-class RaggedNpySource(Source):
+class RaggedNpySource(FileSource):
     """NPY files of varying shape, each a record; made by ``gl.npy(..., record="file")``."""
 
-    def __init__(self, files: Files, headers: Sequence[Header], field: str) -> None:
-        self._files, self._headers = files, headers
-        self._layouts = {key: layout_of(key[0], key[2], field=field, fortran=key[1]) for key in map(_key, headers)}
-        self.spec = _common_spec([layout.parts for layout in self._layouts.values()])
-        starts = np.arange(len(files) + 1, dtype=np.int64)
+    def __init__(
+        self, files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout],
+        opening: Opening,
+    ) -> None:  # fmt: skip
+        storage, by_file = open_storage(files), [layouts[kind] for kind in kinds]
+        spec = _common_spec(list(layouts.values()))
+        super().__init__(files, opening, (Group(spec, None),), storage)
+        self._layouts = by_file
         offsets = np.array([header.offset_bytes for header in headers], np.int64)
-        self._reader: MappedReader | PlainReader | None = PlainReader(files, starts, offsets)
-        if maps.supported():
-            self._reader = MappedReader(files, starts, offsets, np.zeros(len(files), np.bool_))
+        self._leaf: NpyFiles | None = NpyFiles(spec, storage, offsets, by_file)
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def read(self, indices: ArrayLike) -> Fields:
-        """Return the records; a field whose shape varies comes as a list of arrays."""
-        numbers = self.checked(indices)
-        reader = still_open(self._reader)
-        layouts = [self._layouts[_key(self._headers[number])] for number in numbers.tolist()]
-        buffers = [np.empty(layout.record_bytes, np.uint8) for layout in layouts]
-        reader.read(numbers, buffers)
-        records = [rawdecode.decode(np, raw[None], layout) for raw, layout in zip(buffers, layouts, strict=True)]
-        return {field.name: self._together(field.name, records) for field in self.spec}
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaf = self._leaf
+        if leaf is None:
+            self.check_open()
+            return []
+        return [Share(leaf, 0, numbers)]
 
-    def _together(self, name: str, records: list[dict[str, Any]]) -> Any:
-        values = [record[name][0, ...] for record in records]
-        field = self.spec[name]
-        if not field.uniform:
-            return values
-        return np.stack(values) if values else np.empty((0, *field.fixed_shape), field.dtype)
+    def _where(self, number: int) -> str:
+        return f"{self._files.names[number]}, record 0"
 
-    def where(self, index: int) -> str:
-        """Return the file."""
-        return f"{self._files.names[index]}, record 0"
-
-    def fingerprint(self) -> str:
-        """Return a short text of the names and sizes of the files and of their headers."""
-        return self._files.digest([_key(header) for header in self._headers])
+    def _digest(self) -> str:
+        return self._files.digest([told(layout) for layout in self._layouts])
 
     def close(self) -> None:
         """Let go of the files."""
         super().close()
-        self._reader = None
+        self._leaf = None
 
 
-def _key(header: Header) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
-    return header.dtype, header.fortran, header.shape
+class NpyFiles(WholeFiles):
+    """NPY files of varying shape."""
+
+    def __init__(self, spec: Spec, storage: Storage, offsets: Indices, layouts: Sequence[Layout]) -> None:
+        super().__init__(spec, storage, offsets, np.array([layout.record_bytes for layout in layouts], np.int64))
+        self._layouts = layouts
+        [first, *others] = spec.fields
+        elements = first.ragged and not others and first.dtype.itemsize and 0 not in (first.shape or ())
+        self.is_direct = bool(elements) and all(layout.is_direct for layout in layouts)
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records, in the order of ``spec``; where all are stored native and in C order, views."""
+        if self.is_direct:
+            return super().unpack(numbers, raw)
+        records = [
+            list(rawdecode.decode(np, one[None], self._layouts[number]).values())
+            for number, one in zip(numbers.tolist(), raw, strict=True)
+        ]
+        by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
+        return [
+            Ragged.of(some, field.dtype) if field.ragged else some
+            for field, some in zip(self.spec, by_field, strict=True)
+        ]
 
 
-def _common_spec(records: Sequence[Sequence[Any]]) -> Spec:
+def _common_spec(layouts: Sequence[Layout]) -> Spec:
     """Return the spec with None for the axes that vary, and for the shape where the number of axes does."""
     fields = []
-    for parts in zip(*records, strict=True):
+    for parts in zip(*(layout.parts for layout in layouts), strict=True):
         shapes = [part.field.fixed_shape for part in parts]
         same_ndim = len({len(shape) for shape in shapes}) == 1
         axes = tuple(lengths[0] if len(set(lengths)) == 1 else None for lengths in zip(*shapes, strict=same_ndim))

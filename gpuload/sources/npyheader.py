@@ -16,7 +16,6 @@ import ast
 import math
 import re
 import struct
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError
-from gpuload.sources.files import read_bytes
+from gpuload.storage.files import read_bytes
 
 MAGIC = b"\x93NUMPY"
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
@@ -39,6 +38,7 @@ TOKEN = re.compile(
     r"""|(?P<number>-?(?:0|[1-9]\d*))(?P<long>[lL]?)(?![\w.])|(?P<word>True|False)(?!\w)|(?P<end>$)|(?P<bad>.))""",
     re.ASCII | re.DOTALL,
 )
+OLD_BYTES = re.compile(r"([<>|=]?)a(\d*)")  # what NumPy called S before version 2
 CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
@@ -147,9 +147,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def _dtype(descr: Any) -> np.dtype[Any]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old names of dtypes are what old files have
-            dtype = np.lib.format.descr_to_dtype(descr)
+        dtype = np.lib.format.descr_to_dtype(_renamed(descr))
     except (TypeError, ValueError, SyntaxError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise _Refused(f"its dtype {str(descr)[:200]!r} is none that NumPy has here: {error}") from None
     if dtype.hasobject:
@@ -160,6 +158,24 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
         raise _Refused(f"its dtype {dtype} is none that an array can have")
     return dtype
+
+
+def _renamed(descr: Any) -> Any:
+    """Return a description of a dtype with the name of bytes that NumPy has now, and does not warn of.
+
+    To silence the warning instead is for one thread: ``warnings.catch_warnings`` changes what all threads see.
+    """
+    if isinstance(descr, str):
+        return OLD_BYTES.sub(r"\1S\2", descr) if OLD_BYTES.fullmatch(descr) else descr
+    if isinstance(descr, list):
+        return [(field[0], _renamed(field[1]), *field[2:]) if _is_field(field) else field for field in descr]
+    if isinstance(descr, tuple) and descr:
+        return (_renamed(descr[0]), *descr[1:])
+    return descr
+
+
+def _is_field(field: Any) -> bool:
+    return isinstance(field, tuple) and len(field) > 1
 
 
 class _Literal:

@@ -1,8 +1,10 @@
-"""Records of fixed size in files: record i at offset + i * record_bytes; many files are one sequence.
+"""Records of fixed size in files: many files are one sequence of records.
 
-Forms   files may store the same fields differently: byte order, C or Fortran order, padding. Where all agree, blocks
-        hold the bytes as stored; where they do not, blocks are native and C order, converted while they are filled.
-Access  `maps.py` where Numba is, `plain.py` elsewhere.
+Order   in C order record i of a file lies in one piece, at offset + i * record_bytes. In Fortran order its items lie
+        apart, item k at offset + (k * num_records + i) * item_bytes; they are brought together in the file's order, and
+        the layout of a record says that this is Fortran order.
+Forms   files may store the same fields differently (byte order, padding, order of items). Those of one form are one
+        leaf; if there are several forms, records are native and in C order, converted while they are read.
 """
 
 from __future__ import annotations
@@ -11,21 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpuload import rawdecode
-from gpuload.errors import ClosedError, SpecError
-from gpuload.sources import maps
-from gpuload.sources.base import Indices, Source
-from gpuload.sources.files import Files
-from gpuload.sources.layouts import packed
-from gpuload.sources.maps import Copier, MappedReader
-from gpuload.sources.places import Places
-from gpuload.sources.plain import PlainReader
-from gpuload.spec import Layout, Spec
+from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.layouts import packed, told
+from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Group, Indices, Leaf, Share, check_places, put_rows, starts_of
+from gpuload.spec import Layout
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.files import Files
 
-Block = NDArray[np.uint8]
-MAP_FROM = 8  # records in a file that are worth a map: it costs some three times what reading one record does
+MOST_EXTENTS = 1 << 13  # of files in Fortran order so many are read at a time, which the cache can hold; measured
 
 
 @dataclass(frozen=True)
@@ -33,24 +30,12 @@ class Form:
     """How a file stores its records.
 
     Attributes:
-        layout: where the fields lie in a record, once its bytes are together in C order.
-        row_shape: for a file in Fortran order the shape of a record in items, else empty.
-        item_bytes: for a file in Fortran order the bytes of an item.
+        layout: where the fields lie in a record, once its bytes are together.
+        item_bytes: for a file in Fortran order the bytes of an item, else 0.
     """
 
     layout: Layout
-    row_shape: tuple[int, ...] = ()
     item_bytes: int = 0
-
-    @property
-    def scattered(self) -> bool:
-        """True if the items of a record do not lie side by side in the file."""
-        return bool(self.row_shape)
-
-    def places(self) -> NDArray[np.int64]:
-        """Return the byte in a record of each item, in the order in which a file in Fortran order has the items."""
-        items = np.arange(int(np.prod(self.row_shape)), dtype=np.int64).reshape(self.row_shape)
-        return items.ravel(order="F") * self.item_bytes
 
 
 @dataclass(frozen=True)
@@ -59,140 +44,150 @@ class Stored:
 
     Attributes:
         files: the files.
-        counts: int64 ``[num_files]``, records.
-        offsets: int64 ``[num_files]``, the byte where the first record begins.
+        counts: records of each file.
+        offsets: the byte of each file where the first record begins.
         forms: the different forms.
         form_of: int64 ``[num_files]``, which of ``forms`` each file has.
     """
 
     files: Files
-    counts: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    counts: Sequence[int]
+    offsets: Sequence[int]
     forms: tuple[Form, ...]
-    form_of: NDArray[np.int64]
+    form_of: Indices
 
 
-class RecordFiles(Source):
+class RowLeaf(Leaf):
+    """Records of files of one form in C order.
+
+    Args:
+        form: how the files store records.
+        storage: of all files of the source.
+        files: int64 ``[num_files]``, the numbers of this leaf's files there.
+        counts: int64 ``[num_files]``, records.
+        offsets: int64 ``[num_files]``, the byte where the first record begins.
+    """
+
+    def __init__(self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices) -> None:
+        self.layout: Layout = form.layout
+        self.spec, self.how = form.layout.spec, storage.how
+        self._storage, self._files, self._counts = storage, files, counts
+        self._starts = starts_of(counts.tolist())
+        self.num_records = int(self._starts[-1])
+        self._offsets = offsets
+        self._zeroth = offsets - self._starts[:-1] * form.layout.record_bytes  # where record 0 would be in each file
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        if numbers.size:
+            self._storage.advise(self._extents(numbers))
+
+    def _extents(self, numbers: Indices) -> Extents:
+        offsets, lengths = numbers * self.layout.record_bytes, np.full(numbers.size, self.layout.record_bytes, np.int64)
+        if self._files.size == 1:
+            offsets += self._zeroth[0]
+            return Extents(np.full(numbers.size, self._files[0], np.int64), offsets, lengths)
+        owners = self._owners(numbers)
+        offsets += self._zeroth[owners]
+        return Extents(self._files[owners], offsets, lengths)
+
+    def _owners(self, numbers: Indices) -> Indices:
+        """Return which of this leaf's files each record is in."""
+        return np.searchsorted(self._starts, numbers, side="right") - 1
+
+
+class ColumnLeaf(RowLeaf):
+    """Records of files of one form in Fortran order.
+
+    An extent is an item of one record, or of records that are neighbours. Extents are made a bounded number at a time,
+    the items come into memory as the file has them, record by record within each item, and go from there to records.
+    """
+
+    def __init__(self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices) -> None:
+        super().__init__(form, storage, files, counts, offsets)
+        self._num_items = form.layout.record_bytes // form.item_bytes
+        self._item = np.dtype(f"{'u' if form.item_bytes in (1, 2, 4, 8) else 'V'}{form.item_bytes}")
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        check_places(numbers, self.layout.record_bytes, out.size, begins)  # of all, before the first items are read
+        in_file_order = np.argsort(numbers)
+        for first in range(0, numbers.size, MOST_EXTENTS):
+            chosen = in_file_order[first : first + MOST_EXTENTS]
+            self._read_records(numbers[chosen], out, begins[chosen])
+
+    def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        size, owners = self._item.itemsize, self._owners(numbers)
+        runs = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(owners, prepend=-1) != 0))
+        lengths = np.diff(runs, append=numbers.size) * size
+        owners = owners[runs]
+        offsets = self._offsets[owners] + (numbers[runs] - self._starts[owners]) * size
+        at_once = max(1, min(MOST_EXTENTS // runs.size, SCRATCH_BYTES // (numbers.size * size)))
+        for first in range(0, self._num_items, at_once):
+            items = np.arange(first, min(first + at_once, self._num_items), dtype=np.int64)[:, None]
+            block = np.empty((items.size, numbers.size), self._item)
+            extents = Extents(
+                np.tile(self._files[owners], items.size),
+                (offsets + items * (self._counts[owners] * size)).reshape(-1),
+                np.tile(lengths, items.size),
+            )
+            places = ((items - first) * numbers.size + runs) * size
+            self._storage.read(extents, block.reshape(-1).view(np.uint8), places.reshape(-1))
+            put_rows(block.T, out, begins + first * size)
+
+    def advise(self, numbers: Indices) -> None:
+        """Do nothing: the items of a record lie all over the file."""
+
+
+class RecordFiles(FileSource):
     """Records of fixed size in files."""
 
-    def __init__(self, stored: Stored) -> None:
-        self._stored, self._files = stored, stored.files
-        self._starts = np.concatenate([[0], np.cumsum(stored.counts)]).astype(np.int64)
+    def __init__(self, stored: Stored, opening: Opening) -> None:
+        storage, layouts = open_storage(stored.files), [form.layout for form in stored.forms]
+        layout = layouts[0] if all(one.same_bytes(layouts[0]) for one in layouts) else packed(layouts[0])
+        super().__init__(stored.files, opening, (Group.of(layout),), storage)
+        self._stored, self._starts = stored, starts_of(stored.counts)
         self._length = int(self._starts[-1])
-        self._places = [form.places() if form.scattered else None for form in stored.forms]
-        layout = stored.forms[0].layout if len(stored.forms) == 1 else packed(stored.forms[0].layout)
-        self._direct = [form.layout == layout for form in stored.forms]
-        self.blocks = (layout,)
-        self.spec = Spec(tuple(part.field for part in layout.parts))
-        self._reader: MappedReader | PlainReader | None = self._open_reader()
-        self.has_places = self.copier() is not None
-
-    def _open_reader(self) -> MappedReader | PlainReader:
-        if not maps.supported():
-            return PlainReader(self._files, self._starts, self._stored.offsets)
-        scattered = np.array([form.scattered for form in self._stored.forms])[self._stored.form_of]
-        mapped = (self._stored.counts >= MAP_FROM) | scattered
-        return MappedReader(self._files, self._starts, self._stored.offsets, mapped)
+        counts, offsets = np.array(stored.counts, np.int64), np.array(stored.offsets, np.int64)
+        self._shift = np.zeros(len(counts), np.int64)  # from record numbers of the source to those of the file's leaf
+        leaves = []
+        for number, form in enumerate(stored.forms):
+            files = np.flatnonzero(stored.form_of == number)
+            kind = ColumnLeaf if form.item_bytes else RowLeaf
+            leaves.append(kind(form, storage, files, counts[files], offsets[files]))
+            self._shift[files] = leaves[-1]._starts[:-1] - self._starts[files]
+        self._leaves: tuple[RowLeaf, ...] = tuple(leaves)
 
     def __len__(self) -> int:
         return self._length
 
-    def fill(self, indices: Indices, rows: Indices, out: Sequence[Block]) -> None:
-        """Write the raw bytes of records into rows of a block; see ``Source.fill``."""
-        reader = still_open(self._reader)
-        indices, rows = _plain(indices), _plain(rows)
-        _check_block(out[0], self.blocks[0].record_bytes, indices, rows)
-        if len(self._direct) == 1:
-            self._gather(reader, 0, indices, rows, out[0])
-        else:
-            self._convert(reader, indices, rows, out[0])
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        if len(leaves) == 1:
+            return [Share(leaves[0], 0, numbers)]
+        owners = self._owners(numbers)
+        forms, inside = self._stored.form_of[owners], numbers + self._shift[owners]
+        chosen = [(form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()]
+        return [
+            Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows) for form, rows in chosen
+        ]
 
-    def places(self, indices: Indices) -> Places:
-        """Return where records lie, if all files store them in one form; see ``Source.places``."""
-        copier = self.copier()
-        return Places() if copier is None else copier.reader.places(copier.chosen(indices), copier.record_bytes)
+    def _owners(self, numbers: Indices) -> Indices:
+        return np.searchsorted(self._starts, numbers, side="right") - 1
 
-    def copier(self) -> Copier | None:
-        """Return how records are copied where all files store them in one form, as they are handed out."""
-        form = self._stored.forms[0]
-        if isinstance(self._reader, MappedReader) and len(self._stored.forms) == 1 and not form.scattered:
-            return Copier(self._reader, form.layout.record_bytes, self._if_open)
-        return None
+    def _where(self, number: int) -> str:
+        file = int(self._owners(np.array([number], np.int64))[0])
+        return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
-    def _if_open(self, indices: Indices) -> Indices:
-        still_open(self._reader)
-        return _plain(indices)
-
-    def _gather(
-        self, reader: MappedReader | PlainReader, form: int, indices: Indices, rows: Indices, block: Block
-    ) -> None:
-        """Write the bytes of records that have one form, as they are stored."""
-        places, stored = self._places[form], self._stored.forms[form]
-        if places is None:
-            reader.copy(indices, rows, block, stored.layout.record_bytes)
-        elif not reader.copy_columns(indices, rows, block, stored.item_bytes, places):
-            plain = PlainReader(self._files, self._starts, self._stored.offsets)
-            plain.copy_columns(indices, rows, block, stored.item_bytes, places)
-
-    def _convert(self, reader: MappedReader | PlainReader, indices: Indices, rows: Indices, block: Block) -> None:
-        """Write records of several forms, native and in C order."""
-        files = np.searchsorted(self._starts, indices, side="right") - 1
-        forms = self._stored.form_of[files]
-        for form in np.unique(forms).tolist():
-            chosen = np.flatnonzero(forms == form)
-            if self._direct[form]:
-                self._gather(reader, form, indices[chosen], rows[chosen], block)
-                continue
-            layout = self._stored.forms[form].layout
-            raw = np.empty((chosen.size, layout.record_bytes), np.uint8)
-            self._gather(reader, form, indices[chosen], np.arange(chosen.size), raw)
-            for stored, native in zip(layout.parts, self.blocks[0].parts, strict=True):
-                rawdecode.stored(block, native)[rows[chosen]] = rawdecode.stored(raw, stored)
-
-    def where(self, index: int) -> str:
-        """Return the file and the record within it."""
-        number = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return f"{self._files.names[number]}, record {index - int(self._starts[number])}"
-
-    def fingerprint(self) -> str:
-        """Return a short text of the names and sizes of the files and how they store what."""
-        about = [(form.layout, form.row_shape) for form in self._stored.forms]
-        return self._files.digest(about, self._stored.form_of.tolist(), self._stored.counts.tolist())
-
-    def describe(self) -> str:
-        """Return how records are read."""
-        return "closed" if self._reader is None else self._reader.how
+    def _digest(self) -> str:
+        about = [(told(form.layout), form.item_bytes) for form in self._stored.forms]
+        return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts))
 
     def close(self) -> None:
         """Undo the maps, as soon as no thread reads from them any more."""
         super().close()
-        self._reader = None
-
-
-def still_open(reader: MappedReader | PlainReader | None) -> MappedReader | PlainReader:
-    """Return the reader of a source.
-
-    Raises:
-        ClosedError: the source was closed.
-    """
-    if reader is None:
-        raise ClosedError("the source is closed", cause="close() was called", remedy="read before closing")
-    return reader
-
-
-def _plain(numbers: Indices) -> Indices:
-    """Return the numbers as an array of the one kind that the kernels are compiled for."""
-    numbers = np.ascontiguousarray(numbers, np.int64)
-    return numbers if numbers.flags.writeable else numbers.copy()
-
-
-def _check_block(block: Block, record_bytes: int, indices: Indices, rows: Indices) -> None:
-    """Check what the kernels rely on: they write to addresses."""
-    of_bytes = block.dtype == np.uint8 and block.ndim == 2 and block.shape[1] == record_bytes
-    side_by_side = of_bytes and (block.strides[1] == 1 or not block.size) and block.flags.writeable
-    if not side_by_side or indices.ndim != 1 or indices.shape != rows.shape:
-        raise SpecError(
-            f"a block of {block.dtype} {block.shape} for {indices.shape} indices and {rows.shape} rows",
-            cause=f"records of this source go into a writeable block of uint8 (rows, {record_bytes})",
-            remedy="make it as Source.blocks says, with a row for each index",
-        )
+        self._leaves = ()

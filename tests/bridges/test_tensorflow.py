@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,21 +54,23 @@ def no_threads_are_left() -> bool:
 class Damaged(Source):
     """Ten records, of which record 6 is damaged."""
 
-    spec = Spec((Field("x", np.dtype(np.int64), ()),))
+    def __init__(self) -> None:
+        self._whole = gl.arrays(x=np.arange(10))
+        super().__init__(self._whole.groups)
 
     def __len__(self) -> int:
         return 10
 
-    def where(self, index: int) -> str:
-        return f"numbers.bin, record {index}"
+    def _where(self, number: int) -> str:
+        return f"numbers.bin, record {number}"
 
     def fingerprint(self) -> str:
         return "damaged"
 
-    def read(self, indices: Any) -> Any:
-        if 6 in indices:
+    def _resolve(self, numbers: Any) -> Any:
+        if 6 in numbers:
             raise RecordError("numbers.bin, record 6: it is damaged", cause="a flipped bit", remedy="copy it again")
-        return {"x": np.asarray(indices)}
+        return self._whole.resolve(numbers)
 
 
 # tensors
@@ -226,10 +229,32 @@ def test_dates_are_refused_when_the_bridge_is_made(hand_over: Any) -> None:
 
 @pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset])
 def test_a_field_of_varying_shape_is_refused_when_the_bridge_is_made(hand_over: Any) -> None:
-    loader = SimpleNamespace(output=None, spec_out=Spec((Field("x", np.dtype("f4"), (None, 2)),)), device="cpu")
+    loader = SimpleNamespace(output=None, spec_out=Spec((Field("x", np.dtype("f4"), (None, None)),)), device="cpu")
 
     with pytest.raises(SpecError, match=r"'x'.*cannot be a tf.Tensor[\s\S]*varies"):
         hand_over(loader)
+
+
+def ragged_files(folder: Path) -> gl.Loader:
+    for number in range(7):
+        np.save(folder / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
+    return gl.Loader(gl.npy(folder / "*.npy", record="file"), batch_size=3, output="x", device="cpu")
+
+
+def test_a_field_of_which_the_first_axis_varies_is_a_ragged_tensor(tmp_path: Path) -> None:
+    found = [row.to_list() for tensor in gltf.tensors(ragged_files(tmp_path)) for row in [tensor]]
+    expected = [[np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(i, min(i + 3, 7))]
+                for i in (0, 3, 6)]  # fmt: skip
+
+    assert found == expected
+
+
+def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> None:
+    loader = ragged_files(tmp_path)
+    data = gltf.dataset(loader)
+
+    assert data.element_spec == tf.RaggedTensorSpec((None, None, 2), tf.float32, ragged_rank=1)
+    assert [one.to_list() for one in data] == [one.to_list() for one in gltf.tensors(loader)]
 
 
 def test_encoded_images_are_refused_with_the_op_that_decodes_them() -> None:

@@ -1,11 +1,12 @@
-"""Array executor: whole chains of ops, in compiled kernels and without, in threads and in parts."""
+"""The array executors: whole chains of ops, in compiled kernels and without, in threads, in parts and in batches."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload import kernels, ops
-from gpuload.errors import DeviceError, MissingPackageError
-from gpuload.executors import codec
-from gpuload.executors.array import ArrayExecutor
-from gpuload.executors.base import RowError, compile_ops, image_sizes
-from gpuload.executors.chain import make_chain
+from gpuload.errors import DeviceError, SpecError
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, stages
+from gpuload.ops.base import Op, RowError
+from gpuload.ops.graph import compile_ops, image_sizes
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests.op_contract import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
 
@@ -46,7 +47,12 @@ def drawn(graph, fields, records):
 
 
 def array_forms(graph, fields, draws):
-    return {name: make_chain(graph, name, compiled=False).run(np, fields[name], draws, None) for name in graph.touched}
+    made = {name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched}
+    for op, on, draw in zip(graph.ops, graph.targets, draws, strict=True):
+        for name in on:
+            rows = [{key: values[row] for key, values in draw.items()} for row in range(len(made[name]))]
+            made[name] = [op.array(np, one, row) for one, row in zip(made[name], rows, strict=True)]
+    return made
 
 
 def values_of(spec, count):
@@ -73,18 +79,18 @@ def outputs(graph, count):
 def test_ops_that_fold_are_one_walk_over_the_batch():
     graph = compile_ops(CIFAR, CIFAR_OPS)
 
-    stages = ArrayExecutor(graph).describe()["stages"]
+    stages = ArrayRowExecutor(graph).describe()["stages"]
 
-    assert stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: arrays of OneHot"
+    assert stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: array of OneHot"
 
 
 @needs_numba
 def test_images_are_decoded_resized_and_walked_over_one_after_the_other():
     graph = compile_ops(Spec((FILES,)), JPEG_OPS)
 
-    stages = ArrayExecutor(graph).describe()["stages"]
+    stages = ArrayRowExecutor(graph).describe()["stages"]
 
-    assert stages == "image: images of Decode RandomResizedCrop RandomFlip Normalize"
+    assert stages == "image: array of Decode, kernel of RandomResizedCrop, walk of RandomFlip Normalize"
 
 
 @pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
@@ -93,7 +99,7 @@ def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
     fields = {"image": jpegs(9)} if graph.spec_in["image"].encoded else values_of(CIFAR, 9)
     draws = drawn(graph, fields, range(9))
 
-    made = ArrayExecutor(graph).run(fields, draws)
+    made = ArrayRowExecutor(graph).run(fields, draws, {})
 
     expected = array_forms(graph, fields, draws)
     assert made.keys() == graph.touched
@@ -109,7 +115,7 @@ def test_any_chain_of_ops_equals_the_array_forms_and_dali(data):
     fields = values_of(graph.spec_in, 5)
     draws = drawn(graph, fields, [4, 0, 3, 9, 7])
 
-    made = ArrayExecutor(graph).run(fields, draws).get("image", fields["image"])
+    made = ArrayRowExecutor(graph).run(fields, draws, {}).get("image", fields["image"])
 
     if graph.ops:
         expected = array_forms(graph, fields, draws)["image"]
@@ -139,7 +145,7 @@ def chains(draw, field):
 def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
     graph, count = compile_ops(*spec_and_ops), 24
     fields = {"image": jpegs(count)} if graph.spec_in["image"].encoded else values_of(CIFAR, count)
-    executor, out = ArrayExecutor(graph), outputs(graph, count)
+    executor, out = ArrayRowExecutor(graph), outputs(graph, count)
 
     def do(begin):
         rows = slice(begin, begin + 3)
@@ -149,23 +155,7 @@ def test_parts_in_many_threads_fill_the_rows_of_one_batch(spec_and_ops):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(do, range(0, count, 3)))
 
-    expected = executor.run(fields, drawn(graph, fields, range(count)))
-    for name in expected:
-        assert_identical(out[name], expected[name])
-
-
-@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
-def test_rows_that_were_planned_together_may_be_done_bit_by_bit(spec_and_ops):
-    graph, count = compile_ops(*spec_and_ops), 12
-    fields = {"image": jpegs(count)} if graph.spec_in["image"].encoded else values_of(CIFAR, count)
-    executor, draws = ArrayExecutor(graph), drawn(graph, fields, range(count))
-    plan, out = executor.plan(draws, count), outputs(graph, count)
-
-    for begin, end in [(5, 12), (0, 1), (1, 5)]:
-        part = {name: values[begin:end] for name, values in fields.items()}
-        executor.run_rows(part, plan, slice(begin, end), {name: out[name][begin:end] for name in out})
-
-    expected = executor.run(fields, draws)
+    expected = executor.run(fields, drawn(graph, fields, range(count)), {})
     for name in expected:
         assert_identical(out[name], expected[name])
 
@@ -174,7 +164,7 @@ def test_results_are_written_into_the_memory_that_is_given():
     graph = compile_ops(CIFAR, CIFAR_OPS)
     fields, out = values_of(CIFAR, 4), outputs(graph, 4)
 
-    made = ArrayExecutor(graph).run(fields, drawn(graph, fields, range(4)), out)
+    made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(4)), out)
 
     assert all(made[name] is out[name] for name in out)
 
@@ -185,7 +175,7 @@ def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
     draws = drawn(graph, fields, range(4))
     out = {"image": np.empty((3, 4, 32, 32), np.float32).transpose(1, 2, 3, 0)}
 
-    ArrayExecutor(graph).run(fields, draws, out)
+    ArrayRowExecutor(graph).run(fields, draws, out)
 
     assert_identical(out["image"], array_forms(graph, fields, draws)["image"])
 
@@ -195,7 +185,7 @@ def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
 def test_after_the_first_batch_nothing_large_is_allocated(spec_and_ops):
     graph = compile_ops(*spec_and_ops)
     fields = {"image": jpegs(16)[:3] * 8} if graph.spec_in["image"].encoded else values_of(CIFAR, 24)
-    executor, out, draws = ArrayExecutor(graph), outputs(graph, 24), drawn(graph, fields, range(24))
+    executor, out, draws = ArrayRowExecutor(graph), outputs(graph, 24), drawn(graph, fields, range(24))
     executor.run(fields, draws, out)
 
     tracemalloc.start()
@@ -213,7 +203,7 @@ def test_one_draw_serves_image_and_mask():
     image = numbers(spec["image"], 6)
     fields = {"image": image, "mask": image[..., :1].copy()}
 
-    made = ArrayExecutor(graph).run(fields, drawn(graph, fields, range(6)))
+    made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(6)), {})
 
     assert_identical(made["image"][..., :1], made["mask"])
 
@@ -223,7 +213,7 @@ def test_images_that_stay_of_different_sizes_come_as_a_list():
     fields = {"image": jpegs(3)}
     draws = drawn(graph, fields, range(3))
 
-    made = ArrayExecutor(graph).run(fields, draws)["image"]
+    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
 
     assert isinstance(made, list)
     assert_identical(made, array_forms(graph, fields, draws)["image"])
@@ -233,7 +223,7 @@ def test_kept_images_do_not_share_memory():
     graph = compile_ops(Spec((FILES,)), [ops.Decode()])
     files = jpegs(2)
 
-    first, second = ArrayExecutor(graph).run({"image": files}, [{}])["image"]
+    first, second = ArrayRowExecutor(graph).run({"image": files}, [{}], {})["image"]
 
     assert not np.shares_memory(first, second)
     np.testing.assert_array_equal(first, np.asarray(Image.open(io.BytesIO(files[0]))))
@@ -242,69 +232,240 @@ def test_kept_images_do_not_share_memory():
 def test_a_damaged_image_is_named_by_its_row_and_the_next_batch_is_right():
     graph = compile_ops(Spec((FILES,)), JPEG_OPS)
     files = jpegs(6)
-    draws, executor = drawn(graph, {"image": files}, range(6)), ArrayExecutor(graph)
+    draws, executor = drawn(graph, {"image": files}, range(6)), ArrayRowExecutor(graph)
     broken = files[3].copy()
     broken[60:] ^= 0x3C
-    whole = executor.run({"image": files}, draws)["image"]
+    whole = executor.run({"image": files}, draws, {})["image"]
 
     with pytest.raises(RowError) as caught:
-        executor.run({"image": [*files[:3], broken, *files[4:]]}, draws)
+        executor.run({"image": [*files[:3], broken, *files[4:]]}, draws, {})
 
     assert caught.value.row == 3
-    assert_identical(executor.run({"image": files}, draws)["image"], whole)
+    assert_identical(executor.run({"image": files}, draws, {})["image"], whole)
 
 
 def test_no_rows_make_no_rows():
     for graph in (compile_ops(CIFAR, CIFAR_OPS), compile_ops(Spec((FILES,)), JPEG_OPS)):
         fields = {field.name: [] if field.encoded else numbers(field, 1)[:0] for field in graph.spec_in}
 
-        made = ArrayExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
+        made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
 
         assert all(len(values) == 0 for values in made.values())
 
 
 def test_batches_come_back_in_the_order_they_were_started():
     graph = compile_ops(CIFAR, [ops.Cast("float32")])
-    executor = ArrayExecutor(graph)
+    executor = ArrayBatchExecutor(graph, device="cpu")
     for value in (1, 2):
         executor.start({"image": np.full((2, 3, 32, 32), value, np.uint8)}, [{}])
 
     assert [executor.finish()["image"].max() for _ in range(2)] == [1, 2]
 
 
+def test_finish_without_a_start_is_an_error():
+    graph, fields = compile_ops(CIFAR, CIFAR_OPS), values_of(CIFAR, 2)
+    executor = ArrayBatchExecutor(graph, device="cpu")
+    executor.start(fields, drawn(graph, fields, range(2)))
+    executor.reset()
+
+    with pytest.raises(SpecError, match="no batch was started"):
+        executor.finish()
+
+
+@pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
+def test_a_chain_on_whole_batches_equals_the_array_forms(spec_and_ops):
+    graph = compile_ops(*spec_and_ops)
+    fields = {"image": jpegs(5)} if graph.spec_in["image"].encoded else values_of(CIFAR, 5)
+    draws = drawn(graph, fields, range(5))
+    executor = ArrayBatchExecutor(graph, device="cpu")
+
+    executor.start(fields, draws)
+
+    made = executor.finish()
+    for name, expected in array_forms(graph, fields, draws).items():
+        assert_identical(made[name], expected)
+
+
+def test_a_batch_with_values_that_an_op_cannot_take_raises_and_the_next_one_is_right():
+    graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [ops.Cast("int32", on="label"), ops.OneHot(3)])
+    executor = ArrayBatchExecutor(graph, device="cpu")
+    for labels in ([0, 1], [2, 3], [1, 1]):
+        executor.start({"label": np.array(labels, np.int16)}, [{}, {}])
+
+    assert executor.finish()["label"].argmax(axis=1).tolist() == [0, 1]
+    with pytest.raises(RowError, match="label 3") as caught:
+        executor.finish()
+    assert caught.value.row == 1
+    assert executor.finish()["label"].argmax(axis=1).tolist() == [1, 1]
+
+
+@dataclass(frozen=True)
+class Negative(Op):
+    """255 minus each pixel: a colour op with an array form only, which notes what it is given."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def field_after(self, field):
+        return field
+
+    def array(self, xp, x, draw):
+        self.seen.append((x.shape, x.nbytes, x.ctypes.data))
+        return 255 - x
+
+    def array_batch(self, xp, x, draw):
+        return self.array(xp, x, draw)
+
+
+def photographs(count):
+    """Return a chain around a colour op, and images for it."""
+    chain = [ops.RandomCrop(200, 210), Negative(), ops.RandomFlip(), ops.Normalize((123.7, 116.3, 103.5), (58, 57, 59))]
+    graph = compile_ops(Spec((uniform(np.uint8, 220, 230, 3),)), chain)
+    fields = values_of(graph.spec_in, count)
+    return graph, fields, drawn(graph, fields, range(count))
+
+
+def test_a_colour_op_of_one_s_own_stands_between_crop_and_normalise():
+    graph, fields, draws = photographs(6)
+
+    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+
+    assert_identical(made, array_forms(graph, fields, draws)["image"])
+
+
+def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monkeypatch):
+    graph, fields, draws = photographs(6)
+    executor, order = ArrayRowExecutor(graph), []
+    for kind in (stages.WalkStage, stages.ArrayStage):
+        run = kind.run
+
+        def noted(self, x, plan, rows, memory, run=run):
+            order.append((str(self).split()[0], rows.start))
+            return run(self, x, plan, rows, memory)
+
+        monkeypatch.setattr(kind, "run", noted)
+    Negative.seen.clear()
+
+    executor.run(fields, draws, outputs(graph, 6))
+
+    # Each tile goes through all stages before the next one, and a tile is no larger than the cache.
+    starts = [start for kind, start in order if kind == "array"]
+    forms = [str(stage).split()[0] for stage in stages.make_stages(graph, "image")]
+    assert order == [(form, start) for start in starts for form in forms][: len(order)]
+    assert len(order) == len(starts) * len(forms)
+    assert starts == sorted(set(starts))
+    assert max(num_bytes for _, num_bytes, _ in Negative.seen) <= max(rows.TILE_BYTES, 200 * 210 * 3)
+
+
+@needs_numba
+def test_what_is_made_on_the_way_lies_in_the_same_memory_for_every_tile():
+    graph, fields, draws = photographs(6)
+    Negative.seen.clear()
+
+    ArrayRowExecutor(graph).run(fields, draws, outputs(graph, 6))
+
+    assert len({address for _, _, address in Negative.seen}) == 1
+
+
+def test_tiles_of_any_size_make_the_same(monkeypatch):
+    graph, count = compile_ops(CIFAR, [*CIFAR_OPS[:2], Negative(), *CIFAR_OPS[2:4], ops.Cast("float16")]), 23
+    fields = values_of(graph.spec_in, count)
+    draws = drawn(graph, fields, range(count))
+    expected = array_forms(graph, fields, draws)["image"]
+
+    for tile_bytes in (1, 3000, 10_000, 1 << 30):
+        monkeypatch.setattr(rows, "TILE_BYTES", tile_bytes)
+        assert_identical(ArrayRowExecutor(graph).run(fields, draws, {})["image"], expected)
+
+
+def test_the_row_of_an_error_is_counted_over_all_tiles(monkeypatch):
+    graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [ops.OneHot(3)])
+    monkeypatch.setattr(rows, "TILE_BYTES", 30)
+
+    with pytest.raises(RowError, match="label 9") as caught:
+        ArrayRowExecutor(graph).run({"label": np.array([0, 1, 2, 1, 2, 0, 9, 9], np.int16)}, [{}], {})
+
+    assert caught.value.row == 6
+
+
+def test_an_array_form_that_is_not_what_the_spec_says_is_an_error():
+    @dataclass(frozen=True)
+    class Liar(Negative):
+        def field_after(self, field):
+            return field.with_(dtype=np.dtype(np.int16))
+
+    graph = compile_ops(Spec((uniform(np.uint8, 4, 4, 3),)), [Liar()])
+
+    with pytest.raises(SpecError, match=r"Liar.*uint8.*\n.*int16"):
+        ArrayRowExecutor(graph).run(values_of(graph.spec_in, 2), [{}], {})
+
+
+RAGGED = Field("x", np.dtype(np.int16), (None,))
+
+
+@pytest.mark.parametrize("tile_bytes", [1, 20, 1 << 18])
+def test_ragged_fields_go_in_and_out_as_one_payload(tile_bytes, monkeypatch):
+    monkeypatch.setattr(rows, "TILE_BYTES", tile_bytes)
+    graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32"), ops.Normalize(3, 2)])
+    given = Ragged(np.arange(30, dtype=np.int16), np.array([2, 5, 5, 20, 29]))
+
+    made = ArrayRowExecutor(graph).run({"x": given}, [{}, {}], {})["x"]
+
+    assert isinstance(made, Ragged)
+    assert_identical(list(made), [(one.astype(np.float32) - 3) / 2 for one in given])
+
+
+def test_a_ragged_field_may_be_given_as_a_list_and_may_have_no_rows():
+    graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32")])
+    executor = ArrayRowExecutor(graph)
+
+    made = executor.run({"x": [np.array([1, 2], np.int16), np.array([], np.int16)]}, [{}], {})["x"]
+    none = executor.run({"x": Ragged.of([], np.dtype(np.int16))}, [{}], {})["x"]
+
+    assert [one.tolist() for one in made] == [[1, 2], []]
+    assert (isinstance(none, Ragged), len(none), none.dtype) == (True, 0, np.float32)
+
+
+def test_ragged_images_of_which_the_height_varies_are_cropped_to_one_size():
+    spec = Spec((Field("image", np.dtype(np.uint8), (None, 30, 3), axes="HWC"),))
+    graph = compile_ops(spec, [ops.RandomCrop(8), ops.RandomFlip(), ops.Normalize(1, 2)])
+    fields = values_of(spec, 5)
+    draws = drawn(graph, fields, range(5))
+
+    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+
+    assert isinstance(fields["image"], Ragged)
+    assert_identical(made, array_forms(graph, fields, draws)["image"])
+
+
+def test_encoded_images_come_as_ragged_or_as_a_list():
+    graph = compile_ops(Spec((FILES,)), JPEG_OPS)
+    files = jpegs(5)
+    ragged = Ragged.of(files, np.dtype(np.uint8))
+
+    executor, draws = ArrayRowExecutor(graph), drawn(graph, {"image": ragged}, range(5))
+
+    made = executor.run({"image": ragged}, draws, {})["image"]
+    assert_identical(made, executor.run({"image": files}, draws, {})["image"])
+
+
 def test_without_numba_the_same_is_made_and_the_description_says_so(monkeypatch):
     graph = compile_ops(CIFAR, CIFAR_OPS)
     fields = values_of(CIFAR, 3)
     draws = drawn(graph, fields, range(3))
-    with_numba = ArrayExecutor(graph).run(fields, draws)
+    with_numba = ArrayRowExecutor(graph).run(fields, draws, {})
 
     monkeypatch.setattr(kernels, "compiled", lambda: False)
-    executor = ArrayExecutor(graph)
+    executor = ArrayRowExecutor(graph)
 
     assert "Numba is not installed" in executor.describe()["executor"]
-    for name, values in executor.run(fields, draws).items():
+    for name, values in executor.run(fields, draws, {}).items():
         assert_identical(values, with_numba[name])
-
-
-@pytest.mark.parametrize(("package", "kind"), [("simplejpeg", 0), ("cv2", 3)])
-def test_a_missing_codec_is_named_with_its_extra(monkeypatch, package, kind):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    getattr(codec, f"_{package}").cache_clear()
-    graph = compile_ops(Spec((FILES,)), [ops.Decode()])
-
-    with pytest.raises(MissingPackageError, match="decoding images without DALI") as caught:
-        ArrayExecutor(graph).run({"image": [jpegs(4)[kind]]}, [{}])
-
-    assert 'gpuload[cpu]"' in caught.value.remedy
 
 
 @pytest.mark.gpu
 def test_decoding_on_a_gpu_is_refused_when_the_executor_is_made():
     with pytest.raises(DeviceError, match="CuPy does not decode images"):
-        ArrayExecutor(compile_ops(Spec((FILES,)), JPEG_OPS), device="gpu:0")
+        ArrayBatchExecutor(compile_ops(Spec((FILES,)), JPEG_OPS), device="gpu:0")
 
 
 @pytest.mark.gpu
@@ -316,7 +477,9 @@ def test_a_chain_on_cupy_equals_the_array_forms():
     draws = drawn(graph, fields, range(7))
     cupy = device.cupy()
 
-    made = ArrayExecutor(graph, device="gpu:0").run({name: cupy.asarray(fields[name]) for name in fields}, draws)
+    executor = ArrayBatchExecutor(graph, device="gpu:0")
+    executor.start({name: cupy.asarray(fields[name]) for name in fields}, draws)
 
+    made = executor.finish()
     for name, expected in array_forms(graph, fields, draws).items():
         np.testing.assert_allclose(made[name].get(), expected, rtol=1e-6, atol=1e-6)

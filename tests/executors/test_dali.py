@@ -17,14 +17,15 @@ from PIL import Image
 
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, UnknownFieldError
-from gpuload.executors.base import Graph, RowError, compile_ops
 from gpuload.executors.dali import DaliExecutor
-from gpuload.executors.daligraph import DALI_DTYPES
-from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.executors.dali.program import DALI_DTYPES
+from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.ops.decode import Decode
 from gpuload.ops.flip import RandomFlip
+from gpuload.ops.graph import Graph, compile_ops
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.resize import RandomResizedCrop
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 pytest.importorskip("nvidia.dali")
@@ -76,15 +77,19 @@ class Scale(Op):
 class Same(Op):
     """Change nothing; no negative numbers."""
 
+    checks: ClassVar[bool] = True
+
     def field_after(self, field: Field) -> Field:
         return field
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         return x
 
-    def check(self, xp: ModuleType, x: Any) -> tuple[int, str] | None:
-        negative = [row for row, one in enumerate(x) if (one < 0).any()]
-        return (negative[0], "it is negative") if negative else None
+    def check(self, xp: ModuleType, x: Any) -> Any:
+        return xp.stack([(one < 0).any() for one in x])
+
+    def complaint(self, value: Any) -> str:
+        return f"it is negative: {value}"
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         return x
@@ -148,11 +153,14 @@ def epoch(graph: Graph, batch_size: int, num_threads: int) -> Any:
 
 
 def expected(graph: Graph, records: Any) -> NDArray[np.float32]:
-    """Decoded by Pillow, then the ops' array form."""
+    """Decoded by Pillow and cut to the region that the graph says, then the ops' array form."""
     draws = draws_of(graph, records)
     done = []
     for row, record in enumerate(records):
         pixels = np.asarray(Image.open(io.BytesIO(FILES[record].tobytes())))
+        if draws[0]:
+            (top, left), (height, width) = draws[0]["start"][row], draws[0]["shape"][row]
+            pixels = pixels[top : top + height, left : left + width]
         for op, draw in list(zip(graph.ops, draws, strict=True))[1:]:
             pixels = op.array(np, pixels, {key: values[row] for key, values in draw.items()})
         done.append(pixels)
@@ -303,10 +311,30 @@ class TestArrays:
         executor.start({"x": np.arange(5)}, [{}])
         np.testing.assert_array_equal(executor.finish()["x"], np.arange(5))
 
-    def test_ragged_fields_are_lists(self) -> None:
+    @pytest.mark.parametrize("form", ["ragged", "list"])
+    def test_ragged_fields_come_back_as_ragged(self, form: str) -> None:
         rows = [np.arange(3 * n, dtype=np.float32).reshape(n, 3) for n in (1, 4, 0, 2)]
         executor = of_arrays(Field("x", np.dtype(np.float32), (None, 3)), Scale())
         draws = draws_of(executor.graph, range(4))
+        executor.start({"x": Ragged.of(rows, np.dtype(np.float32)) if form == "ragged" else rows}, draws)
+
+        got = executor.finish()["x"]
+
+        assert isinstance(got, Ragged)
+        for row, one in enumerate(got):
+            np.testing.assert_array_equal(one, rows[row] * draws[0]["factor"][row])
+
+    def test_ragged_rows_that_happen_to_have_one_shape_are_ragged_too(self) -> None:
+        executor = of_arrays(Field("x", np.dtype(np.float32), (None, 3)), Scale())
+        executor.start({"x": [np.ones((2, 3), np.float32)] * 2}, draws_of(executor.graph, range(2)))
+        got = executor.finish()["x"]
+        assert isinstance(got, Ragged)
+        assert got.lengths.tolist() == [2, 2]
+
+    def test_fields_of_which_several_axes_vary_are_lists(self) -> None:
+        rows = [np.arange(n * n, dtype=np.float32).reshape(n, n) for n in (1, 4, 2)]
+        executor = of_arrays(Field("x", np.dtype(np.float32), (None, None)), Scale())
+        draws = draws_of(executor.graph, range(3))
         executor.start({"x": rows}, draws)
 
         got = executor.finish()["x"]
@@ -315,10 +343,9 @@ class TestArrays:
         for row, one in enumerate(got):
             np.testing.assert_array_equal(one, rows[row] * draws[0]["factor"][row])
 
-    def test_ragged_rows_that_happen_to_have_one_shape_are_a_list_too(self) -> None:
-        executor = of_arrays(Field("x", np.dtype(np.float32), (None, 3)), Scale())
-        executor.start({"x": [np.ones((2, 3), np.float32)] * 2}, draws_of(executor.graph, range(2)))
-        assert isinstance(executor.finish()["x"], list)
+    def test_encoded_images_come_as_ragged_too(self, executor: DaliExecutor, reference: Any) -> None:
+        executor.start({"image": Ragged.of(FILES[:5], np.dtype(np.uint8))}, draws_of(executor.graph, range(5)))
+        np.testing.assert_array_equal(executor.finish()["image"], reference[:5])
 
     def test_one_draw_serves_all_the_fields_of_an_op(self) -> None:
         fields = Field("a", np.dtype(np.uint8), (9, 9, 3), axes="HWC"), Field("b", np.dtype(np.float32), (9, 9, 1))
@@ -418,6 +445,15 @@ class TestDamage:
             executor.finish()
         assert caught.value.row == 1
         np.testing.assert_array_equal(executor.finish()["x"], np.array([7, 8, 9], np.float32) * draws[1]["factor"])
+
+    def test_a_value_that_was_made_on_the_way_raises_its_row_too(self) -> None:
+        executor = of_arrays(Field("x", np.dtype(np.int32), ()), Scale(), Same())
+        executor.start({"x": np.array([4, -5, -6], np.int32)}, draws_of(executor.graph, range(3)))
+
+        with pytest.raises(RowError, match="it is negative") as caught:
+            executor.finish()
+
+        assert caught.value.row == 1
 
     def test_a_draw_that_dali_refuses_raises_its_row_and_says_why_in_one_line(
         self, executor: DaliExecutor, reference: Any

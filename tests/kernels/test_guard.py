@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,59 @@ def test_a_handler_that_replaced_the_guard_is_noticed_and_kept_behind_it(tmp_pat
     )
 
     assert (done.returncode, done.stdout) == (0, "False True 5000 True\n")
+
+
+def test_a_thread_that_blocks_the_signal_is_let_through_when_it_asks(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        import threading
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS})
+        guard.install()
+        slot = guard.protect(pages.ctypes.data, pages.size)
+
+        def work():
+            scratch = np.zeros(32, np.int64)
+            print(guard.installed(scratch.ctypes.data), np.count_nonzero(pages), guard.broken(slot))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "True 5000 True\n")
+
+
+def test_threads_that_take_and_give_back_slots_never_share_one():
+    pages = mmap.mmap(-1, mmap.PAGESIZE)
+    address = np.frombuffer(pages, np.uint8).ctypes.data
+    before, held, shared = sorted(guard._free), set(), []
+
+    def work():
+        for _ in range(2000):
+            slot = guard.protect(address, 10)
+            if slot in held:
+                shared.append(slot)
+            held.add(slot)
+            held.remove(slot)
+            guard.release(slot)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert shared == []
+    assert sorted(guard._free) == before
+
+
+def test_nothing_here_waits_for_a_lock():
+    """A finalizer releases slots, in any thread and at any line; and a child may have been forked at any line, too."""
+    locks = (type(threading.Lock()), type(threading.RLock()), threading.Condition)
+
+    assert not [name for name, value in vars(guard).items() if isinstance(value, locks)]
 
 
 def test_slots_are_given_back_and_run_out():

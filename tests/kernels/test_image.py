@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuload.executors import fused
-from gpuload.ops.base import Walk
+from gpuload.errors import SpecError
+from gpuload.ops.walk import Walk, walk_into
 
 pytest.importorskip("numba")
 
@@ -26,7 +26,7 @@ def walks(draw):
     rng = np.random.default_rng(draw(st.integers(0, 100)))
     normalizes = dtype != np.uint8 and draw(st.booleans())
     walk = Walk(
-        height=height, width=width, channels=channels, in_axes=in_axes,
+        height=height, width=width, channels=channels, in_axes=in_axes, in_dtype=given_dtype,
         start=rng.integers(-45, 45, (NUM_IMAGES, 2)).astype(np.int32), window=(draw(SIDE), draw(SIDE)),
         mirror=rng.integers(0, 2, (NUM_IMAGES, 2)).astype(np.int32), out_axes=out_axes, fill=draw(st.integers(0, 255)),
         mean=rng.normal(100, 50, channels).astype(np.float32) if normalizes else None,
@@ -42,7 +42,7 @@ def test_it_crops_mirrors_reorders_and_normalises(walk_and_images):
     expected = np.stack([said(walk, images[i], i) for i in range(NUM_IMAGES)])
     out = np.empty(expected.shape, expected.dtype)
 
-    fused.walk_into(walk, images, out)
+    walk_into(walk, images, out)
 
     np.testing.assert_array_equal(out, expected)
 
@@ -58,7 +58,7 @@ def test_images_may_lie_within_larger_records_and_be_read_only(offset, dtype):
     walk = plain(images)
     out = np.empty((NUM_IMAGES, 20, 20, 3), np.float32)
 
-    fused.walk_into(walk, images, out)
+    walk_into(walk, images, out)
 
     np.testing.assert_array_equal(out, images.transpose(0, 2, 3, 1).astype(np.float32))
 
@@ -68,7 +68,7 @@ def test_images_in_another_order_in_memory_are_read_all_the_same(change):
     images = change(np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 3, 8, 9), dtype=np.uint8))
     out = np.empty((NUM_IMAGES, 8, 9, 3), np.float32)
 
-    fused.walk_into(plain(images), images, out)
+    walk_into(plain(images), images, out)
 
     np.testing.assert_array_equal(out, images.transpose(0, 2, 3, 1).astype(np.float32))
 
@@ -77,10 +77,35 @@ def test_nothing_is_written_beyond_the_result():
     images = np.zeros((NUM_IMAGES, 3, 20, 20), np.uint8)
     memory = np.full(NUM_IMAGES * 1200 + 32, 99, np.float32)
 
-    fused.walk_into(plain(images), images, memory[16:-16].reshape(NUM_IMAGES, 20, 20, 3))
+    walk_into(plain(images), images, memory[16:-16].reshape(NUM_IMAGES, 20, 20, 3))
 
     assert (memory[:16] == 99).all()
     assert (memory[-16:] == 99).all()
+
+
+@pytest.mark.parametrize(
+    ("images", "shape", "dtype"),
+    [
+        pytest.param(np.zeros((2, 3, 8, 8), np.uint8), (2, 9, 9, 3), np.float32, id="smaller images"),
+        pytest.param(np.zeros((1, 3, 9, 9), np.uint8), (1, 9, 9, 3), np.float32, id="fewer images"),
+        pytest.param(np.zeros((2, 9, 3, 9), np.uint8), (2, 9, 9, 3), np.float32, id="other axes"),
+        pytest.param(np.zeros((2, 3, 9, 9), np.float32), (2, 9, 9, 3), np.float32, id="other dtype"),
+        pytest.param(np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 8, 3), np.float32, id="smaller result"),
+        pytest.param(np.zeros((2, 3, 9, 9), np.uint8), (2, 9, 9, 3), np.uint8, id="result of another dtype"),
+    ],
+)
+def test_memory_that_is_not_what_the_walk_says_is_refused(images, shape, dtype):
+    walk = plain(np.zeros((2, 3, 9, 9), np.uint8))
+
+    with pytest.raises(SpecError, match="the walk is over 2 of uint8"):
+        walk_into(walk, images, np.empty(shape, dtype))
+
+
+def test_a_result_that_is_not_in_c_order_is_refused():
+    images = np.zeros((2, 3, 9, 9), np.uint8)
+
+    with pytest.raises(SpecError, match="C order"):
+        walk_into(plain(images), images, np.empty((2, 9, 9, 6), np.float32)[..., ::2])
 
 
 def plain(images):
@@ -88,8 +113,8 @@ def plain(images):
     count, channels, height, width = images.shape
     zeros = np.zeros((count, 2), np.int32)
     return Walk(
-        height=height, width=width, channels=channels, in_axes="CHW", start=zeros, window=(height, width), mirror=zeros,
-        out_axes="HWC", fill=0, mean=None, scale=None, dtype=np.dtype(np.float32),
+        height=height, width=width, channels=channels, in_axes="CHW", in_dtype=images.dtype, start=zeros,
+        window=(height, width), mirror=zeros, out_axes="HWC", fill=0, mean=None, scale=None, dtype=np.dtype(np.float32),
     )  # fmt: skip
 
 

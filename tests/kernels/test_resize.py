@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuload.executors import fused
-from gpuload.ops import RandomResizedCrop, Resize, resampling
+from gpuload.errors import SpecError
+from gpuload.ops import RandomResizedCrop, resampling
 
 pytest.importorskip("numba")
 
@@ -28,10 +28,9 @@ SIDE = st.integers(1, 70)
 @example((3, 400), (3, 2), 3, np.uint8, "cubic", True)
 def test_it_equals_the_numpy_form(size, new, channels, dtype, interpolation, antialias):
     image = pixels((*size, channels), dtype)
-    op = Resize(*new, interpolation=interpolation, antialias=antialias)
     out = np.full((*new, channels), 7, dtype)
 
-    fused.resize_into(op, image, {}, out)
+    resampling.resize_into(image, (0, 0, *size), interpolation, antialias, out)
 
     np.testing.assert_array_equal(out, resampling.resize(np, image, new, interpolation, antialias))
 
@@ -44,7 +43,7 @@ def test_a_box_is_resized_as_if_it_were_the_image(data, dtype):
     op, out = RandomResizedCrop(23, 17), np.empty((23, 17, 3), dtype)
     draw = {"start": np.array([top, left], np.int32), "shape": np.array([height, width], np.int32)}
 
-    fused.resize_into(op, image, draw, out)
+    resampling.resize_into(image, (top, left, height, width), "linear", True, out)
 
     np.testing.assert_array_equal(out, op.array(np, image, draw))
 
@@ -53,10 +52,31 @@ def test_nothing_is_written_beyond_the_result():
     memory = np.full(5 * 3 * 3 + 32, 99, np.uint8)
     out = memory[16:-16].reshape(5, 3, 3)
 
-    fused.resize_into(Resize(5, 3), pixels((9, 11, 3), np.uint8), {}, out)
+    resampling.resize_into(pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, out)
 
     assert (memory[:16] == 99).all()
     assert (memory[-16:] == 99).all()
+
+
+@pytest.mark.parametrize("box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)])
+def test_a_box_beyond_the_image_is_refused(box):
+    with pytest.raises(SpecError, match="do not lie in the image"):
+        resampling.resize_into(pixels((9, 11, 3), np.uint8), box, "linear", True, np.empty((5, 3, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((5, 3, 4), np.uint8), ((5, 3, 3), np.float32), ((5, 9), np.uint8), ((0, 3, 3), np.uint8)]
+)
+def test_a_result_of_another_kind_is_refused(shape, dtype):
+    with pytest.raises(SpecError, match="images of one kind"):
+        resampling.resize_into(pixels((9, 11, 3), np.uint8), (0, 0, 9, 11), "linear", True, np.empty(shape, dtype))
+
+
+def test_memory_with_gaps_is_refused():
+    image, out = pixels((9, 22, 3), np.uint8)[:, ::2], np.empty((5, 3, 3), np.uint8)
+
+    with pytest.raises(SpecError, match="C-contiguous"):
+        resampling.resize_into(image, (0, 0, 9, 11), "linear", True, out)
 
 
 def pixels(shape, dtype):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
-from gpuload.executors.base import compile_ops
 from gpuload.ops import RandomFlip, Reshape, Transpose
+from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from tests.op_contract import OpContract, uniform, varying
 

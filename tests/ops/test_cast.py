@@ -7,6 +7,8 @@ import pytest
 
 from gpuload.errors import SpecError
 from gpuload.ops import Cast
+from gpuload.ragged import Ragged
+from gpuload.spec import Field
 from tests.op_contract import OpContract, numbers, uniform, varying
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -18,6 +20,9 @@ HARD = (
 )
 
 
+RAGGED = Field("x", np.dtype(np.float32), (None,))
+
+
 class TestCast(OpContract):
     cases = (
         *((Cast(dtype), uniform(given, 6, 7, 3)) for dtype in INTEGERS for given in ("f2", "f4", "i4", "?")),
@@ -26,6 +31,8 @@ class TestCast(OpContract):
         (Cast("float32"), varying(np.uint8, 3)),
         (Cast("uint8"), varying(np.float32, 3)),
         (Cast("int32"), uniform(np.uint8)),
+        (Cast("int32"), RAGGED),
+        (Cast("float16"), Field("x", np.dtype(np.uint8), (None, 3, 2))),
     )
     neutral = tuple((Cast(dtype), uniform(dtype, 5, 6, 3)) for dtype in (*INTEGERS, *FLOATS))
     refused = (
@@ -78,6 +85,15 @@ def test_too_large_for_float16_is_infinite():
 def test_other_dtypes_are_refused(dtype):
     with pytest.raises(SpecError, match="Cast"):
         Cast(dtype)
+
+
+def test_ragged_values_keep_their_lengths():
+    given = Ragged(np.array([9, 0.5, 1.5, -2.5, 300, 7], np.float32), np.array([1, 3, 3, 5]))
+
+    made = Cast("uint8").array_batch(np, given, {})
+
+    assert [one.tolist() for one in made] == [[1, 2], [], [0, 255]]
+    assert made.dtype == np.uint8
 
 
 def test_one_dtype_has_one_text():

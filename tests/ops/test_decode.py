@@ -1,19 +1,21 @@
-"""Decode, with the codec of the array executor."""
+"""Decode, whole files and regions of them; what the codec makes of them, `tests/images` looks at."""
 
 from __future__ import annotations
 
 import io
+from types import ModuleType
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from gpuload import imagehead
 from gpuload.errors import DeviceError, SpecError
-from gpuload.executors import codec
-from gpuload.executors.base import compile_ops
+from gpuload.images import decode, head
 from gpuload.ops import Decode
+from gpuload.ops.base import RowError
+from gpuload.ops.graph import compile_ops
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests.op_contract import OpContract, array_form, assert_identical, dali_form, uniform
 
@@ -83,7 +85,7 @@ class TestDecode(OpContract):
     )
 
     def values(self, field, count):
-        return list(MANY.values())[:count]
+        return Ragged.of(list(MANY.values())[:count], np.dtype(np.uint8))
 
     def compare_gpu(self, got, expected):
         """The GPU has another decoder: most pixels within a few levels."""
@@ -93,7 +95,7 @@ class TestDecode(OpContract):
 
 
 def decoded(data, mode="RGB"):
-    return codec.decode(data, imagehead.read(data), mode)
+    return decode.decode(data, head.read(data), mode)
 
 
 @pytest.mark.parametrize("name", MANY)
@@ -146,16 +148,6 @@ def test_the_gray_of_a_gray_image_is_itself():
     np.testing.assert_array_equal(decoded(MANY["gray png"], "GRAY")[..., 0], np.asarray(SMALL))
 
 
-def test_pixels_may_be_put_into_memory_that_is_there():
-    memory = np.empty(37 * 45 * 4, np.uint8)
-    head = imagehead.read(MANY["420"])
-
-    pixels = codec.decode(MANY["420"], head, "RGB", memory)
-
-    assert np.shares_memory(pixels, memory)
-    np.testing.assert_array_equal(pixels, decoded(MANY["420"]))
-
-
 def damaged_scan():
     """Return a JPEG with some bytes of its scan turned over: what libjpeg-turbo decodes with a warning."""
     data = MANY["420"].copy()
@@ -172,7 +164,7 @@ def rare_sampling():
 
 
 @pytest.mark.parametrize("make", [damaged_scan, rare_sampling])
-def test_what_simplejpeg_refuses_and_dali_decodes_is_decoded_the_same(make):
+def test_what_libjpeg_warns_of_is_decoded_as_dali_does(make):
     data = make()
     graph = compile_ops(Spec((FILES,)), [Decode()])
 
@@ -185,13 +177,38 @@ def test_a_damaged_png_is_an_error():
     data = MANY["rgb png"].copy()
     data[60:80] ^= 0xFF
 
-    with pytest.raises(codec.ImageError, match="damaged"):
-        decoded(data)
+    with pytest.raises(RowError, match="damaged") as caught:
+        Decode().array(np, data, {})
+
+    assert caught.value.row == 0
 
 
-def test_it_has_no_form_in_an_array_library():
-    with pytest.raises(DeviceError, match="no form in numpy"):
-        Decode().array(np, MANY["420"], {})
+def test_a_damaged_image_of_a_batch_is_named_by_its_row():
+    files = [MANY["420"], MANY["rgb png"], MANY["422"][:40]]
+
+    with pytest.raises(RowError) as caught:
+        Decode().array_batch(np, files, {})
+
+    assert caught.value.row == 2
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("mode", ["RGB", "GRAY"])
+def test_a_region_is_the_same_cut_of_the_whole_image(name, mode):
+    whole = Decode(mode).array(np, MANY[name], {})
+    height, width = whole.shape[:2]
+    for top, left in {(0, 0), (height // 3, width // 5), (height - 1, width - 1)}:
+        shape = max(1, (height - top) // 2), max(1, (width - left) // 2)
+        draw = {"start": np.array([top, left], np.int32), "shape": np.array(shape, np.int32)}
+
+        region = Decode(mode).array(np, MANY[name], draw)
+
+        np.testing.assert_array_equal(region, whole[top : top + shape[0], left : left + shape[1]])
+
+
+def test_it_has_no_form_in_an_array_library_of_a_gpu():
+    with pytest.raises(DeviceError, match="no form in cupy"):
+        Decode().array(ModuleType("cupy"), MANY["420"], {})
 
 
 def test_an_unknown_mode_is_refused():

@@ -7,6 +7,7 @@ import pytest
 
 from gpuload.errors import SpecError
 from gpuload.ops import Normalize
+from gpuload.spec import Field
 from tests.op_contract import OpContract, assert_identical, uniform, varying
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -22,6 +23,8 @@ class TestNormalize(OpContract):
         (Normalize(33.3, 78.6), uniform(np.uint8, 50)),
         (Normalize((1, 2, 3, 4), 5), uniform(np.float32, 6, 4)),
         (Normalize(1, 3), uniform(np.uint8)),
+        (Normalize(1, 3), Field("x", np.dtype(np.int16), (None,))),
+        (Normalize((1, 2), (3, 4), dtype="float16"), Field("x", np.dtype(np.float32), (None, 2))),
         (Normalize(1, 3, dtype="float16"), uniform(np.int32, 3, 4, 5, 2)),
         *((Normalize(MEAN, STD), uniform(dtype, 3, 4, 3)) for dtype in ("i1", "i2", "u2", "i4", "u4", "i8", "u8")),
         *((Normalize(MEAN, STD), uniform(dtype, 3, 4, 3)) for dtype in ("f2", "f8", "?")),

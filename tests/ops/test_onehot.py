@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from gpuload.errors import SpecError
-from gpuload.executors.array import ArrayExecutor
-from gpuload.executors.base import RowError, compile_ops
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops import OneHot
-from gpuload.spec import Spec
+from gpuload.ops.base import RowError
+from gpuload.ops.graph import compile_ops
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
 from tests.op_contract import OpContract, dali_form, uniform
 
 
@@ -19,6 +21,7 @@ class TestOneHot(OpContract):
         *((OneHot(5), uniform(dtype, name="label")) for dtype in ("i1", "i2", "i4", "u1", "u2", "u4", "u8")),
         (OneHot(5), uniform("uint8", 1, name="label")),
         (OneHot(5, on="mask"), uniform("uint8", 3, 4, name="mask")),
+        (OneHot(5), Field("label", np.dtype("int32"), (None,))),
     )
     refused = (
         (OneHot(5), uniform("float32", name="label")),
@@ -27,7 +30,10 @@ class TestOneHot(OpContract):
     )
 
     def values(self, field, count):
-        return np.random.default_rng(0).integers(0, 5, (count, *field.fixed_shape)).astype(field.dtype)
+        rng = np.random.default_rng(0)
+        if field.ragged:
+            return Ragged.of([rng.integers(0, 5, n % 4).astype(field.dtype) for n in range(count)], field.dtype)
+        return rng.integers(0, 5, (count, *field.fixed_shape)).astype(field.dtype)
 
 
 def test_the_label_becomes_a_one_at_its_place():
@@ -47,8 +53,14 @@ def test_it_equals_rows_of_numpy_s_identity():
     np.testing.assert_array_equal(OneHot(5).array_batch(np, labels, {}), np.eye(5, dtype=np.float32)[labels])
 
 
-def by_arrays(graph, labels):
-    return ArrayExecutor(graph).run({"label": labels}, [{}])
+def by_rows(graph, labels):
+    return ArrayRowExecutor(graph).run({"label": labels}, [{}], {})
+
+
+def by_batches(graph, labels):
+    executor = ArrayBatchExecutor(graph, device="cpu")
+    executor.start({"label": labels}, [{}])
+    return executor.finish()
 
 
 def by_dali(graph, labels):
@@ -56,7 +68,7 @@ def by_dali(graph, labels):
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 200])
-@pytest.mark.parametrize("run", [by_arrays, by_dali])
+@pytest.mark.parametrize("run", [by_rows, by_batches, by_dali])
 def test_a_label_that_is_no_class_is_named_with_its_row(run, wrong):
     graph = compile_ops(Spec((uniform(np.int16, name="label"),)), [OneHot(3)])
     labels = np.array([0, 2, wrong, -7], np.int16)

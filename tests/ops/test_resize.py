@@ -5,11 +5,13 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload.errors import SpecError
-from gpuload.executors.base import compile_ops
 from gpuload.ops import RandomResizedCrop, Resize, resampling
+from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from tests.op_contract import OpContract, array_form, dali_form, uniform, varying
 
@@ -146,6 +148,23 @@ def test_the_coefficients_of_each_pixel_sum_to_one():
         _, coefficients = resampling.taps(n_in, n_out, interpolation, True)
 
         np.testing.assert_allclose(coefficients.sum(axis=1), 1, rtol=1e-6)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(["linear", "cubic"]), st.sampled_from([0, 1, 4]))
+@example(5000, 1, "cubic", 4)
+@example(1, 5000, "cubic", 4)
+def test_the_tables_that_are_kept_are_small(n_in, n_out, interpolation, multiple):
+    resampling._kept.cache_clear()
+
+    first, coefficients = resampling._taps(n_in, n_out, interpolation, True, multiple)
+
+    if resampling._kept.cache_info().currsize:
+        assert first.size + coefficients.size <= resampling.KEPT_NUMBERS
+
+
+@pytest.mark.parametrize("n_in", [20, 500, 3500])
+def test_the_table_of_a_common_size_is_made_once(n_in):
+    assert resampling._taps(n_in, 224, "linear", True, 4) is resampling._taps(n_in, 224, "linear", True, 4)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpuload.sources import maps
+from gpuload.storage import mapped
 
 
 @pytest.fixture(params=["compiled", "plain"])
 def reader(request, monkeypatch):
-    """Read with the compiled kernels, and without."""
+    """Read from maps with compiled kernels, and with positioned reads."""
     if request.param == "plain":
-        monkeypatch.setattr(maps, "supported", lambda: False)
-    elif not maps.supported():
+        monkeypatch.setattr(mapped, "supported", lambda: False)
+    elif not mapped.supported():
         pytest.skip("no compiled kernels on this system")
     return request.param

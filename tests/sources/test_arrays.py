@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gpuload import kernels, rawdecode
+from gpuload import kernels
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.sources.arrays import arrays
+from gpuload.sources.layouts import layout_of
+from gpuload.sources.leaf import fill
 from tests.contracts import SourceContract, assert_same
 
 RNG = np.random.default_rng(0)
@@ -139,39 +141,94 @@ def test_the_arrays_are_held_and_not_copied():
     assert source[1]["x"].tolist() == [7, 7]
 
 
-def test_blocks_hold_the_bytes_as_stored():
+def test_groups_hold_the_bytes_as_stored():
     source = arrays(x=NUMBERS.astype(">f8"), y=NUMBERS.astype("<f8"))
+    out = [np.zeros((7, group.layout.record_bytes), np.uint8) for group in source.groups]
+    shares = source.resolve(np.arange(7))
 
-    out = [np.zeros((7, layout.record_bytes), np.uint8) for layout in source.blocks]
-    source.fill(np.arange(7), np.arange(7), out)
+    for number, group in enumerate(source.groups):
+        fill(shares, number, group.layout, out[number])
 
     assert out[0].tobytes() == NUMBERS.astype(">f8").tobytes()
     assert out[1].tobytes() == NUMBERS.astype("<f8").tobytes()
-    assert source.blocks[1].is_direct
-    assert not source.blocks[0].is_direct
+    assert source.groups[1].layout.is_direct
+    assert not source.groups[0].layout.is_direct
 
 
 @pytest.mark.usefixtures("gather")
-def test_read_only_indices_are_taken():
-    source, out = arrays(x=NUMBERS), [np.zeros((9, 96), np.uint8)]
-    indices, rows = np.array([3, 1]), np.array([8, 0])
-    indices.setflags(write=False)
-    rows.setflags(write=False)
+def test_read_only_numbers_and_places_are_taken():
+    [share] = arrays(x=NUMBERS).resolve(np.array([3, 1]))
+    numbers, begins, out = np.array([3, 1]), np.array([96, 0]), np.zeros(192, np.uint8)
+    numbers.flags.writeable = begins.flags.writeable = False
 
-    source.fill(indices, rows, out)
+    share.leaf.read(numbers, out, begins)
 
-    assert_same(rawdecode.decode(np, out[0][[8, 0]], source.blocks[0])["x"], NUMBERS[[3, 1]])
+    assert_same(out.view(np.float64).reshape(2, 6, 2), NUMBERS[[1, 3]])
 
 
-@pytest.mark.parametrize(("index", "row"), [(7, 0), (-1, 0), (0, 2), (0, -1)])
-def test_the_kernel_copies_nothing_outside(index, row):
+@pytest.mark.usefixtures("gather")
+@pytest.mark.parametrize(("number", "begin"), [(7, 0), (-1, 0), (0, 97), (0, -1), (2**62, 0), (0, 2**62)])
+@pytest.mark.parametrize("array", [NUMBERS, np.asfortranarray(NUMBERS)], ids=["C", "F"])
+def test_nothing_is_copied_outside(number, begin, array):
+    [share] = arrays(x=array).resolve(np.array([0]))
+    out = np.zeros(192, np.uint8)
+
+    with pytest.raises(RecordIndexError):
+        share.leaf.read(np.array([1, number]), out, np.array([96, begin]))
+    assert not out.any()
+
+
+@pytest.mark.parametrize(
+    ("source", "out"),
+    [
+        (np.zeros((3, 4), np.int8), np.zeros(8, np.uint8)),
+        (np.zeros((4, 3), np.uint8).T, np.zeros(8, np.uint8)),
+        (np.zeros((3, 4), np.uint8), np.zeros(8, np.int64)),
+        (np.zeros((3, 4), np.uint8), np.zeros(16, np.uint8)[::2]),
+        (np.zeros((3, 4), np.uint8), np.frombuffer(bytes(8), np.uint8)),
+        (np.zeros(12, np.uint8), np.zeros(8, np.uint8)),
+    ],
+)
+def test_the_kernel_takes_arrays_of_bytes_and_no_others(source, out):
     if not kernels.compiled():
         pytest.skip("Numba is not installed")
-    out = [np.zeros((2, 96), np.uint8)]
+    from gpuload.kernels import gather
 
-    with pytest.raises(RecordIndexError, match=f"record {index} of 7 to row {row} of 2"):
-        arrays(x=NUMBERS).fill(np.array([1, index]), np.array([1, row]), out)
-    assert not out[0].any()
+    with pytest.raises(ValueError, match="gather of"):
+        gather.gather(source, np.array([0]), out, np.array([0]))
+
+
+@pytest.mark.usefixtures("gather")
+def test_records_of_another_width_than_the_rows_are_refused_and_never_written_beyond():
+    """A leaf whose layout is not the group's was once copied with its own width, behind the memory of the group."""
+    wide, narrow = arrays(x=NUMBERS), arrays(x=NUMBERS[:, :1])
+    shares, group = wide.resolve(np.array([0, 1])), narrow.groups[0]
+    memory = np.full((4, group.layout.record_bytes), 0xA5, np.uint8)
+
+    with pytest.raises(SpecError, match="in rows of"):
+        fill(shares, 0, group.layout, memory[:2])
+    assert (memory == 0xA5).all()
+
+
+@pytest.mark.parametrize("how", [lambda m: m, np.asarray, lambda m: m[1:, ::2], lambda m: np.asarray(m)[2:].view("u1")])
+def test_an_array_of_a_file_is_refused_with_the_remedy(tmp_path, how):
+    np.save(tmp_path / "a.npy", NUMBERS)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+
+    with pytest.raises(SpecError, match=r"x is an array of a file(.|\n)*gl\.npy"):
+        arrays(x=how(mapped))
+    assert_same(arrays(x=np.array(mapped))[3]["x"], NUMBERS[3])
+    assert_same(arrays(x=mapped[[2, 1]])[0]["x"], NUMBERS[2])
+
+
+@pytest.mark.parametrize("descr", ["|S0", "<U0", "|V0"])
+def test_elements_without_bytes_are_refused(descr):
+    nothing = np.ndarray((9,), np.lib.format.descr_to_dtype(descr), b"")
+
+    with pytest.raises(SpecError, match="no bytes"):
+        layout_of(nothing.dtype, (), field="x")
+    with pytest.raises(SpecError, match="no bytes"):
+        layout_of(np.dtype([("a", nothing.dtype), ("b", "u1")]), (), field="x")
 
 
 def test_an_empty_source_reads_nothing():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import builtins
+import pickle
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
+from gpuload.ragged import Ragged
 from gpuload.sources.arrays import arrays
-from gpuload.sources.base import Source
-from gpuload.sources.compose import Selected, concat, split, zip
+from gpuload.sources.base import Selected, Source
+from gpuload.sources.compose import concat, zip
+from gpuload.sources.fixed import fixed
 from gpuload.sources.images import images
+from gpuload.sources.leaf import Group, Leaf, Share, check_places
 from gpuload.sources.npy import npy
-from gpuload.spec import Field, Spec
+from gpuload.spec import Field, Layout, Part, Spec
 from tests import imagefiles as made
 from tests.contracts import SourceContract, assert_same
 
@@ -24,24 +28,48 @@ Y = np.arange(10) * 3
 RAGGED = [np.arange(n, dtype=np.int16) for n in (3, 0, 5, 2, 7, 1, 1, 4, 6, 2)]
 
 
+class ListLeaf(Leaf):
+    """Arrays of varying length, stored as big-endian bytes with one byte in front."""
+
+    def __init__(self, values, field):
+        self._raw = [np.frombuffer(b"!" + value.astype(">i2").tobytes(), np.uint8) for value in values]
+        self.spec, self.num_records = Spec((field,)), len(values)
+
+    def num_bytes(self, numbers):
+        return np.array([self._raw[number].size for number in numbers], np.int64)
+
+    def _read(self, numbers, out, begins):
+        check_places(numbers, self.num_bytes(numbers), out.size, begins)
+        for number, begin in builtins.zip(numbers, begins, strict=True):
+            out[begin : begin + self._raw[number].size] = self._raw[number]
+
+    def unpack(self, numbers, raw):
+        return [Ragged.of([one[1:].view(">i2").astype(np.int16) for one in raw], np.dtype(np.int16))]
+
+
 class Lists(Source):
-    """Arrays of varying shape, without blocks."""
+    """Arrays of varying length."""
 
     def __init__(self, values=RAGGED, name="r"):
-        self._values = values
-        self.spec = Spec((Field(name, np.dtype(np.int16), (None,)),))
+        field = Field(name, np.dtype(np.int16), (None,))
+        super().__init__((Group(Spec((field,)), None),))
+        self._values, self._leaf = values, ListLeaf(values, field)
 
     def __len__(self):
         return len(self._values)
 
-    def read(self, indices):
-        return {self.spec.names[0]: [self._values[i].copy() for i in self.checked(indices)]}
+    def _resolve(self, numbers):
+        return [Share(self._leaf, 0, numbers)]
 
-    def where(self, index):
-        return f"list, record {index}"
+    def _where(self, number):
+        return f"list, record {number}"
 
     def fingerprint(self):
         return f"lists of {[len(value) for value in self._values]}"
+
+    def __reduce__(self):
+        self.check_open()
+        return Lists, (self._values, self.spec.names[0])
 
 
 def pair():
@@ -154,7 +182,7 @@ class TestConcatenated(SourceContract):
 
 
 class TestConcatenatedOfDifferentForms(SourceContract):
-    """Without common blocks: one is big-endian."""
+    """One is big-endian."""
 
     def open(self, folder):
         return concat(arrays(x=X[:3].astype(">f4")), arrays(x=X[3:]))
@@ -177,15 +205,112 @@ class TestConcatenatedLists(SourceContract):
         return {"r": RAGGED}
 
 
-def test_blocks_are_kept_where_they_can_be():
-    a, b = arrays(x=X), arrays(y=Y)
+class TestConcatenatedOfDifferentGroups(SourceContract):
+    """Side by side in one record, each in an array of its own, and the other way round."""
 
-    assert a[2:].blocks == a.blocks
-    assert zip(a, b).blocks == (*a.blocks, *b.blocks)
-    assert zip(a, Lists()).blocks == ()
-    assert concat(a, a).blocks == a.blocks
-    assert concat(a, arrays(x=X.astype(">f4"))).blocks == ()
-    assert a.rename(x="z").blocks[0].parts[0].field.name == "z"
+    def table(self, records):
+        table = np.zeros(len(records), [("y", "u1"), ("x", ">f4", (4,)), ("z", "<i8")])
+        table["x"], table["y"], table["z"] = X[records], Y[records], Y[records] - 7
+        return table
+
+    def parts(self, folder):
+        (folder / "some.bin").write_bytes(self.table(range(3)).tobytes())
+        side_by_side = fixed(folder / "some.bin", self.table([]).dtype)
+        apart = arrays(y=Y[3:6].astype("u1"), x=X[3:6], z=Y[3:6] - 7)
+        both = zip(arrays(table=self.table(range(6, 10)))[::-1][::-1])
+        return [side_by_side, apart, both.select(range(4))]
+
+    def open(self, folder):
+        return concat(*self.parts(folder))
+
+    def open_other(self, folder):
+        return concat(*self.parts(folder)[:2])
+
+    def expected(self):
+        return {"y": Y.astype("u1"), "x": X, "z": Y - 7}
+
+
+class TestConcatenatedOfDifferentGroupsWithLists(SourceContract):
+    def open(self, folder):
+        beside = concat(Lists(RAGGED[4:6]), Lists(RAGGED[6:]))
+        return concat(zip(Lists(RAGGED[:4]), pair()[:4]), zip(beside, arrays(x=X[4:]), arrays(y=Y[4:].astype(">i8"))))
+
+    def open_other(self, folder):
+        return zip(Lists(), pair())
+
+    def expected(self):
+        return {"r": RAGGED, "x": X, "y": Y}
+
+
+class TestConcatenatedImages(SourceContract):
+    """Their bytes are put side by side at once, from whichever source they come."""
+
+    files = tuple(made.png(3 + number, 4) for number in range(7))
+
+    def open(self, folder):
+        for number, content in enumerate(self.files):
+            path = folder / "ab"[number // 4] / "cat" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return concat(images(folder / "a"), images(folder / "b").select([0, 1, 2]))
+
+    def open_other(self, folder):
+        return self.open(folder)[:4]
+
+    def expected(self):
+        return {"image": [np.frombuffer(content, np.uint8) for content in self.files], "label": np.zeros(7, np.int64)}
+
+
+class TestPartOfASplitOfASplit(SourceContract):
+    def chosen(self):
+        first = arrays(i=np.arange(10)).split(0.8, seed=1)[0]
+        return first.split(0.5, seed=2)[1][::-1].read(range(4))["i"]
+
+    def open(self, folder):
+        return pair().split(0.8, seed=1)[0].split(0.5, seed=2)[1][::-1]
+
+    def open_other(self, folder):
+        return pair().split(0.8, seed=1)[0].split(0.5, seed=2)[1]
+
+    def expected(self):
+        return {"x": X[self.chosen()], "y": Y[self.chosen()]}
+
+
+def layouts(source):
+    return [group.layout for group in source.groups]
+
+
+def test_groups_are_kept_where_they_can_be():
+    a, b, big = arrays(x=X), arrays(y=Y), arrays(x=X.astype(">f4"))
+
+    assert layouts(a[2:]) == layouts(a)
+    assert layouts(zip(a, b)) == [*layouts(a), *layouts(b)]
+    assert layouts(zip(a, Lists())) == [*layouts(a), None]
+    assert layouts(concat(a, a)) == layouts(a)
+    assert layouts(concat(a, big)) == layouts(a)
+    assert layouts(concat(big, big)) == layouts(big)
+    assert layouts(concat(zip(a, b), arrays(x=X, y=Y))) == [*layouts(a), *layouts(b)]
+    assert a.rename(x="z").groups[0].layout.parts[0].field.name == "z"
+    assert a.rename(x="z").groups[0].layout.same_bytes(a.groups[0].layout)
+
+
+def leaves(source, numbers):
+    return {id(share.leaf) for share in source.resolve(np.array(numbers))}
+
+
+def test_composed_sources_resolve_to_the_leaves_of_what_they_are_made_of(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    source = npy(tmp_path / "x.npy")
+    own = leaves(source, [0])
+
+    composed = [
+        source[::-1], source.select([3, 2]), source.rename(x="z"), zip(source), concat(source), concat(source, source),
+        source.split(0.5)[1], zip(source[2:], source[:-2].rename(x="y")).rename(x="a").split(0.5)[0][1:],
+    ]  # fmt: skip
+
+    for one in composed:
+        assert leaves(one, [0, 1]) == own
+        assert all(share.picks is None for share in one.resolve(np.array([0, 1])))
 
 
 SLICES = st.builds(
@@ -200,7 +325,7 @@ def test_slices_of_slices_are_those_of_numpy_and_stay_ranges(slices):
         source, expected = source[one], expected[one]
 
     assert source.read(range(len(source)))["y"].tolist() == expected.tolist()
-    assert isinstance(source._indices, range)
+    assert isinstance(source._chosen, range)
     assert not isinstance(source._source, Selected)
 
 
@@ -246,28 +371,42 @@ def test_any_composition_reads_as_numpy_indexes(case, data):
     assert_same(read["y"], read["x"])
 
 
-class Numbers(Source):
-    """Record i is i; of any length, without memory."""
+class Numbers(Leaf):
+    """Record i is i; of any number, without memory."""
+
+    spec = Spec((Field("n", np.dtype(np.int64), ()),))
+    layout = Layout(8, (Part(spec["n"], np.dtype(np.int64)),))
 
     def __init__(self, length):
-        self._length = length
-        self.spec = Spec((Field("n", np.dtype(np.int64), ()),))
+        self.num_records = length
+
+    def _read(self, numbers, out, begins):
+        check_places(numbers, 8, out.size, begins)
+        out.view(np.int64)[begins // 8] = numbers
+
+
+class Counted(Source):
+    """A source of numbers."""
+
+    def __init__(self, length):
+        super().__init__((Group(Numbers.spec, Numbers.layout),))
+        self._leaf = Numbers(length)
 
     def __len__(self):
-        return self._length
+        return self._leaf.num_records
 
-    def read(self, indices):
-        return {"n": self.checked(indices)}
+    def _resolve(self, numbers):
+        return [Share(self._leaf, 0, numbers)]
 
-    def where(self, index):
-        return str(index)
+    def _where(self, number):
+        return str(number)
 
     def fingerprint(self):
-        return str(self._length)
+        return str(len(self))
 
 
 def test_a_slice_of_a_source_of_any_length_takes_no_memory():
-    source = Numbers(10**15)[10**14 :: 3][::-7]
+    source = Counted(10**15)[10**14 :: 3][::-7]
 
     assert len(source) == 42857142857143
     assert source[0]["n"] == 10**14 + 3 * (3 * 10**14 - 1)
@@ -277,7 +416,7 @@ def test_a_slice_of_a_source_of_any_length_takes_no_memory():
 class TestSplit:
     @given(st.integers(0, 60), st.floats(0, 1), st.integers(0, 2**64 - 1))
     def test_the_parts_share_the_records_and_keep_their_order(self, length, fraction, seed):
-        first, second = split(Numbers(length), fraction, seed)
+        first, second = Counted(length).split(fraction, seed)
 
         a, b = (part.read(range(len(part)))["n"].tolist() for part in (first, second))
         assert len(a) == round(fraction * length)
@@ -286,51 +425,36 @@ class TestSplit:
         assert b == sorted(b)
 
     def test_the_choice_depends_on_seed_and_length_alone(self):
-        chosen = [arrays(x=values).split(0.5, seed=3)[0]._indices for values in (X, -X)]
-        other = arrays(x=X).split(0.5, seed=4)[0]._indices
+        def chosen(values, seed):
+            return [
+                np.flatnonzero(values[:, 0] == x[0]).item()
+                for x in arrays(x=values).split(0.5, seed)[0].read(range(5))["x"]
+            ]
 
-        assert chosen[0].tolist() == chosen[1].tolist()
-        assert chosen[0].tolist() != other.tolist()
+        assert chosen(X, 3) == chosen(-X, 3)
+        assert any(chosen(X, seed) != chosen(X, 3) for seed in range(4, 9))
 
-    def test_the_choice_is_random_where_it_should_be(self):
-        rest = [split(Numbers(1000), 0.5, seed)[0]._indices.tolist() for seed in range(50)]
+    def test_a_part_takes_no_memory_however_many_records_there_are(self):
+        first, second = Counted(10**15).split(0.25, 7)
 
-        counts = np.bincount(np.concatenate(rest), minlength=1000)
-        assert counts.min() >= 10  # 25 +- 3.5 for each record: 4.3 standard deviations either way
-        assert counts.max() <= 40
-        neighbours = np.mean([(a + 1 == b) for one in rest for a, b in pairwise(one)])
-        assert 0.48 < neighbours < 0.52
+        numbers = first.read([0, 1, len(first) - 1])["n"]
+        assert (len(first), len(second)) == (25 * 10**13, 75 * 10**13)
+        assert numbers.tolist() == sorted(numbers)
+        assert len(pickle.dumps(second[10:][::3])) < 2000
 
-    def test_the_choice_is_that_of_numpys_philox(self):
-        seed, stream = 5, int.from_bytes(bytes.fromhex("ad1a64057f9ab34f"), "little")
-        words = np.concatenate([
-            np.random.Philox(
-                counter=np.array([0, block, 0, 0], np.uint64), key=np.array([seed, stream], np.uint64)
-            ).random_raw(4)
-            for block in range(3)
-        ])  # fmt: skip
+    def test_the_fingerprint_tells_parts_seeds_and_fractions_apart(self):
+        parts = [part for fraction in (0.25, 0.5) for seed in (0, 1) for part in Counted(100).split(fraction, seed)]
 
-        first, _ = split(Numbers(10), 0.4, seed)
-
-        assert first._indices.tolist() == sorted(np.argsort(words[:10])[:4].tolist())
+        assert len({part.fingerprint() for part in parts}) == len(parts)
 
     @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan"), True, "0.5", None])
     def test_other_fractions_are_an_error(self, fraction):
         with pytest.raises(SpecError, match="a fraction lies between 0 and 1"):
-            split(Numbers(10), fraction)
+            Counted(10).split(fraction)
 
     def test_another_seed_than_a_word_is_an_error(self):
         with pytest.raises(SpecError, match="seed"):
-            split(Numbers(10), 0.5, -1)
-
-
-def test_closing_closes_what_it_is_made_of():
-    for compose in (lambda a: a[1:], lambda a: a.rename(x="z"), lambda a: zip(a, Lists()), lambda a: concat(a, a)):
-        source = arrays(x=X)
-        compose(source).close()
-
-        with pytest.raises(ClosedError):
-            source.read([0])
+            Counted(10).split(0.5, -1)
 
 
 def test_a_part_of_a_closed_source_is_closed():

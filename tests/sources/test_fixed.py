@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
-from gpuload.errors import DirectoryError, FormatError, MissingFileError, SpecError
+from gpuload.errors import ChangedFileError, DirectoryError, FormatError, MissingFileError, SpecError
 from gpuload.sources.fixed import fixed
 from tests.contracts import SourceContract, assert_same
 
@@ -148,15 +150,6 @@ def test_records_longer_than_a_page_are_read_whole(tmp_path, reader):
     assert_same(fields["x"], records[[9, 3, 4, 5, 0]])
 
 
-def test_fill_refuses_rows_that_the_block_does_not_have(tmp_path, reader):
-    (tmp_path / "a.bin").write_bytes(bytes(100))
-    source = fixed(tmp_path / "a.bin", "u1")
-
-    for index, row in ((0, 4), (0, -1), (100, 0), (-1, 0)):
-        with pytest.raises(IndexError):
-            source.fill(np.array([index]), np.array([row]), [np.zeros((4, 1), np.uint8)])
-
-
 def test_read_only_indices_are_taken(tmp_path, reader):
     (tmp_path / "a.bin").write_bytes(bytes(range(100)))
     indices = np.arange(100)[::-3]
@@ -165,21 +158,38 @@ def test_read_only_indices_are_taken(tmp_path, reader):
     assert_same(fixed(tmp_path / "a.bin", "u1").read(indices)["x"], indices.astype(np.uint8))
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        np.zeros((4, 3), np.uint8),
-        np.zeros((4, 2), np.int8),
-        np.zeros((4, 4), np.uint8)[:, ::2],
-        np.zeros(8, np.uint8),
-        np.broadcast_to(np.zeros(2, np.uint8), (4, 2)),
-    ],
-)
-def test_fill_refuses_a_block_of_another_kind(tmp_path, reader, block):
-    (tmp_path / "a.bin").write_bytes(bytes(100))
-    source = fixed(tmp_path / "a.bin", "u2")
+@pytest.mark.parametrize("bytes_around", [2**31, 2**62, 2**63, 2**70])
+@pytest.mark.parametrize("name", ["header_bytes", "footer_bytes"])
+def test_a_header_longer_than_any_file_is_refused(tmp_path, name, bytes_around):
+    (tmp_path / "a.bin").write_bytes(bytes(10))
 
-    with pytest.raises(SpecError, match="a block of"):
-        source.fill(np.array([0]), np.array([0]), [block])
-    with pytest.raises(SpecError, match="a block of"):
-        source.fill(np.array([0, 1]), np.array([0]), [np.zeros((4, 2), np.uint8)])
+    with pytest.raises(FormatError, match=rf"a\.bin has 10 bytes(.|\n)*header and footer alone are {bytes_around}"):
+        fixed(tmp_path / "a.bin", "u1", **{name: bytes_around})
+
+
+def test_a_list_of_files_keeps_its_order_and_a_wildcard_is_sorted(tmp_path):
+    for name in "bac":
+        (tmp_path / f"{name}.bin").write_bytes(name.encode())
+
+    listed = fixed([tmp_path / "c.bin", tmp_path / "a.bin", tmp_path / "b.bin"], "S1")
+
+    assert listed.read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
+    assert fixed(f"{tmp_path}/*.bin", "S1").read(range(3))["x"].tolist() == [b"a", b"b", b"c"]
+    assert pickle.loads(pickle.dumps(listed)).read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
+
+
+@pytest.mark.parametrize("dtype", [[("a", "S0"), ("b", "u1")], [("a", "U0", (3,)), ("b", "u1")], ("V0", (4,))])
+def test_fields_of_elements_without_bytes_are_refused(tmp_path, dtype):
+    (tmp_path / "a.bin").write_bytes(bytes(16))
+
+    with pytest.raises(SpecError):
+        fixed(tmp_path / "a.bin", dtype)
+
+
+def test_a_pickled_source_of_files_that_changed_is_refused(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(8))
+    pickled = pickle.dumps(fixed(tmp_path / "a.bin", "u2"))
+    (tmp_path / "a.bin").write_bytes(bytes(10))
+
+    with pytest.raises(ChangedFileError, match=r"the files of gl\.fixed are others"):
+        pickle.loads(pickled)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources import maps
+from gpuload.sources import rows
+from gpuload.sources.leaf import fill
 from gpuload.sources.npy import npy
+from gpuload.storage import mapped
 from tests.contracts import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of, write, write_header
 
@@ -193,7 +197,7 @@ def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled
     loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(maps, "supported", lambda: False)
+            patch.setattr(mapped, "supported", lambda: False)
         source = npy(f"{folder}/*.npy")
     indices = data.draw(st.lists(st.integers(0, len(source) - 1), max_size=20)) if len(source) else []
 
@@ -242,17 +246,17 @@ def test_axes_that_vary_are_none_in_the_spec(tmp_path):
 
     assert same_ndim.spec["x"].shape == (None, 3)
     assert other_ndim.spec["x"].shape is None
-    assert not same_ndim.blocks
+    assert [group.layout for group in same_ndim.groups] == [None]
 
 
 def test_where_names_the_file_and_the_row_in_it(tmp_path):
-    for number, rows in enumerate([4, 0, 6]):
-        write(tmp_path / f"train-{number}.npy", np.zeros((rows, 2)))
+    for number, count in enumerate([4, 0, 6]):
+        write(tmp_path / f"train-{number}.npy", np.zeros((count, 2)))
 
-    rows = npy(f"{tmp_path}/*.npy")
+    by_row = npy(f"{tmp_path}/*.npy")
     files = npy([tmp_path / "train-0.npy", tmp_path / "train-2.npy"], record="file")
 
-    assert [rows.where(index) for index in (0, 3, 4, 9)] == [
+    assert [by_row.where(index) for index in (0, 3, 4, 9)] == [
         "train-0.npy, record 0",
         "train-0.npy, record 3",
         "train-2.npy, record 0",
@@ -267,10 +271,10 @@ def test_files_that_agree_keep_their_bytes_for_the_device_to_swap(tmp_path):
 
     source = npy(tmp_path / "a.npy")
     raw = np.zeros((2, 8), np.uint8)
-    source.fill(np.array([2, 0]), np.array([0, 1]), [raw])
+    fill(source.resolve(np.array([2, 0])), 0, source.groups[0].layout, raw)
 
     assert raw.tobytes() == array[[2, 0]].tobytes()
-    assert source.blocks[0].parts[0].dtype == np.dtype(">i4")
+    assert source.groups[0].layout.parts[0].dtype == np.dtype(">i4")
     assert source.spec["x"].dtype == np.dtype("=i4")
 
 
@@ -347,7 +351,7 @@ def test_thousands_of_files_are_opened_and_none_is_kept_open(tmp_path):
 
 
 def test_more_files_than_the_guard_has_slots_are_read_without_maps(tmp_path, monkeypatch):
-    if not maps.supported():
+    if not mapped.supported():
         pytest.skip("no compiled kernels on this system")
     from gpuload.kernels import guard
 
@@ -360,3 +364,136 @@ def test_more_files_than_the_guard_has_slots_are_read_without_maps(tmp_path, mon
     rows = npy(f"{tmp_path}/*.npy").read(np.arange(40)[::-1])["x"]
 
     assert_same(rows, array[::-1])
+
+
+def test_a_record_larger_than_memory_is_an_error_with_a_remedy(tmp_path):
+    path = write_header(tmp_path / "a.npy", "{'descr': '|u1', 'fortran_order': False, 'shape': (8796093022208,)}")
+    os.truncate(path, path.stat().st_size + 2**43)
+
+    with pytest.raises(SpecError, match="not so much memory"):
+        npy(path, record="file").read([0, 0])
+
+
+def memory_needed(code, *arguments):
+    """Return by how many bytes the memory of a fresh process grows while it runs the code."""
+    lines = [
+        "import resource, sys, numpy as np, gpuload as gl",
+        "gl.npy(sys.argv[1]).read([])  # kernels are loaded",
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss",
+        code,
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("items", [2**27, 2**31, 2**40])
+def test_a_header_takes_no_memory_whatever_it_claims(tmp_path, items):
+    other = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    header = f"{{'descr': '<f4', 'fortran_order': True, 'shape': (0, {items})}}"
+    path = write_header(tmp_path / "a.npy", header)
+
+    assert memory_needed(f"assert len(gl.npy({str(path)!r})) == 0", other) < 16 << 20
+
+
+def test_opening_a_file_in_fortran_order_and_reading_of_it_takes_memory_for_what_is_read(tmp_path):
+    other = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    header = f"{{'descr': '|u1', 'fortran_order': True, 'shape': (2, {64 << 20})}}"
+    path = write_header(tmp_path / "a.npy", header)
+    os.truncate(path, path.stat().st_size + (128 << 20))
+
+    assert memory_needed(f"source = gl.npy({str(path)!r})", other) < 16 << 20
+
+
+def test_a_split_of_rows_without_bytes_takes_no_memory(tmp_path):
+    other = write(tmp_path / "other.npy", np.zeros((2, 3), np.float32))
+    path = write_header(tmp_path / "a.npy", f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**60}, 0)}}")
+
+    code = f"first, second = gl.npy({str(path)!r}).split(0.5); assert len(first) == 2**59"
+    assert memory_needed(code, other) < 16 << 20
+
+
+def test_records_in_fortran_order_are_read_in_bounded_pieces(tmp_path, monkeypatch, reader):
+    array = np.arange(300 * 40, dtype=np.int32).reshape(300, 8, 5)
+    write(tmp_path / "a.npy", np.asfortranarray(array[:100]))
+    write(tmp_path / "b.npy", np.asfortranarray(array[100:]))
+    indices = np.random.default_rng(0).integers(0, 300, 130)
+    source = npy(f"{tmp_path}/?.npy")
+
+    for most in (7, 1000, 10**6):
+        monkeypatch.setattr(rows, "MOST_EXTENTS", most)
+        assert_same(source.read(indices)["x"], array[indices])
+        assert_same(source.read(range(300))["x"], array)
+
+
+def test_a_file_in_fortran_order_keeps_that_order_for_the_device_to_turn_round(tmp_path):
+    array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    write(tmp_path / "a.npy", np.asfortranarray(array))
+    source = npy(tmp_path / "a.npy")
+    raw = np.zeros((1, 24), np.uint8)
+
+    fill(source.resolve(np.array([1])), 0, source.groups[0].layout, raw)
+
+    assert raw.tobytes() == array[1].tobytes(order="F")
+    assert source.groups[0].layout.parts[0].fortran
+
+
+@pytest.mark.parametrize("record", ["row", "file"])
+@pytest.mark.parametrize(
+    ("header", "what"),
+    [
+        ("{'descr': '|S0', 'fortran_order': False, 'shape': (4611686018427387904,)}", "no bytes"),
+        ("{'descr': '<U0', 'fortran_order': False, 'shape': (9,)}", "no bytes"),
+        ("{'descr': [('a', '|S0'), ('b', '|V0')], 'fortran_order': False, 'shape': (10, 3)}", "no bytes"),
+        (f"{{'descr': [('a', '|u1', {(1,) * 40})], 'fortran_order': False, 'shape': {(0,) + (1,) * 40}}}", "axes"),
+    ],
+)
+def test_what_no_array_can_hold_is_refused_naming_the_file(tmp_path, header, what, record):
+    path = write_header(tmp_path / "a.npy", header)
+
+    with pytest.raises(SpecError, match=rf"a\.npy(.|\n)*{what}"):
+        npy(path, record=record)
+
+
+def test_a_record_has_an_axis_less_than_an_array(tmp_path):
+    array = np.arange(2, dtype=np.uint8).reshape((2,) + (1,) * 63)
+    for name in "ab":
+        write(tmp_path / f"{name}.npy", array)
+
+    assert_same(npy(f"{tmp_path}/*.npy")[3]["x"], array[1])
+    with pytest.raises(SpecError, match=r"a\.npy: field 'x' has 64 axes"):
+        npy(f"{tmp_path}/*.npy", record="file")
+
+
+def test_more_rows_than_can_be_numbered_are_refused(tmp_path):
+    for number in range(5):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**60}, 0)}}"
+        write_header(tmp_path / f"{number}.npy", header)
+
+    with pytest.raises(SpecError, match="records"):
+        npy(f"{tmp_path}/*.npy")
+    with pytest.raises(SpecError, match="in a record"):
+        npy(f"{tmp_path}/*.npy", record="file")
+
+
+def test_a_list_of_files_keeps_its_order(tmp_path):
+    for number in range(3):
+        write(tmp_path / f"{number}.npy", np.full((2, 2), number))
+    paths = [tmp_path / f"{number}.npy" for number in (2, 0, 1)]
+
+    assert npy(paths).read(range(6))["x"][:, 0].tolist() == [2, 2, 0, 0, 1, 1]
+    assert npy(paths, record="file").read(range(3))["x"][:, 0, 0].tolist() == [2, 0, 1]
+
+
+def test_values_where_only_the_first_axis_varies_are_ragged_and_views_of_what_was_read(tmp_path):
+    arrays = [np.arange(3 * length, dtype=np.int32).reshape(length, 3) for length in (2, 0, 5)]
+    for number, array in enumerate(arrays):
+        write(tmp_path / f"{number}.npy", array)
+
+    values = npy(f"{tmp_path}/*.npy", record="file").read([2, 1, 0, 2])["x"]
+
+    assert values.payload.shape == (12, 3)
+    assert values.offsets.tolist() == [0, 5, 5, 7, 12]
+    assert_same(values.payload, np.concatenate([arrays[number] for number in (2, 1, 0, 2)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gpuload.errors import FormatError, GpuloadError
 from gpuload.sources import npyheader
 from gpuload.sources.npy import npy
-from tests.sources.npyfiles import write, write_header
+from tests.sources.npyfiles import fields_of, write, write_header
 
 GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 DATA = np.arange(6, dtype="<f4").tobytes()
@@ -226,3 +227,17 @@ def test_a_damaged_header_is_an_error_of_ours_or_what_numpy_load_gives(tmp_path_
 
     loaded = np.load(path)
     assert [value.tobytes() for value in array.values()] == [loaded.tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("descr", "dtype"), [("'|a5'", "S5"), ("[('n', '|a2'), ('a5', '<i2')]", [("n", "S2"), ("a5", "<i2")])]
+)
+def test_the_old_name_of_bytes_is_taken_and_the_filters_of_all_threads_left_alone(tmp_path, monkeypatch, descr, dtype):
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,)}}"
+    path = write_header(tmp_path / "a.npy", header, b"abcdefgh")
+    monkeypatch.setattr(warnings, "catch_warnings", None)
+
+    record = npy(path)[0]
+
+    expected = fields_of(np.frombuffer(b"abcdefgh", dtype, 1))
+    assert {name: value.item() for name, value in record.items()} == {n: v.item() for n, v in expected.items()}

@@ -1,0 +1,12 @@
+"""The array executor: the array forms of the ops, on NumPy or CuPy.
+
+rows.py       on a CPU, on any rows of a step, in many threads at once; in compiled kernels where there are some
+batches.py    on a GPU, on whole batches
+stages.py     the ops of one field, cut into what is done with a few rows at a time
+scratch.py    memory of a thread
+"""
+
+from gpuload.executors.array.batches import ArrayBatchExecutor
+from gpuload.executors.array.rows import ArrayRowExecutor
+
+__all__ = ["ArrayBatchExecutor", "ArrayRowExecutor"]

@@ -1,0 +1,80 @@
+"""Array executor on a GPU: the array forms of the ops on CuPy, whole batches at once, queued on CuPy's current stream.
+
+Nothing here waits for the device but the answer to ``Checks``, in ``finish``: CuPy copies draws to the device through
+pinned memory of its own, without waiting (CuPy 13, ``cupy.array``), and frees memory in the order of the stream.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from gpuload import device as devices
+from gpuload.errors import DeviceError, SpecError
+from gpuload.executors.array.stages import as_values
+from gpuload.executors.base import Fields
+from gpuload.executors.checks import Checks
+from gpuload.ops.base import Draw
+from gpuload.ops.graph import Graph
+
+
+class ArrayBatchExecutor:
+    """Runs a graph in array code on the array library of a device; a ``BatchExecutor``.
+
+    Args:
+        graph: what it runs.
+        device: ``"gpu:N"``; ``"cpu"`` is NumPy.
+
+    Raises:
+        DeviceError: an op decodes images, which CuPy does not.
+    """
+
+    kind: Literal["batches"] = "batches"
+    name = "array"
+
+    def __init__(self, graph: Graph, *, device: str) -> None:
+        self.graph, self.device = graph, devices.choose(device)[0]
+        if self.device != "cpu" and any(op.codec for op in graph.ops):
+            raise DeviceError(
+                f'executor="array" on {self.device}',
+                cause="CuPy does not decode images",
+                remedy='use executor="dali", or device="cpu"',
+            )
+        self._xp = devices.xp(self.device)
+        self._started: deque[tuple[Fields, Checks]] = deque()
+
+    def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
+        """Queue a batch; see ``BatchExecutor``."""
+        checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
+        for op, on, spec, draw in zip(self.graph.ops, self.graph.targets, self.graph.specs, draws, strict=True):
+            for name in on:
+                if op.checks:
+                    checks.ask(op, now[name])
+                now[name] = as_values(self._xp, spec[name], op.array_batch(self._xp, now[name], draw))
+        self._started.append((now, checks))
+
+    def finish(self) -> Fields:
+        """Return the fields of the oldest batch that was started; see ``BatchExecutor``."""
+        if not self._started:
+            raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
+        fields, checks = self._started.popleft()
+        checks.answer()
+        return fields
+
+    def reset(self) -> None:
+        """Forget the batches that were started and not finished."""
+        self._started.clear()
+
+    def describe(self) -> dict[str, str]:
+        """Return what was chosen, a line each."""
+        ops = " ".join(type(op).__name__ for op in self.graph.ops)
+        return {
+            "executor": f"array, {self._xp.__name__}",
+            "device": self.device,
+            "stages": f"array of {ops}" if ops else "none: there are no ops",
+        }
+
+    def close(self) -> None:
+        """Give back memory."""
+        self.reset()

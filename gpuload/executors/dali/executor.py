@@ -1,0 +1,190 @@
+"""DALI executor: the ops of a graph as one DALI pipeline, on the CPU or on a GPU; the only importer of nvidia.dali.
+
+Flow      DALI decides nothing: what is random comes in as a draw. Batches in flight are counted here, not by DALI: its
+          executor takes any number of ``schedule_run`` ahead of ``outputs``, and its prefetch queue (which wants to be
+          full before the first run) is set to 1.
+Memory    CPU inputs are not copied, so they must not change before ``finish``; a GPU copies them on CuPy's current
+          stream. Outputs are DALI's memory: it lives as long as an array, view or DLPack capsule of it, also after
+          ``close``, and shares nothing with the inputs.
+Streams   on a GPU outputs are bound to CuPy's current stream (``outputs(cuda_stream=)``, for pipelines with
+          exec_dynamic): that stream waits for DALI's, the host does not, and DALI uses their memory again only in the
+          order of that stream. Who reads them on another stream keeps them until that has run.
+Errors    after any error the pipeline is thrown away and the next call makes a new one (about 5 ms), fed again with the
+          batches that were started; so only the damaged batch raises. Its row is found by running halves of it.
+          DALI's codec writes a line of its own about a damaged image to stderr; it has no switch for that.
+Source    DALI 2.4, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/pipeline.html
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Literal
+
+from gpuload import device as devices
+from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
+from gpuload.executors.base import Fields
+from gpuload.executors.dali.program import Program, Started, reason, refusal
+from gpuload.ops.base import Draw, RowError
+from gpuload.ops.graph import Graph
+
+
+class DaliExecutor:
+    """Runs a graph in DALI; a ``BatchExecutor``.
+
+    Args:
+        graph: what it runs.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        batch_size: the largest batch; any smaller one will do.
+        num_threads: DALI's worker threads, for decoding and the other CPU work.
+
+    Raises:
+        MissingPackageError: DALI, or for a GPU CuPy, is not installed.
+        DeviceError: the GPU cannot be used; the cause is named.
+        SpecError: a field has a dtype or rank that DALI has not, or DALI refuses an op.
+    """
+
+    kind: Literal["batches"] = "batches"
+    name = "dali"
+
+    def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int) -> None:
+        self.graph, self.device = graph, devices.choose(device)[0]
+        self.batch_size, self.num_threads = batch_size, num_threads
+        self._dali = _load(self.device)
+        self._program = Program(self._dali, graph, None if self.device == "cpu" else devices.number(self.device))
+        self._started: deque[Started] = deque()
+        self._closed = False
+        self._pipeline: Any = None
+        self._pipeline = self._take()
+
+    def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
+        """Queue a batch; see ``BatchExecutor``.
+
+        Raises:
+            SpecError: fields or draws are not what the graph says. Nothing was started then.
+        """
+        batch = self._program.check(fields, draws, self.batch_size)
+        pipeline = self._take()
+        if pipeline is not None:
+            self._feed(pipeline, batch.inputs)
+        self._started.append(batch)
+        self._pipeline = pipeline
+
+    def finish(self) -> Fields:
+        """Return the fields of the oldest batch that was started; see ``BatchExecutor``.
+
+        Raises:
+            RowError: a row cannot be decoded; the other batches that were started are not touched by that.
+            DeviceError: the GPU failed, out of memory say.
+            SpecError: DALI refuses the batch as a whole, or no batch was started.
+        """
+        if not self._started:
+            raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
+        pipeline = self._take()
+        if pipeline is None:
+            self._started.popleft()
+            return {}
+        outputs, failure = self._outputs(pipeline)
+        batch = self._started.popleft()
+        if failure is not None:
+            pipeline = None
+            raise self._blamed(batch, failure) from failure
+        self._pipeline = pipeline
+        batch.checks.answer()
+        return self._program.values(outputs)
+
+    def reset(self) -> None:
+        """Forget the batches that were started and not finished; waits for what DALI has begun."""
+        if self._started:
+            self._pipeline = None
+            self._started.clear()
+
+    def describe(self) -> dict[str, str]:
+        """Return what was chosen, a line each."""
+        on_gpu = self.device != "cpu"
+        decoder = "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ" if on_gpu else (
+            "libjpeg-turbo and the other CPU codecs in DALI"
+        )  # fmt: skip
+        return {
+            "executor": f"dali {self._dali.__version__}, pipeline mode",
+            "device": self.device,
+            "decoder": decoder if self._program.decodes else "none: no encoded images",
+            "threads": str(self.num_threads),
+        }
+
+    def close(self) -> None:
+        """Give back threads and memory; what was returned stays valid."""
+        self.reset()
+        self._pipeline, self._closed = None, True
+
+    def _take(self) -> Any:
+        """Return the pipeline, fed with all that was started; None if the graph has no op.
+
+        While it is taken it is not in ``self``: whoever is interrupted leaves none, and the next call makes a new one.
+        """
+        if self._closed:
+            raise ClosedError("a DALI executor that was closed", cause="close() was called", remedy="make a new one")
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is None and self._program.names:
+            pipeline = self._program.build(self.batch_size, self.num_threads)
+            for batch in self._started:
+                self._feed(pipeline, batch.inputs)
+        return pipeline
+
+    def _blamed(self, batch: Started, error: Exception) -> Exception:
+        """Return the error to raise for a batch that DALI refused."""
+        problem = refusal(f"DALI refuses a batch of {batch.count} on {self.device}", error)
+        return problem if isinstance(problem, DeviceError) else self._damaged_row(batch) or problem
+
+    def _damaged_row(self, batch: Started) -> RowError | None:
+        """Return the first row that DALI refuses, found by halves; None if it takes each half alone."""
+        first, count = 0, batch.count
+        while count > 1:
+            half = count // 2
+            refused = self._refused(batch, first, half) is not None
+            first, count = (first, half) if refused else (first + half, count - half)
+        failure = self._refused(batch, first, 1)
+        return None if failure is None else RowError(first, reason(failure))
+
+    def _refused(self, batch: Started, first: int, count: int) -> Exception | None:
+        """Return DALI's error for some rows of a batch, run by themselves."""
+        pipeline = self._program.build(count, self.num_threads)
+        self._feed(pipeline, {name: values[first : first + count] for name, values in batch.inputs.items()})
+        return self._outputs(pipeline)[1]
+
+    def _feed(self, pipeline: Any, inputs: dict[str, Any]) -> None:
+        try:
+            for name, values in inputs.items():
+                pipeline.feed_input(name, values, cuda_stream=self._stream())
+            pipeline.schedule_run()
+        except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
+            raise refusal("DALI does not take a batch", error) from error.with_traceback(None)
+
+    def _outputs(self, pipeline: Any) -> tuple[Any, Exception | None]:
+        """Return the outputs of the oldest run, or DALI's error, without the frames that keep the pipeline alive."""
+        try:
+            return pipeline.outputs(cuda_stream=self._stream()), None
+        except Exception as error:  # as in _feed
+            return None, error.with_traceback(None)
+
+    def _stream(self) -> Any:
+        """Return CuPy's current stream; None on the CPU."""
+        return None if self.device == "cpu" else devices.cupy().cuda.get_current_stream().ptr
+
+
+def _load(device: str) -> ModuleType:
+    """Return the module ``nvidia.dali``, able to use the device."""
+    try:
+        dali = importlib.import_module("nvidia.dali")
+    except ModuleNotFoundError:
+        extra = "cpu" if device == "cpu" else "cuda12"
+        raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None
+    if device != "cpu" and dali.backend.GetCUDADeviceCount() <= devices.number(device):
+        raise DeviceError(
+            f"DALI on {device}",
+            cause=f"DALI sees {dali.backend.GetCUDADeviceCount()} GPUs",
+            remedy="install the driver that this DALI needs (nvidia-smi shows it), or use device='cpu'",
+        )
+    return dali

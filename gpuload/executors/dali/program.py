@@ -1,0 +1,258 @@
+"""A graph in terms of DALI: its inputs and outputs, and the pipeline between them. It is given the module nvidia.dali.
+
+Inputs    an external source for each field that an op acts on and for each argument of a draw. They are checked here,
+          because DALI takes a wrong byte order or a complex number silently, and one wrong input ends a pipeline.
+Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields are copied into one
+          payload, for DALI need not have its rows side by side.
+Checks    DALI has no error for values. Those of an input are checked when it is fed; what is made on the way becomes an
+          output as well and is checked when it comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from gpuload import device as devices
+from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
+from gpuload.executors.base import Array, Fields, Values
+from gpuload.executors.checks import Checks
+from gpuload.ops.base import Draw
+from gpuload.ops.graph import Graph
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Shape
+
+# NumPy's name of a dtype and DALI's; what is not here (complex, text, datetimes, longdouble) DALI has not.
+DALI_DTYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
+DALI_DTYPES |= {name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")}
+DALI_DTYPES |= {"float32": "FLOAT"}
+DRAW_DTYPES = ("int32", "float32")
+CODEC_STATUS = {"3": "its bytes are damaged", "4": "it is no image that DALI can decode"}  # of nvImageCodec
+
+
+class Program:
+    """A graph in terms of DALI: its inputs, and how to build a pipeline of it."""
+
+    def __init__(self, dali: ModuleType, graph: Graph, device_id: int | None) -> None:
+        self.dali, self.graph, self.device_id = dali, graph, device_id
+        self.names = tuple(name for name in graph.spec_in.names if name in graph.touched)
+        fields = [graph.spec_in[name] for name in self.names]
+        self.decodes = any(field.encoded for field in fields)
+        self.fields = {field.name: self._field_input(field) for field in fields}
+        self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
+        checked = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
+        self._checked_inputs = [(place, name) for place, name in checked if not self._is_made(place, name)]
+        self._checked_outputs = [(place, name) for place, name in checked if self._is_made(place, name)]
+
+    def build(self, batch_size: int, num_threads: int) -> Any:
+        """Return a built pipeline.
+
+        Raises:
+            SpecError: DALI refuses an op.
+            DeviceError: DALI cannot use the GPU.
+        """
+        pipeline = self.dali.pipeline.Pipeline(
+            batch_size, num_threads, self.device_id, exec_dynamic=True, prefetch_queue_depth=1
+        )
+        try:
+            with pipeline:
+                pipeline.set_outputs(*self._outputs())
+            pipeline.build()
+        except GpuloadError:
+            raise
+        except Exception as error:  # DALI raises whatever its C++ threw
+            raise refusal(f"DALI makes no pipeline of {list(self.graph.ops)}", error) from error.with_traceback(None)
+        return pipeline
+
+    def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> Started:
+        """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not fit the graph."""
+        values: dict[str, tuple[_Input, Any]] = {}
+        for name, source in self.fields.items():
+            if name not in fields:
+                raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
+            values[source.name] = source, fields[name]
+        for sources, draw in zip(self.draws, draws, strict=True):
+            values |= {source.name: (source, draw[key]) for key, source in sources.items()}
+        inputs = {name: source.checked(given) for name, (source, given) in values.items()}
+        counts = {name: len(given) for name, given in inputs.items()}
+        count = next(iter(counts.values()), 0)
+        if inputs and (set(counts.values()) != {count} or not 0 < count <= batch_size):
+            raise SpecError(
+                f"a batch of {counts} rows",
+                cause=f"all must have one length, from 1 to {batch_size}",
+                remedy="give one row per record, and make the executor with the largest batch_size",
+            )
+        checks = Checks(self._xp)
+        for place, name in self._checked_inputs:
+            checks.ask(self.graph.ops[place], fields[name])
+        return Started(count, inputs, checks)
+
+    def values(self, outputs: Any) -> Fields:
+        """Return DALI's outputs as values of the fields.
+
+        Raises:
+            RowError: an op cannot take the values of a row.
+            SpecError: the DALI form of an op makes what its spec does not say.
+        """
+        checks = Checks(self._xp)
+        for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
+            checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output))
+        checks.answer()
+        return {
+            name: _values(self._xp, self.graph.spec_out[name], output)
+            for name, output in zip(self.names, outputs[: len(self.names)], strict=True)
+        }
+
+    @property
+    def _xp(self) -> ModuleType:
+        return np if self.device_id is None else devices.cupy()
+
+    def _is_made(self, place: int, name: str) -> bool:
+        """Return True if an op before the one at a place acts on the field."""
+        return any(name in on for on in self.graph.targets[:place])
+
+    def _outputs(self) -> list[Any]:
+        device = "cpu" if self.device_id is None else "gpu"
+        nodes = {name: source.node(self.dali) for name, source in self.fields.items()}
+        seen = []
+        for place, op in enumerate(self.graph.ops):
+            draw = {key: source.node(self.dali) for key, source in self.draws[place].items()}
+            for name in self.graph.targets[place]:
+                if (place, name) in self._checked_outputs:
+                    seen.append(nodes[name])
+                field = self.graph.before(place)[name]
+                nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
+        outputs = [nodes[name] for name in self.names] + seen
+        return outputs if device == "cpu" else [node.gpu() for node in outputs]
+
+    def _field_input(self, field: Field) -> _Input:
+        if field.dtype.name not in DALI_DTYPES or field.shape is None:
+            raise SpecError(
+                f"field {field.name!r} is {field.dtype} {field.shape}",
+                cause="DALI has boolean, integer and float (16, 32, 64) arrays of one rank",
+                remedy='executor="array" has no such limit',
+            )
+        on_gpu = self.device_id is not None and not field.encoded
+        return _Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
+
+    def _draw_inputs(self, place: int, draw: Draw) -> dict[str, _Input]:
+        for key, values in draw.items():
+            if values.dtype.name not in DRAW_DTYPES:
+                raise SpecError(
+                    f"ops[{place}]: {self.graph.ops[place]} draws {key!r} as {values.dtype}",
+                    cause="DALI's arguments are int32 or float32",
+                    remedy="let draw() return one of these",
+                )
+        # The rows of a draw may have any length along their axes: the number of erased boxes, say.
+        return {
+            key: _Input(f"op{place}_{key}", values.dtype, (None,) * (values.ndim - 1), "", "cpu")
+            for key, values in draw.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Input:
+    """One external source."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: Shape  # of a row; None where it varies
+    layout: str
+    device: str
+
+    def node(self, dali: ModuleType) -> Any:
+        """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does not."""
+        layout = {"layout": self.layout} if len(self.layout) == len(self.shape) > 0 else {}
+        dtype = getattr(dali.types, DALI_DTYPES[self.dtype.name])
+        return dali.fn.external_source(
+            name=self.name,
+            device=self.device,
+            dtype=dtype,
+            ndim=len(self.shape),
+            no_copy=self.device == "cpu",
+            **layout,
+        )
+
+    def checked(self, values: Any) -> Any:
+        """Return the rows of a batch as DALI may have them, copied only where they are not contiguous."""
+        if not isinstance(values, (list, Ragged)):
+            self._check(values, values.shape[1:])
+            return _contiguous(values)
+        rows = list(values)
+        for value in rows:
+            self._check(value, value.shape)
+        return [_contiguous(value) for value in rows]
+
+    def _check(self, values: Any, shape: tuple[int, ...]) -> None:
+        fits = len(shape) == len(self.shape) and all(
+            want in (None, have) for want, have in zip(self.shape, shape, strict=True)
+        )
+        on_gpu = not isinstance(values, np.ndarray)
+        if values.dtype != self.dtype or not fits or (on_gpu and self.device == "cpu"):
+            where = " on a GPU" if on_gpu else ""
+            raise SpecError(
+                f"{self.name!r} holds {values.dtype.str} {shape}{where}",
+                cause=f"DALI was told {self.dtype.str} {self.shape} on the {self.device}",
+                remedy="give the batch as the graph's spec says it",
+            )
+
+
+@dataclass(frozen=True)
+class Started:
+    """A batch that was started: its inputs, kept until its outputs were taken, and what was asked about them."""
+
+    count: int
+    inputs: dict[str, Any]
+    checks: Checks
+
+
+def _contiguous(values: Array) -> Array:
+    return values if values.flags.c_contiguous else values.copy(order="C")
+
+
+def _values(xp: ModuleType, field: Field, output: Any) -> Values:
+    """Return an output of DALI as values of a field, in arrays of NumPy or CuPy."""
+    convert = np.asarray if xp is np else xp.from_dlpack  # that waits on CuPy's current stream, the host does not
+    if field.uniform and output.is_dense_tensor():
+        array = convert(output.as_tensor())
+        made = array.dtype, array.shape[1:]
+        if made == (field.dtype, field.shape):
+            return array
+    else:
+        rows = [convert(output[row]) for row in range(len(output))]
+        made = rows[0].dtype, rows[0].shape
+        if made[0] == field.dtype and not field.uniform:
+            return Ragged.of(rows, field.dtype) if field.ragged else rows
+    raise SpecError(
+        f"field {field.name!r}: DALI makes {made[0]} {made[1]}",
+        cause=f"the graph's spec says {field.dtype} {field.shape}",
+        remedy="the op's lower() and its field_after() must agree",
+    )
+
+
+def refusal(what: str, error: Exception) -> GpuloadError:
+    """Return the error for what DALI refused, of the device or of the ops."""
+    said = reason(error)
+    if isinstance(error, MemoryError) or "CUDA" in said:
+        remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
+        return DeviceError(what, cause=said, remedy=remedy)
+    return SpecError(what, cause=said, remedy='executor="array" runs the same ops without DALI')
+
+
+def reason(error: Exception) -> str:
+    """Return what DALI says went wrong, in one line: its message without the traceback and the frame around it."""
+    text = str(error)
+    status = re.search(r"nvImageCodec failure: '#(\d+)'", text)
+    if status and status[1] in CODEC_STATUS:
+        return f"the image cannot be decoded: {CODEC_STATUS[status[1]]}"
+    if "Failed to decode sample" in text:
+        return "the image cannot be decoded: its data is damaged or ends early"
+    operator = re.search(r"`nvidia\.dali\.fn\.([\w.]+)`", text)
+    lines = (line.strip() for line in (text.partition("encountered:")[2] or text).splitlines())
+    said = next((line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text)
+    return f"{operator[1]}: {said}" if operator else said

@@ -1,0 +1,1 @@
+"""Encoded images: what their heads say (`head`) and their pixels (`decode`)."""

@@ -1,0 +1,333 @@
+"""Decode: an encoded image to upright uint8 pixels, equal to those of DALI's CPU decoder; the importer of the codecs.
+
+nvImageCodec  the codec that DALI uses, on the CPU (`nvidia.nvimgcodec`, installed with DALI). It decodes only the
+              region that is asked for, and turns by the EXIF orientation itself. A 16-bit PNG is asked for at its own
+              depth: at 8 bits the low byte would be cut off, where DALI rounds.
+Pillow        for machines without the first (macOS, Windows). Only its decoders are used, not its readers of files:
+              those pass over damage, warn, and obey settings of the whole process. It decodes whole images.
+Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same.
+Values        16 bits become ``rint(x / 257)``, a palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
+GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, whatever the kind of file.
+Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
+              process. Decoders have no threads of their own, so that a child of fork can decode too.
+Memory        what nvImageCodec decoded is handed out without a copy. It lies in ordinary memory that the array keeps
+              alive. Decoding into memory of ours is not faster: the codec copies there from a buffer of its own.
+Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
+              simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg 1.9).
+Limits        A JPEG whose scan is damaged may decode, with gray or wrong pixels: libjpeg only warns of that. Then a
+              region may differ from the cut of the whole image by some levels, in DALI likewise. libjpeg and libpng
+              write warnings to stderr, for which nvImageCodec has no switch; its own messages are switched off, unless
+              somebody imported it before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import threading
+import zlib
+from functools import cache
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import MissingPackageError, SpecError, missing_package
+from gpuload.images.head import CHUNK, INDEXED, SAMPLES, Head, check_pixels
+
+Pixels = NDArray[np.uint8]
+Region = tuple[int, int, int, int]
+
+GRAY_WEIGHTS = (9798, 19235, 3735)  # .299, .587, .114 in 1 / 32768
+VERBOSITY = "PYNVIMGCODEC_VERBOSITY"  # nvImageCodec reads it when it is imported; 0 is silence
+PROBE = bytes.fromhex(  # a PNG of 2 x 1 pixels, (1, 2, 3) and (4, 5, 6)
+    "89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd0000000f49444154789c636064626661650300"
+    "003f001621bad4540000000049454e44ae426082"
+)
+START_OF_SCAN, APP14 = 0xDA, 0xEE
+GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
+
+
+class ImageError(ValueError):
+    """The bytes cannot be decoded; says why."""
+
+
+def decode(data: Pixels, head: Head, mode: str, region: Region | None = None) -> Pixels:
+    """Return the pixels of an encoded image, upright, uint8 ``[height, width, 3 or 1]``, C order.
+
+    Args:
+        data: the file, uint8 ``[num_bytes]``.
+        head: what `head.read` says of it.
+        mode: ``"RGB"`` or ``"GRAY"``.
+        region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
+
+    Raises:
+        ImageError: the bytes are damaged.
+        SpecError: the mode is another one, or the region is empty or reaches beyond the image.
+        MissingPackageError: neither nvImageCodec nor Pillow is installed.
+    """
+    if mode not in ("RGB", "GRAY"):
+        raise SpecError(f"mode {mode!r}", cause="images are decoded to 'RGB' or 'GRAY'", remedy="take one of these")
+    if region is not None:
+        _check_region(region, head)
+    pixels = _chosen().decode(data, head, region)
+    size = (head.height, head.width) if region is None else region[2:]
+    if pixels.shape != (*size, 3) or pixels.dtype != np.uint8:  # who takes the pixels trusts the size
+        raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
+    if mode == "RGB":
+        return pixels
+    # The weights add up to 1: where the three channels are equal, gray is any of them.
+    return pixels[..., :1].copy() if head.channels < 3 else gray(pixels)
+
+
+def codec() -> str | None:
+    """Return the codec that decodes images in this process, with its version; None where none is installed."""
+    try:
+        return _chosen().name
+    except MissingPackageError:
+        return None
+
+
+def gray(pixels: Pixels) -> Pixels:
+    """Return an RGB image as one channel."""
+    total: NDArray[np.uint32] = np.full(pixels.shape[:2], 1 << 14, np.uint32)
+    part = np.empty_like(total)  # fresh memory for each channel would take twice as long
+    for channel, weight in enumerate(GRAY_WEIGHTS):
+        total += np.multiply(pixels[..., channel], np.uint32(weight), out=part)
+    total >>= np.uint32(15)
+    return total.astype(np.uint8)[..., None]
+
+
+def _check_region(region: Region, head: Head) -> None:
+    top, left, height, width = region
+    inside = 0 <= top <= head.height - height and 0 <= left <= head.width - width
+    if not (inside and height > 0 and width > 0):
+        raise SpecError(
+            f"region of {height} x {width} pixels at {top}, {left} of an image of {head.height} x {head.width}",
+            cause="it is empty, or reaches beyond the image",
+            remedy="make the region of the size in the head of the image, after its EXIF orientation",
+        )
+
+
+class _Codec(Protocol):
+    name: str
+
+    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+        """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged."""
+
+
+@cache
+def _chosen() -> _Codec:
+    """Return the codec of this process."""
+    try:
+        return _nvimagecodec()
+    except ImportError:
+        pass
+    try:
+        return _pillow()
+    except ImportError:
+        raise missing_package("pillow", needed_for="decoding images without DALI", extra="images") from None
+
+
+class _NvImageCodec:
+    """The CPU part of nvImageCodec."""
+
+    def __init__(self, library: ModuleType) -> None:
+        self.name = f"nvimgcodec {library.__version__}"
+        self._library = library
+        self._eight_bits = library.DecodeParams()  # RGB, uint8, by the EXIF orientation
+        self._own_depth = library.DecodeParams(allow_any_depth=True)
+        self._of_thread = threading.local()
+
+    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+        library, params = self._library, self._own_depth if head.bits == 16 else self._eight_bits
+        try:
+            stream = library.CodeStream(np.ascontiguousarray(data))
+            if region is not None:
+                top, left, height, width = region
+                stream = stream.get_sub_code_stream(0, library.Region(top, left, top + height, left + width))
+            image = self._decoder().decode(stream, params=params)
+        except RuntimeError as error:
+            raise ImageError(f"nvImageCodec cannot read it: {error}") from None
+        if image is None:
+            raise ImageError("its pixels cannot be decoded: the file is damaged behind its header")
+        return _eight(np.asarray(image))
+
+    def _decoder(self) -> Any:
+        """Return the decoder of this thread in this process; one is made in 0.02 ms."""
+        own, process = self._of_thread, os.getpid()
+        if getattr(own, "process", None) != process:
+            library = self._library
+            own.decoder = library.Decoder(
+                device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,  # the default asks CUDA, and fails without a driver
+                max_num_cpu_threads=1,
+                backends=[library.Backend(library.BackendKind.CPU_ONLY)],
+            )
+            own.process = process
+        return own.decoder
+
+
+@cache
+def _nvimagecodec() -> _NvImageCodec:
+    """Return the first codec; ImportError where it is not installed or does not work."""
+    silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
+    os.environ.update(silence)
+    try:
+        found = _NvImageCodec(importlib.import_module("nvidia.nvimgcodec"))
+        pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1)).tolist()
+        if pixel != [[[4, 5, 6]]]:
+            raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
+    except ModuleNotFoundError:
+        raise
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # another version, or without its parts
+        logging.getLogger("gpuload").warning("nvidia.nvimgcodec is installed and does not work: %s", error)
+        raise ImportError(str(error)) from error
+    finally:
+        for name in silence:
+            os.environ.pop(name, None)
+    return found
+
+
+class _Pillow:
+    """The decoders of Pillow."""
+
+    def __init__(self, library: ModuleType) -> None:
+        self.name = f"Pillow {library.__version__}"
+        self._library = library
+
+    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+        data = np.ascontiguousarray(data)
+        size = (head.width, head.height) if head.orientation < 5 else (head.height, head.width)
+        try:
+            pixels = self._jpeg(data, head, size) if head.kind == "jpeg" else self._png(data, head, size)
+        except (ImageError, MemoryError):
+            raise
+        except (ValueError, OSError) as error:
+            raise ImageError(f"its pixels cannot be decoded, the file is damaged behind its header: {error}") from None
+        pixels = _upright(pixels, head.orientation)
+        if region is not None:
+            top, left, height, width = region
+            pixels = pixels[top : top + height, left : left + width]
+        return np.require(pixels, requirements=("C", "W"))
+
+    def _jpeg(self, data: Pixels, head: Head, size: tuple[int, int]) -> NDArray[Any]:
+        mode = {1: "L", 3: "RGB", 4: "CMYK"}[head.channels]
+        pixels = self._pixels(mode, size, data, "jpeg", mode, "")
+        if head.channels == 4:
+            return _ink(pixels, data, head)
+        return _three(pixels)
+
+    def _png(self, data: Pixels, head: Head, size: tuple[int, int]) -> NDArray[Any]:
+        bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
+        parts, palette = _parts(data.data, has_palette=colour == INDEXED)
+        check_pixels(parts, size[1], size[0], SAMPLES[colour] * bits, interlace)  # Pillow does not
+        coded = b"".join(parts)
+
+        def unpacked(mode: str, order: str) -> NDArray[Any]:
+            return self._pixels(mode, size, coded, "zip", order, interlace)
+
+        if colour == INDEXED or bits < 8:
+            colours: NDArray[Any] = _colours(palette, bits)
+            return np.take(colours, unpacked("P", f"P;{bits}" if bits < 8 else "P"), axis=0)
+        if bits == 8:
+            return _three(unpacked(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],)))
+        # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with alpha are 4 bytes.
+        if colour == GRAYSCALE:
+            return _eight(_three(unpacked("I;16", "I;16B")))
+        if colour == GRAY_WITH_ALPHA:
+            return _eight(_three(unpacked("RGBA", "RGBA").view(">u2")))
+        mode = "RGB" if colour == TRUECOLOUR else "RGBA"
+        high, low = (unpacked(mode, f"{mode};16{order}")[..., :3] for order in "BL")
+        return _eight(high.astype(np.uint16) << 8 | low)
+
+    def _pixels(self, mode: str, size: tuple[int, int], data: Any, *decoder: Any) -> NDArray[Any]:
+        return np.asarray(self._library.frombytes(mode, size, data, *decoder))
+
+
+@cache
+def _pillow() -> _Pillow:
+    """Return the second codec; ImportError where it is not installed."""
+    return _Pillow(importlib.import_module("PIL.Image"))
+
+
+def _three(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Return the colours of an image of 1 to 4 channels, the last of 2 or 4 being transparency."""
+    if pixels.ndim == 3 and pixels.shape[2] > 2:
+        return pixels[..., :3]
+    return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
+
+
+def _eight(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Return pixels of 16 bits as 8: ``rint(x / 257)``."""
+    if pixels.dtype.itemsize == 1:
+        return pixels
+    return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def _ink(planes: NDArray[Any], data: Pixels, head: Head) -> NDArray[Any]:
+    """Return the four planes of a CMYK JPEG as RGB.
+
+    DALI has two formulas. For an upright image: ``C * K // 255`` with an Adobe segment (which says that the planes are
+    inverted), else ``(255 - C) * (255 - K) // 255``. An image that is turned is decoded by OpenCV, which takes all
+    planes for inverted: ``K - ((255 - C) * K >> 8)``.
+    """
+    if head.orientation == 1 and not _has_adobe_segment(data):
+        planes = 255 - planes
+    colours, black = planes[..., :3].astype(np.uint16), planes[..., 3:].astype(np.uint16)
+    ink = colours * black // 255 if head.orientation == 1 else black - ((255 - colours) * black >> 8)
+    return ink.astype(np.uint8)
+
+
+def _has_adobe_segment(data: Pixels) -> bool:
+    """Return True if an APP14 segment of the header is Adobe's; `head` has read the header, so it is whole."""
+    view, place = data.data, 2
+    while view[place + 1] != START_OF_SCAN:
+        if view[place + 1] == 0xFF:  # a fill byte
+            place += 1
+            continue
+        length = view[place + 2] << 8 | view[place + 3]
+        if view[place + 1] == APP14 and length >= 14 and bytes(view[place + 4 : place + 9]) == b"Adobe":
+            return True
+        place += 2 + length
+    return False
+
+
+def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memoryview]:
+    """Return the compressed pixels of a PNG and its palette; ImageError where the checksum of one is wrong.
+
+    `head` has checked that the chunks are whole and in order. Of the pixels the first run counts, as in libpng.
+    """
+    coded: list[memoryview] = []
+    palette, place, name = view[:0], 8, b""
+    while name in (b"IDAT", b"") or not coded:
+        length, name = CHUNK.unpack_from(view, place)
+        end = place + 8 + length
+        if name == b"IDAT" or (name == b"PLTE" and has_palette):
+            if zlib.crc32(view[place + 4 : end]) != int.from_bytes(view[end : end + 4], "big"):
+                raise ImageError(f"the checksum of its chunk {name.decode()} is wrong: the bytes changed")
+            if name == b"PLTE":
+                palette = view[place + 8 : end]
+            else:
+                coded.append(view[place + 8 : end])
+        place = end + 4
+    return coded, palette
+
+
+def _colours(palette: memoryview, bits: int) -> Pixels:
+    """Return the colour of each value of a pixel, ``[256, 3]``: the palette, or levels of gray where there is none."""
+    if len(palette) == 0:
+        levels = np.arange(256, dtype=np.uint8) * np.uint8(255 // (2**bits - 1))
+        return np.repeat(levels[:, None], 3, axis=1)
+    colours = np.zeros((256, 3), np.uint8)  # a value that the palette does not have is black, as in libpng
+    colours[: len(palette) // 3] = np.frombuffer(palette, np.uint8).reshape(-1, 3)
+    return colours
+
+
+def _upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the image as it is to be seen, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+    return pixels[:: -1 if upside_down else 1, :: -1 if mirrored else 1]

@@ -1,0 +1,228 @@
+"""Threads: the one place where they start, so that none of them runs when Python ends, and the cores they may use.
+
+Threads are daemons: Python's end does not wait for them by itself, it freezes them where they are. A thread that is in
+compiled code at that moment ends by unwinding its stack through frames of C++, which aborts the process. So this module
+keeps all threads that live, and its one `atexit` hook, which runs while threads still run, asks all of them to end and
+waits until they have. `weakref.finalize` must play no part in that: it registers its own hook at its first use,
+wherever that is, and once its hook has run it calls nothing any more.
+
+Who owns what   A thread refers to what it works on, and this module refers to the threads and to their ``stop`` as long
+                as they live. So neither the arguments nor ``stop`` may refer to an object whose garbage collection is
+                to end the threads.
+Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a lock. They may call
+                ``stop``, which takes no lock and waits for nobody. They never join: who closes explicitly does.
+Fork            The child has no threads but its own, and none of those here; it keeps an empty list.
+
+Sources  sched_getaffinity(2); proc(5): /proc/self/cgroup; the kernel's Documentation/admin-guide/cgroup-v2 (cpu.max)
+         and scheduler/sched-bwc (cpu.cfs_quota_us, cpu.cfs_period_us); OpenMP 5.2 (OMP_NUM_THREADS).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from gpuload.errors import GpuloadError
+
+Stop = Callable[[], None]
+T = TypeVar("T")
+R = TypeVar("R")
+
+OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
+
+_running: dict[threading.Thread, Stop] = {}  # each operation on it is one step of the interpreter; there is no lock
+_ended = False
+
+
+def start(
+    count: int, target: Callable[..., None], *arguments: Any, name: str = "gpuload", stop: Stop
+) -> list[threading.Thread]:
+    """Start threads that call ``target(*arguments)``, and return them.
+
+    Args:
+        count: how many threads.
+        target: what each does; its exceptions are its own affair.
+        arguments: of the target.
+        name: of the threads, a number follows.
+        stop: lets all of these threads return soon, whatever they wait for. Python's end calls it, and so may garbage
+            collection, in any thread and more than once: it sets flags and puts into a ``SimpleQueue``, and nothing
+            else. It takes no lock and joins nobody.
+
+    Raises:
+        GpuloadError: the system gives no more threads, or Python has ended; none of these threads goes on.
+    """
+    if _ended:
+        raise GpuloadError(
+            f"threads {name!r} cannot start",
+            cause="Python is ending and has stopped all threads of gpuload",
+            remedy="read batches before the script ends, or in a function given to atexit after gpuload was imported",
+        )
+    threads = [
+        threading.Thread(target=_run, args=(target, arguments), name=f"{name}-{number}", daemon=True)
+        for number in range(count)
+    ]
+    try:
+        for thread in threads:
+            _running[thread] = stop  # before it runs, so that the hook never misses one
+            thread.start()
+    except BaseException as error:  # KeyboardInterrupt, too: nobody would ever stop those that have started
+        stop()
+        join([thread for thread in threads if thread.ident is not None])
+        for thread in threads:  # one that was interrupted on its way will find that it was stopped
+            _running.pop(thread, None)
+        if isinstance(error, RuntimeError):
+            raise GpuloadError(
+                f"{count} threads {name!r} cannot start",
+                cause=str(error),
+                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, pids.max)",
+            ) from error
+        raise
+    return threads
+
+
+def join(threads: Sequence[threading.Thread]) -> None:
+    """Wait until threads have ended, for an explicit close; never call it from a finalizer."""
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def each(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
+    """Return ``[function(item) for item in items]``, called in several threads.
+
+    As in the plain loop, the first item that fails, in the order of the items, gives its exception. No item is begun
+    after one has failed, and none is worked on any more when this returns or raises.
+    """
+    if num_threads <= 1 or len(items) <= 1:
+        return [function(item) for item in items]
+    results: list[Any] = [None] * len(items)
+    errors: dict[int, BaseException] = {}
+    numbers = itertools.count()  # next() is one step of the interpreter: each thread gets numbers of its own
+    stopped: list[bool] = []
+
+    def work() -> None:
+        # Numbers are given out in order, and an item that was begun is finished. So when item i has failed, all items
+        # before it have been done or will be, and the first error of all is known at the end.
+        while not stopped and (number := next(numbers)) < len(items):
+            try:
+                results[number] = function(items[number])
+            except BaseException as error:
+                errors[number] = error
+                stopped.append(True)
+
+    def stop() -> None:
+        stopped.append(True)
+
+    threads = start(min(num_threads, len(items)), work, name="gpuload-each", stop=stop)
+    try:
+        join(threads)
+    except BaseException:  # Ctrl-C while it waits
+        stop()
+        join(threads)
+        raise
+    if errors:
+        first = errors[min(errors)]
+        errors.clear()
+        try:
+            raise first
+        finally:
+            del first  # or the error and this call would keep each other, and what the error holds, alive
+    return results
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use, at least 1: the least of what limits it.
+
+    These are the cores it may run on (affinity), the processor time that its control groups allow (containers, Slurm,
+    systemd), rounded up, and ``OMP_NUM_THREADS``, which launchers set where several processes share a machine (torchrun
+    sets it to 1, unless it is set).
+    """
+    limits = [_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())]
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested teams
+    if asked.isdecimal() and int(asked) > 0:
+        limits.append(int(asked))
+    return min(limits)
+
+
+def _num_allowed() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        with contextlib.suppress(OSError):
+            return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the cores that this process's control group may keep busy, and those that it lies in.
+
+    A container often sees its own group as the root, whatever path it is told.
+    """
+    for root, group, read in _groups():
+        parts = [part for part in group.split("/") if part]
+        for length in range(len(parts) + 1):
+            with contextlib.suppress(OSError, ValueError):
+                quota, period = read(os.path.join(root, *parts[:length]))
+                if quota > 0 and period > 0:
+                    yield quota / period
+
+
+def _groups() -> Iterator[tuple[str, str, Callable[[str], tuple[int, int]]]]:
+    """Yield folder and group of each hierarchy that may limit processor time, and what reads its quota and period."""
+    with contextlib.suppress(OSError, ValueError), open(OWN_GROUPS) as file:
+        for line in file:
+            _, controllers, group = line.rstrip("\n").split(":", 2)
+            if not controllers:
+                yield GROUPS, group, _read_v2
+            elif "cpu" in controllers.split(","):
+                yield os.path.join(GROUPS, "cpu"), group, _read_v1
+
+
+def _read_v2(folder: str) -> tuple[int, int]:
+    with open(os.path.join(folder, "cpu.max")) as file:
+        quota, period = file.read().split()
+    return int(quota), int(period)  # "max" is no number
+
+
+def _read_v1(folder: str) -> tuple[int, int]:
+    with (
+        open(os.path.join(folder, "cpu.cfs_quota_us")) as quota,
+        open(os.path.join(folder, "cpu.cfs_period_us")) as period,
+    ):
+        return int(quota.read()), int(period.read())  # -1 is no limit
+
+
+def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """What a thread does: its target, and before it what every thread of gpuload needs."""
+    try:
+        if hasattr(signal, "pthread_sigmask") and hasattr(signal, "SIGBUS"):
+            # A thread inherits what the one that started it has blocked. A mapped file that was cut short raises SIGBUS
+            # in the thread that reads it, and where that is blocked, the kernel ends the process without a handler.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGBUS})
+        target(*arguments)
+    finally:
+        _running.pop(threading.current_thread(), None)
+
+
+def _end() -> None:
+    """End all threads, when Python ends: all are asked before any is waited for, so that they end side by side.
+
+    A thread leaves the list by itself. One that another thread is just about to start is asked again until it has.
+    """
+    global _ended
+    _ended = True
+    while running := list(_running.items()):
+        for stop in {id(stop): stop for _, stop in running}.values():
+            stop()
+        join([thread for thread, _ in running if thread.ident is not None])
+
+
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)

@@ -1,0 +1,214 @@
+"""Graph: a list of ops that was checked against a spec, and the draws of its ops.
+
+graph = compile_ops(spec, ops)         errors here, when the loader is made, not at step 400
+draws = graph.draw(...)                host, pure; one Draw for each op
+
+Regions  Where an op that uses a region of its images follows the op that makes them (RandomResizedCrop after Decode),
+         only that region is made: ``draw`` gives the first op the region and the second one what is left to do within
+         it. Executors need not know of this; sizes and draws of all other ops are what they would be without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import rng
+from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.images import head
+from gpuload.ops import images
+from gpuload.ops.base import Draw, Op, RowError, Sizes, streams
+from gpuload.spec import Field, Spec
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A list of ops that fits a spec.
+
+    Attributes:
+        spec_in: the fields before the first op.
+        ops: the ops, in order.
+        targets: for each op the fields that it acts on.
+        specs: the spec after each op.
+        streams: the random stream of each op.
+        crops: for each op that makes a region of its images alone the place of the op that says which, else None.
+    """
+
+    spec_in: Spec
+    ops: tuple[Op, ...]
+    targets: tuple[tuple[str, ...], ...]
+    specs: tuple[Spec, ...]
+    streams: tuple[int, ...]
+    crops: tuple[int | None, ...]
+
+    @property
+    def spec_out(self) -> Spec:
+        """The fields after the last op."""
+        return self.specs[-1] if self.specs else self.spec_in
+
+    @cached_property
+    def touched(self) -> frozenset[str]:
+        """The fields that some op acts on; the others pass through unchanged."""
+        return frozenset(name for names in self.targets for name in names)
+
+    def before(self, place: int) -> Spec:
+        """Return the fields before the op at a place."""
+        return self.specs[place - 1] if place else self.spec_in
+
+    def only(self, names: Sequence[str]) -> Graph:
+        """Return the graph that makes these fields; ops that act neither on them nor beside them are left out.
+
+        A field that shares an op with one of these is made too: the op needs them all.
+        """
+        wanted = set(names)
+        while more := {name for on in self.targets if wanted & set(on) for name in on} - wanted:
+            wanted |= more
+        kept = [place for place, on in enumerate(self.targets) if wanted & set(on)]
+        graph = compile_ops(self.spec_in, [self.ops[place] for place in kept])
+        return replace(graph, streams=tuple(self.streams[place] for place in kept))
+
+    def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
+        """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
+
+        Args:
+            seed: the loader's seed.
+            epoch: the epoch.
+            records: int64 ``[N]``.
+            sizes: for each field that an op acts on, int32 ``[N, 2]`` from ``image_sizes``.
+
+        Raises:
+            RowError: an op cannot draw for the size of a record's image.
+        """
+        now = dict(sizes)
+        draws: list[Draw] = []
+        before: list[Sizes] = []
+        none = np.empty((records.size, 0))
+        for op, on, stream, known in zip(self.ops, self.targets, self.streams, self._known_sizes, strict=True):
+            size, count = _common_size(op, on, now), op.num_uniforms
+            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
+            draws.append(op.draw(u, size))
+            before.append(size)
+            for name, fixed in zip(on, known, strict=True):
+                now[name] = op.size_after(size, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
+        return self._with_regions(draws, before)
+
+    @cached_property
+    def empty_draws(self) -> list[Draw]:
+        """The draws of a batch without records: they show the names, dtypes and ranks of all draws."""
+        sizes = {name: np.empty((0, 2), np.int32) for name in self.touched}
+        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes)
+
+    @cached_property
+    def _known_sizes(self) -> list[list[Sizes | None]]:
+        """For each op, for each field it acts on: the size of all images after it, int32 ``[2]``, if that is known."""
+        zipped = zip(self.targets, self.specs, strict=True)
+        return [[_known_size(spec[name]) for name in names] for names, spec in zipped]
+
+    def _with_regions(self, draws: list[Draw], before: Sequence[Sizes]) -> list[Draw]:
+        """Return the draws where each crop and what it crops share their work; ``before`` are the sizes at each op."""
+        for crop in {crop for crop in self.crops if crop is not None}:
+            makers = [place for place, one in enumerate(self.crops) if one == crop]
+            region = self.ops[crop].region(draws[crop], before[crop])
+            for place in makers:
+                region = self.ops[place].covering(region, before[crop])
+            draws[crop] = self.ops[crop].within(draws[crop], region)
+            for place in makers:
+                draws[place] = draws[place] | region
+        return draws
+
+
+def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
+    """Return the graph of these ops on records of this spec.
+
+    Raises:
+        SpecError: an op does not fit the fields that it acts on; the message names the op, its place and the field.
+        UnknownFieldError: an op acts on a field that is not there.
+    """
+    targets, specs, now = [], [], spec
+    for place, op in enumerate(ops):
+        if not isinstance(op, Op):
+            raise SpecError(
+                f"ops[{place}] is {op!r}",
+                cause="it is not an op (an instance of a class in gl.ops)",
+                remedy="write gl.ops.RandomFlip(), with the brackets" if isinstance(op, type) else "use gl.ops",
+            )
+        try:
+            targets.append(op.targets(now))
+            now = op.spec_after(now)
+        except (SpecError, UnknownFieldError) as error:
+            raise error.within(f"ops[{place}]") from None
+        specs.append(now)
+    crops = _crops(ops, targets)
+    return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams(ops)), crops)
+
+
+def image_sizes(field: Field, values: Any, count: int) -> Sizes:
+    """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
+
+    Raises:
+        RowError: the bytes of an encoded image are damaged, as far as its header and its end can tell.
+    """
+    if field.encoded:
+        return np.array([_head_size(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 2)
+    if field.shape is None or len(field.shape) != 3:
+        return np.zeros((count, 2), np.int32)
+    height, width = _size_axes(field)
+    known = _known_size(field)
+    if known is not None:
+        return np.broadcast_to(known, (count, 2))
+    return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
+
+
+def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int | None, ...]:
+    """Return for each op the place of the op whose region it may make alone, or None.
+
+    Both ops act on the same records with nothing between them: all fields of the crop come from ops that take a region,
+    and these act on no other field.
+    """
+    crops: list[int | None] = [None] * len(ops)
+    last: dict[str, int] = {}  # for each field the place of the last op that acted on it
+    for place, (op, on) in enumerate(zip(ops, targets, strict=True)):
+        makers = [last.get(name, -1) for name in on]
+        whole = all(maker >= 0 and ops[maker].takes_region and set(targets[maker]) <= set(on) for maker in makers)
+        if op.gives_region and whole:
+            for maker in makers:
+                crops[maker] = place
+        last.update(dict.fromkeys(on, place))
+    return tuple(crops)
+
+
+def _head_size(row: int, data: NDArray[np.uint8]) -> tuple[int, int]:
+    try:
+        found = head.read(data)
+    except head.HeadError as error:
+        raise RowError(row, str(error)) from None
+    return found.height, found.width
+
+
+def _size_axes(field: Field) -> tuple[int, int]:
+    return (1, 2) if images.channels_first(field) else (0, 1)
+
+
+def _known_size(field: Field) -> Sizes | None:
+    """Return the size of the images of all records, int32 ``[2]``; None where it varies or they are no images."""
+    if field.encoded or not field.uniform or len(field.fixed_shape) != 3:
+        return None
+    return np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
+
+
+def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:
+    first = sizes[on[0]]
+    for name in on[1:]:
+        if not np.array_equal(sizes[name], first):
+            row = int((sizes[name] != first).any(axis=1).argmax())
+            raise SpecError(
+                f"{op}: {on[0]!r} is {first[row].tolist()} pixels and {name!r} is {sizes[name][row].tolist()}",
+                cause="fields that share one draw must have the same size",
+                remedy="bring them to one size first, or give each an op of its own with on=",
+            )
+    return first

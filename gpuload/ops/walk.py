@@ -1,0 +1,188 @@
+"""Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch, in a compiled kernel.
+
+Ops that can be part of a walk extend it one after the other (``Op.fold``); ``walk_into`` makes it. It equals the array
+forms of these ops bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from gpuload import kernels
+from gpuload.errors import SpecError
+from gpuload.ops import images
+from gpuload.spec import Field
+
+Array = NDArray[Any]
+Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]  # gives memory for an array, in C order
+DTYPES = (np.uint8, np.float32)  # that the kernels read
+UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images whose size varies
+
+
+class Walk(NamedTuple):
+    """One walk over each image of a batch that crops, mirrors, reorders axes and normalises at once.
+
+    It reads pixel ``(top + y, left + x)`` of an image for pixel ``(y, x)`` of the window, ``fill`` where that lies
+    outside, mirrors the window, and writes ``(value - mean) * scale`` per channel if ``mean`` is given.
+
+    Attributes:
+        height, width, channels: of the input images, before the walk.
+        in_axes: axes of the input, ``"HWC"`` or ``"CHW"``.
+        in_dtype: dtype of the input, uint8 or float32.
+        start: int32 ``[N, 2]``, top and left of each window, pixels; may be negative.
+        window: height and width of the window, pixels.
+        mirror: int32 ``[N, 2]``, 1 where the window is mirrored vertically, horizontally.
+        out_axes: axes of the result.
+        fill: the value outside the image, in units of the input.
+        mean, scale: float32 ``[C]``, or None.
+        dtype: dtype of the result: that of the input, float32 or float16.
+        padded: True once a window may reach outside the image.
+    """
+
+    height: int
+    width: int
+    channels: int
+    in_axes: str
+    in_dtype: np.dtype[Any]
+    start: NDArray[np.int32]
+    window: tuple[int, int]
+    mirror: NDArray[np.int32]
+    out_axes: str
+    fill: float
+    mean: NDArray[np.float32] | None
+    scale: NDArray[np.float32] | None
+    dtype: np.dtype[Any]
+    padded: bool = False
+
+    def with_(self, **changes: Any) -> Walk:
+        """Return this walk with some attributes changed."""
+        return self._replace(**changes)
+
+    @property
+    def in_shape(self) -> tuple[int, int, int]:
+        """The shape of one image before the walk."""
+        return _shape(self.in_axes, self.height, self.width, self.channels)
+
+    @property
+    def out_shape(self) -> tuple[int, int, int]:
+        """The shape of one image after the walk."""
+        return _shape(self.out_axes, *self.window, self.channels)
+
+
+def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Walk | None:
+    """Return the walk over ``count`` images of a field that changes nothing; None if the kernels cannot read them.
+
+    Args:
+        field: the field; without three axes its records are images of one row.
+        count: how many images.
+        shape: of these images, where that varies; without it a large number stands for what varies.
+    """
+    if field.encoded or not field.shape or field.dtype not in DTYPES:
+        return None
+    if len(field.shape) == 3:
+        sides = shape or tuple(UNKNOWN_PIXELS if length is None else length for length in field.shape)
+        axes = "CHW" if images.channels_first(field) else "HWC"
+        height, width, channels = (sides[axes.index(axis)] for axis in "HWC")
+    elif field.uniform:
+        sides = field.fixed_shape
+        axes, height, width, channels = "HWC", 1, prod(sides[:-1]), sides[-1]
+    else:
+        return None
+    still: NDArray[np.int32] = np.zeros((count, 2), np.int32)
+    return Walk(
+        height=height, width=width, channels=channels, in_axes=axes, in_dtype=field.dtype, start=still,
+        window=(height, width), mirror=still, out_axes=axes, fill=0, mean=None, scale=None, dtype=field.dtype,
+    )  # fmt: skip
+
+
+def walk_into(walk: Walk, x: Array, out: Array) -> None:
+    """Write the windows of images ``x`` ``[N, ...]`` to ``out`` ``[N, ...]``; see ``Walker``."""
+    Walker(walk)(x, out)
+
+
+class Walker:
+    """Makes a walk, over all of its images or over some at a time.
+
+    Args:
+        walk: what to make.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        names = {"HWC": "pixels", "CHW": "planes"}
+        self._kernel = getattr(kernels.require("image"), f"{names[walk.in_axes]}_to_{names[walk.out_axes]}")
+        self._walk, self._in_shape, self._out_shape = walk, walk.in_shape, walk.out_shape
+        none = np.zeros(walk.channels, np.float32)
+        self._values = (none, none + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
+        self._fill = np.float32(walk.fill)
+
+    def __call__(self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty) -> None:
+        """Write the windows of some images.
+
+        Args:
+            x: the images, ``[n, ...]``; read in place if each of them is C-contiguous, else copied first.
+            out: the result, ``[n, ...]``, C-contiguous.
+            rows: which n of the walk's images they are.
+            memory: gives memory that the walk needs for a while, for float16.
+
+        Raises:
+            SpecError: the images or the result have not the shape or dtype that the walk says; the kernels trust it.
+        """
+        walk = self._walk
+        start, mirror = walk.start[rows], walk.mirror[rows]
+        self._check(x, out, start, mirror)
+        if not len(x):
+            return
+        flat, stride = _flat(x)
+        made = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))
+        source = (flat, stride, walk.height, walk.width, walk.channels)
+        self._kernel(source, (start, mirror, self._fill), self._values, made.reshape(-1), walk.window)
+        if made is not out:
+            with np.errstate(over="ignore"):
+                np.copyto(out, made, casting="same_kind")
+
+    def _check(self, x: Array, out: Array, start: Array, mirror: Array) -> None:
+        walk, count = self._walk, len(x)
+        if (
+            start.shape == mirror.shape == (count, 2)
+            and (x.dtype, out.dtype) == (walk.in_dtype, walk.dtype)
+            and len(out) == count
+            and _is(x, self._in_shape)
+            and _is(out, self._out_shape)
+            and out.flags.c_contiguous
+            and self._values[0].shape == self._values[1].shape == (walk.channels,)
+        ):
+            return
+        raise SpecError(
+            f"images {x.dtype} {x.shape} to {out.dtype} {out.shape}",
+            cause=f"the walk is over {len(start)} of {walk.in_dtype} {self._in_shape}, "
+            f"to {walk.dtype} {self._out_shape} in C order",
+            remedy="give images and draws that belong together, and memory for the result",
+        )
+
+
+def _is(batch: Array, shape: tuple[int, int, int]) -> bool:
+    """Return True if a batch has records of a shape; what has not three axes is an image of one row."""
+    record = batch.shape[1:]
+    return record == shape or (len(record) != 3 and shape[0] == 1 and prod(record) == prod(shape))
+
+
+def _shape(axes: str, height: int, width: int, channels: int) -> tuple[int, int, int]:
+    return (height, width, channels) if axes == "HWC" else (channels, height, width)
+
+
+def _flat(x: Array) -> tuple[Array, int]:
+    """Return the memory of a batch as one dimension, and the elements from record to record; a copy only if need be."""
+    item, size = x.itemsize, prod(x.shape[1:])
+    if x.flags.c_contiguous:
+        return x.reshape(-1), size
+    regular = x.strides[0] >= size * item and x.strides[0] % item == 0 and x.flags.aligned
+    if not (regular and x[0].flags.c_contiguous):
+        return np.ascontiguousarray(x).reshape(-1), size
+    stride = x.strides[0] // item
+    return as_strided(x, ((len(x) - 1) * stride + size,), (item,)), stride

@@ -1,0 +1,274 @@
+"""Batches: the thread that feeds an executor which runs whole batches, ahead of whoever takes them.
+
+It takes finished steps from the workers in order, uploads them where the executor is on a GPU, and starts them in the
+executor. Everything that touches DALI, the GPU and their queues happens in this one thread, where no signal handler
+runs; whoever takes batches waits for this thread at most, never for a device. The rules of `workers.py` for waiting and
+for endings hold here too.
+
+On a GPU nothing here waits for the device either: upload, raw decode and ops are queued on a stream of our own, and
+behind them an event. The slot of a step may be used again when the upload's event has passed; what the batch is made of
+may be read by others on streams that wait for the event (``device.Lane``).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from gpuload import device as devices
+from gpuload import rawdecode
+from gpuload.errors import ClosedError
+from gpuload.executors.base import BatchExecutor
+from gpuload.kernels import threads
+from gpuload.ops.base import RowError
+from gpuload.pipeline.recipe import Route, raw_region
+from gpuload.pipeline.step import Step
+from gpuload.pipeline.tray import Tray
+from gpuload.pipeline.workers import Workers
+from gpuload.ragged import Ragged
+from gpuload.spec import Layout
+from gpuload.stats import Counters
+
+STARTED = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
+
+
+@dataclass
+class Made:
+    """What became of a step.
+
+    Attributes:
+        step: the step.
+        fields: its fields after all ops, on the device.
+        event: on a GPU: when it has passed, the fields are there.
+        error: what went wrong, in place of the fields.
+    """
+
+    step: Step
+    fields: dict[str, Any]
+    event: Any = None
+    error: BaseException | None = None
+
+
+class Batches:
+    """A thread that makes batches of the steps of an epoch, in order, some ahead.
+
+    Args:
+        workers: do the steps; closed with this.
+        executor: runs whole batches, used by this thread alone until it ends; None where there are no ops.
+        lane: of the GPU; None on a CPU.
+        num_steps: how many steps there are.
+        num_ahead: how many batches are begun beyond the one that is being taken, at most.
+        give_back: takes the executor when the thread ends.
+        counters: ``wait_s`` is added to.
+    """
+
+    def __init__(
+        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, *, num_steps: int,
+        num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters,
+    ) -> None:  # fmt: skip
+        self._workers = workers
+        self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
+        self._board = board = _Board(workers, executor, lane, num_steps, give_back)
+        board.calls.put(num_ahead)
+        board.dropped = weakref.ref(self, board.calls.put)
+        self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
+
+    def take(self, number: int) -> Made | None:
+        """Return a batch once it is made (on a GPU: queued); it is kept until ``forget``. See ``Tray.take``."""
+        until = number + 1 + self._num_ahead
+        if until > self._asked:
+            self._board.calls.put(until)
+            self._asked = until
+        return self._board.tray.take(number, self._counters)
+
+    def forget(self, number: int) -> None:
+        """Let go of a batch that was taken."""
+        self._board.tray.forget(number)
+
+    def close(self) -> None:
+        """Stop the threads and wait for what each is just doing."""
+        self._board.stop()
+        self._workers.close()
+        threads.join(self._threads)
+
+
+class _Board:
+    """What the thread and ``Batches`` share; see ``workers._Board``."""
+
+    def __init__(
+        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, num_steps: int,
+        give_back: Callable[[BatchExecutor | None], None],
+    ) -> None:  # fmt: skip
+        self.workers, self.executor, self.lane, self.give_back = workers, executor, lane, give_back
+        self.calls: SimpleQueue[object] = SimpleQueue()
+        self.dropped: object = None
+        self.tray: Tray[Made] = Tray()
+        self._num_steps, self._next, self._allowed = num_steps, 0, 0
+        self._started: deque[tuple[int, Made]] = deque()
+        self._uploading: deque[Made] = deque()  # their slots are read by the device until their events have passed
+
+    def stop(self) -> None:
+        """Let the thread end after what it is just doing; takes no lock, so that it may be called anywhere."""
+        self.tray.stop()
+        self.calls.put(None)
+        self.workers.stop()  # it may be waiting for them
+
+    def serve(self) -> None:
+        """Be the thread: start what may be started, finish what was started, wait when there is neither."""
+        while self._listen():
+            if self._next < self._allowed:
+                self._start(self._next)
+                self._next += 1
+            if len(self._started) > STARTED or (self._started and self._next >= self._allowed):
+                number, made = self._started.popleft()
+                self._finish(made)
+                self.tray.put(number, made)
+                del made  # a thread that waits must not keep a batch alive
+
+    def _listen(self) -> bool:
+        """Hear how far to go, waiting only if there is nothing to do; return False if the thread should end."""
+        while True:
+            try:
+                until = self.calls.get(block=self._next >= self._allowed and not self._started)
+            except Empty:
+                return not self.tray.stopped
+            if not isinstance(until, int):
+                return False
+            self._allowed = max(self._allowed, min(until, self._num_steps))
+
+    def _start(self, number: int) -> None:
+        """Take the next step from the workers, upload it and start it in the executor; an error waits for its turn."""
+        step = self.workers.take(number)
+        if step is None:
+            raise RuntimeError("this thread alone takes steps from its workers")
+        self.workers.forget(number)
+        made = Made(step, {}, error=step.error)
+        self._started.append((number, made))
+        if step.error is not None:
+            return
+        try:
+            if self.lane is None:
+                made.fields = step.fields
+                self._run(made)
+                return
+            self._release()
+            with self.lane:
+                made.fields = uploaded(step, self.lane)
+                self._run(made)
+        except RowError as error:
+            made.error = step.damaged(error)
+        except Exception as error:
+            made.error = error
+
+    def _run(self, made: Made) -> None:
+        graph = made.step.recipe.graph
+        if self.executor is not None:
+            self.executor.start({name: made.fields[name] for name in graph.touched}, made.step.draws)
+
+    def _finish(self, made: Made) -> None:
+        """Take the batch from the executor."""
+        if made.error is not None:
+            return
+        try:
+            if self.lane is None:
+                made.fields |= self._result(made)
+                return
+            with self.lane:
+                names = made.step.recipe.names
+                fields = {**made.fields, **self._result(made)}
+                made.fields = {name: _side_by_side(fields[name]) for name in names}
+                made.event = self.lane.mark()
+            self._uploading.append(made)
+        except RowError as error:
+            made.error = made.step.damaged(error)
+        except Exception as error:
+            made.error = error
+
+    def _result(self, made: Made) -> dict[str, Any]:
+        return self.executor.finish() if self.executor is not None else {}
+
+    def _release(self) -> None:
+        """Let go of the slots that the device has read, and free what consumers have done with."""
+        while self._uploading and self._uploading[0].event.done:
+            self._uploading.popleft().step.release()
+        if self.lane is not None:
+            self.lane.reclaim()
+
+    def end(self) -> None:
+        """Wait for the device, which may still read slots, and give the executor back."""
+        for made in self._uploading:
+            made.event.synchronize()
+        self._uploading.clear()
+        self._started.clear()
+        if self.lane is not None:
+            self.lane.reclaim()
+        self.give_back(self.executor)
+
+
+def _serve(board: _Board) -> None:
+    """Be the thread; what goes wrong outside of a batch ends it, and reaches who waits."""
+    try:
+        try:
+            board.serve()
+        except ClosedError:  # the workers were stopped while this thread waited for a step
+            board.stop()
+        finally:
+            board.workers.stop()
+            board.end()
+    except BaseException as error:
+        board.tray.stop(error)
+        board.stop()
+
+
+def _side_by_side(values: Any) -> Any:
+    """Return values on a GPU as frameworks take them: in C order, a copy only where they are not."""
+    is_array = hasattr(values, "flags") and not isinstance(values, np.ndarray)
+    return values.copy(order="C") if is_array and not values.flags.c_contiguous else values
+
+
+def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
+    """Return the fields of a step on the GPU, their upload and decoding queued; host-only fields stay on the host.
+
+    What is uploaded lies in page-locked slots of the step, which are kept until the event behind it has passed.
+    """
+    recipe, fields = step.recipe, {}
+    for route in recipe.routes:
+        if route.layout is not None:
+            fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route, step), lane))
+    for name, values in step.varying.items():
+        field = recipe.source.spec[name]
+        if isinstance(values, Ragged) and not field.encoded and not field.host_only:
+            values = values.with_payload(lane.upload(values.flat))
+        elif isinstance(values, np.ndarray) and not field.host_only:
+            values = lane.upload(np.ascontiguousarray(values))
+        elif isinstance(values, list) and not field.host_only:
+            values = [lane.upload(np.ascontiguousarray(value)) for value in values]
+        fields[name] = values
+    return fields
+
+
+def _needed(route: Route, step: Step) -> Layout:
+    """Return the layout of a group, with the parts that the batch or an op needs."""
+    if route.layout is None:
+        raise RuntimeError("a route of records of fixed size has a layout")
+    wanted = {*step.recipe.names, *step.recipe.graph.touched}
+    return replace(route.layout, parts=tuple(part for part in route.layout.parts if part.field.name in wanted))
+
+
+def _uploaded_group(raw: Any, layout: Layout, lane: devices.Lane) -> dict[str, Any]:
+    """Upload raw records once and decode their fields on the GPU; host-only fields are decoded on the host."""
+    host = tuple(part for part in layout.parts if part.field.host_only)
+    numeric = tuple(part for part in layout.parts if not part.field.host_only)
+    fields: dict[str, Any] = {}
+    if host:
+        decoded = rawdecode.decode(np, raw, replace(layout, parts=host))
+        fields.update({name: np.array(values) for name, values in decoded.items()})
+    if numeric:
+        fields.update(rawdecode.decode(devices.cupy(), lane.upload(raw), replace(layout, parts=numeric)))
+    return fields

@@ -1,0 +1,150 @@
+"""Epoch: the batches of one epoch, one after the other, from a position on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import device as devices
+from gpuload.batch import Batch, Output
+from gpuload.order import Position
+from gpuload.pipeline.batches import Made
+from gpuload.pipeline.ring import ALIGN_BYTES
+from gpuload.pipeline.session import Session
+from gpuload.ragged import Ragged
+
+
+class Cursor:
+    """Where an iterator is. A thing of its own, so that a loader can ask it without keeping the iterator alive.
+
+    Attributes:
+        now: the position of the next batch, and the position that a state saves. They are the same, except after a step
+            that raised an error: the iterator goes on behind it, a state begins with it again until a batch after it
+            was delivered. Both change at once, by one assignment.
+    """
+
+    def __init__(self, position: Position) -> None:
+        self.now = (position, position)
+
+    @property
+    def position(self) -> Position:
+        """The position of the next batch."""
+        return self.now[0]
+
+    @property
+    def saved(self) -> Position:
+        """The position that a state saves."""
+        return self.now[1]
+
+
+class Epoch:
+    """An iterator over the batches of one epoch.
+
+    The position changes in one place, and nothing is called between that and handing the batch out. So whatever
+    exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
+    ``next`` at once may both make the same batch ready, but whoever finds the position changed meanwhile goes on with
+    the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
+    """
+
+    def __init__(self, session: Session, output: Output, cursor: Cursor) -> None:
+        self._session, self._output, self._cursor = session, output, cursor
+        self._start, self._end = cursor.position, session.recipe.plan.end(cursor.position)
+        self._made = session.begin(cursor.position)
+
+    def __iter__(self) -> Epoch:
+        return self
+
+    def __next__(self) -> Batch:
+        cursor = self._cursor
+        while (before := cursor.now)[0].step < self._end:
+            self._session.check()
+            step = before[0].step
+            made = self._take(step)
+            if made is None:  # another thread was faster
+                continue
+            after = self._session.recipe.plan.at(self._start, step + 1)
+            if made.error is not None:
+                error, failed = _raisable(made.error), (after, before[1])
+                if cursor.now is before:
+                    cursor.now = failed
+                    raise error
+                continue
+            batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
+            if cursor.now is before:
+                cursor.now = delivered
+                return batch
+        self._made.close()
+        raise StopIteration
+
+    def _take(self, step: int) -> Made | None:
+        """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
+        number = (step - self._start.step) // self._session.recipe.num_joined
+        self._made.forget(number - 1)
+        made = self._made.take(number)
+        if made is None or isinstance(made, Made):
+            return made
+        if made.alone:
+            made = made.alone[step - made.position.step]
+        return Made(made, {} if made.error else made.fields, error=made.error)
+
+    def close(self) -> None:
+        """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
+        self._made.close()
+
+
+def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
+    """Return the batch of a step that was made."""
+    done, names = made.step, session.recipe.names
+    rows = done.rows(step) if done.num_steps > 1 else None
+    records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
+    fields = {name: made.fields[name] for name in names}
+    if session.lane is not None:
+        session.lane.hand_over(made.event)
+        fields = {name: _lent(session.lane, values) for name, values in fields.items()}
+    elif rows is not None:
+        crowded = session.ring.crowded
+        session.counters.add(batches_copied=int(crowded))
+        fields = {name: _cut(values[rows], copy=crowded) for name, values in fields.items()}
+    num_bytes = sum(_num_bytes(values) for values in fields.values())
+    session.counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
+    event = made.event
+    return Batch(fields, output, records=records, valid=valid, epoch=done.position.epoch, step=step, event=event)
+
+
+def _cut(values: NDArray[Any], *, copy: bool) -> NDArray[Any]:
+    """Return some rows of steps that were done together, or a copy of them.
+
+    A copy is made where their memory does not begin where frameworks need it, and where the caller keeps so much that
+    each batch it keeps should not hold the memory of its neighbours too.
+    """
+    if not copy and values.__array_interface__["data"][0] % ALIGN_BYTES == 0:
+        return values
+    made = devices.page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
+    made[...] = values
+    return made
+
+
+def _lent(lane: devices.Lane, values: Any) -> Any:
+    """Return values on the GPU whose memory comes back to the lane; those on the host as they are."""
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, Ragged):
+        return values if isinstance(values.payload, np.ndarray) else values.with_payload(lane.lend(values.flat))
+    if isinstance(values, list):
+        return [_lent(lane, one) for one in values]
+    return lane.lend(values)
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """Return an error as it may leave ``next``, for which StopIteration means something else."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("a source or an op raised StopIteration, which would end the epoch unseen")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _num_bytes(values: Any) -> int:
+    return sum(one.nbytes for one in values) if isinstance(values, list) else int(values.nbytes)

@@ -1,0 +1,232 @@
+"""Recipe: what becomes of a step. Made once when a loader is made; frozen, and shared by all threads.
+
+Two lanes, and a recipe is for one of them:
+
+    rows       the array executor on a CPU runs on any rows of a step, in the worker that has just read them; when the
+               workers are done, the slot holds the batch. Also a CPU without ops.
+    batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the other; when the workers
+               are done, the slot holds what the executor is fed. For a GPU these are the raw bytes of the records,
+               which are uploaded once and decoded there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.executors.base import RowExecutor
+from gpuload.ops.graph import Graph
+from gpuload.order import Plan
+from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
+from gpuload.sources.base import Source
+from gpuload.spec import Layout, Spec
+
+JOINED_BYTES, MOST_JOINED = 13 << 18, 16  # short steps are done together up to this size and number
+SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
+SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
+
+
+@dataclass(frozen=True)
+class Region:
+    """The place of one array in a slot: dtype, and shape without the axis of the records."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def num_bytes(self, count: int) -> int:
+        """Return the bytes of ``count`` rows."""
+        return count * self.dtype.itemsize * prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Route:
+    """What becomes of one group of the source's fields (see ``sources.leaf.Group``) when its records are read.
+
+    Attributes:
+        group: its number in the source.
+        spec: its fields.
+        layout: of its raw records; None where they vary in length.
+        direct: the region that takes the raw bytes as they are, or None where they are decoded from scratch memory.
+        to_slot: the parts of a record that are decoded into regions.
+        to_ops: the parts of a record that are handed to the ops at once.
+    """
+
+    group: int
+    spec: Spec
+    layout: Layout | None
+    direct: str | None
+    to_slot: Layout
+    to_ops: Layout
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the threads need to know of a step.
+
+    Attributes:
+        source, graph, plan: what is read, what is made of it, and in which order.
+        names: the fields of a batch.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        executor: runs the ops in the workers; None in the other lane, and where there are no ops.
+        routes: for each group of the source that is needed, what becomes of it.
+        regions: the arrays of a slot, by name.
+        num_parts: into how many parts a step is cut, which workers do side by side.
+        num_joined: how many short steps are done together.
+        num_ahead: how many of these are begun before the first of them is taken.
+    """
+
+    source: Source
+    graph: Graph
+    plan: Plan
+    names: tuple[str, ...]
+    device: str
+    executor: RowExecutor | None
+    routes: tuple[Route, ...]
+    regions: dict[str, Region]
+    num_parts: int = 1
+    num_joined: int = 1
+    num_ahead: int = 2
+
+    @property
+    def on_rows(self) -> bool:
+        """True if the workers finish a step, so that no executor of whole batches follows."""
+        return self.device == "cpu" and (self.executor is not None or not self.graph.ops)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of a slot."""
+        return self.plan.batch_size * self.num_joined
+
+    @cached_property
+    def slot_bytes(self) -> int:
+        """The bytes of a slot."""
+        return sum(aligned(region.num_bytes(self.num_rows)) for region in self.regions.values())
+
+    @property
+    def batch_bytes(self) -> int:
+        """The bytes of a batch after all ops, of the fields whose size is known."""
+        fields = [self.graph.spec_out[name] for name in self.names]
+        return sum(
+            Region(field.dtype, field.fixed_shape).num_bytes(self.plan.batch_size) for field in fields if field.uniform
+        )
+
+    def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
+        return {
+            name: slot.array(self._begins[name], region.dtype, (count, *region.shape))
+            for name, region in self.regions.items()
+        }
+
+    @cached_property
+    def _begins(self) -> dict[str, int]:
+        """The byte of a slot where each region begins."""
+        sizes = [aligned(region.num_bytes(self.num_rows)) for region in self.regions.values()]
+        return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
+
+
+def make_recipe(
+    source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, executor: RowExecutor | None,
+    num_threads: int, prefetch: int | None,
+) -> Recipe:  # fmt: skip
+    """Return the recipe for a loader.
+
+    Args:
+        source: what is read.
+        graph: what is made of it.
+        plan: in which order.
+        names: the fields of a batch.
+        device: ``"cpu"`` or ``"gpu:N"``.
+        executor: runs the ops in the workers; None where whole batches are run.
+        num_threads: how many workers there are.
+        prefetch: how many steps the user wants to be ahead; None to choose.
+    """
+    needed = [name for name in source.spec.names if name in names or name in graph.touched]
+    regions = _regions(source, graph, names, needed, device, executor)
+    routes = tuple(
+        _route(number, group.spec, group.layout, needed, graph, regions, executor)
+        for number, group in enumerate(source.groups)
+        if any(name in needed for name in group.spec.names)
+    )
+    recipe = Recipe(source, graph, plan, names, device, executor, routes, regions)
+    return _divided(recipe, num_threads, prefetch)
+
+
+def raw_region(group: int) -> str:
+    """Return the name of the region that holds the raw records of a group for a GPU."""
+    return f"group {group}"
+
+
+def _regions(
+    source: Source, graph: Graph, names: tuple[str, ...], needed: list[str], device: str, executor: RowExecutor | None
+) -> dict[str, Region]:
+    """Return what a slot holds: the batch, or what the executor of whole batches is fed."""
+    if device != "cpu":
+        groups = [(number, group.layout) for number, group in enumerate(source.groups)]
+        return {
+            raw_region(number): Region(np.dtype(np.uint8), (layout.record_bytes,))
+            for number, layout in groups
+            if layout is not None and any(part.field.name in needed for part in layout.parts)
+        }
+    finished = executor is not None or not graph.ops
+    spec = graph.spec_out if finished else source.spec
+    held = [spec[name] for name in spec.names if name in (names if finished else needed)]
+    return {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.uniform}
+
+
+def _route(
+    number: int, spec: Spec, layout: Layout | None, needed: list[str], graph: Graph, regions: dict[str, Region],
+    executor: RowExecutor | None,
+) -> Route:  # fmt: skip
+    nothing = Layout(0, ())
+    if layout is None:
+        return Route(number, spec, None, None, nothing, nothing)
+    if raw_region(number) in regions:
+        return Route(number, spec, layout, raw_region(number), nothing, nothing)
+    by_ops = graph.touched if executor is not None else frozenset()
+    wanted = [part for part in layout.parts if part.field.name in needed]
+    to_ops = tuple(part for part in wanted if part.field.name in by_ops)
+    to_slot = tuple(part for part in wanted if part.field.name not in by_ops and part.field.name in regions)
+    direct = to_slot[0].field.name if layout.is_direct and to_slot else None
+    if direct is not None:
+        to_slot = ()
+    return Route(number, spec, layout, direct, replace(layout, parts=to_slot), replace(layout, parts=to_ops))
+
+
+def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
+    """Return the recipe with steps cut into parts, or joined, and how many are ahead.
+
+    Steps that cost much (images are decoded, or a slot is large) are shared by all threads, two at a time, so that few
+    are in memory. Steps of some hundred kilobytes are done by one thread each. Steps that take no longer than it takes
+    to wake a thread are done several at a time.
+    """
+    decodes = any(op.codec for op in recipe.graph.ops) and recipe.on_rows
+    if decodes or recipe.slot_bytes > SHARED_BYTES:
+        return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=prefetch or 2)
+    joined = 1
+    if _can_be_joined(recipe):
+        most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
+        joined = max(1, min(JOINED_BYTES // max(recipe.slot_bytes, 1), most))
+    ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
+    parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
+    return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead)
+
+
+def _can_be_joined(recipe: Recipe) -> bool:
+    """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there."""
+    fixed = all(route.layout is not None for route in recipe.routes)
+    sizes = [region.num_bytes(recipe.plan.batch_size) for region in recipe.regions.values()]
+    uniform = all(recipe.graph.spec_out[name].uniform for name in recipe.names)
+    return fixed and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
+
+
+def _hands_out_ragged(recipe: Recipe) -> bool:
+    """Return True if a ragged field stays as it was read, which parts would have to be copied together for."""
+    fields = [recipe.source.spec[name] for route in recipe.routes for name in route.spec.names]
+    kept = [field for field in fields if field.name in recipe.names or not recipe.on_rows]
+    return any(field.ragged and not (recipe.on_rows and field.name in recipe.graph.touched) for field in kept)

@@ -1,0 +1,142 @@
+"""Ring: the memory that steps live in, used again and bounded in bytes.
+
+A slot is host memory for one step, page-aligned (page-locked where a GPU copies from it). Every array of a batch is a
+view of its slot, and the slot lives as long as any view, slice, DLPack capsule or tensor made of them. When the last of
+them is gone the memory comes back by itself. So a batch stays what it was for as long as anything refers to it, and a
+loop that drops its batches allocates nothing after its first laps.
+
+Who runs where: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
+also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory
+comes back by a weak reference whose callback is a method of C, ``deque.append``: it needs no lock, and no handler can
+break it off as it could break off a ``__del__``. ``take`` sorts out later what came back.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.stats import Counters
+
+ALIGN_BYTES = 256  # TensorFlow 2.21 ends the process below 64, GPUs like 256
+CLASSES = 8  # sizes between a power of two and the next: memory is at most an eighth larger than what was asked for
+
+Memory = tuple[NDArray[np.uint8], int]  # of a slot, and its address, which NumPy takes a microsecond to tell
+
+
+class Loan(weakref.ref["Slot"]):
+    """Stands for a slot that is lent, and appends itself to what was returned when the slot is dropped."""
+
+    __slots__ = ("memory",)
+    memory: Memory
+
+
+class Ring:
+    """Reusable slots of any sizes.
+
+    Args:
+        idle_bytes: how many bytes are kept for the next steps at most; what comes back beyond that is freed.
+        crowded_bytes: ``crowded`` is true while more bytes than that are lent.
+        allocate: makes page-aligned (or page-locked) memory, uint8 ``[num_bytes]``.
+        counters: counts slots made and used again.
+    """
+
+    def __init__(
+        self, *, idle_bytes: int, crowded_bytes: int, allocate: Callable[[int], NDArray[np.uint8]], counters: Counters
+    ) -> None:
+        self.idle_bytes, self.crowded_bytes = idle_bytes, crowded_bytes
+        self.crowded = False
+        self._allocate, self._counters = allocate, counters
+        self._lock = threading.Lock()
+        self._returned: deque[Loan] = deque()
+        self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
+        self._idle: defaultdict[int, list[Memory]] = defaultdict(list)
+        self._num_idle_bytes = self._num_lent_bytes = 0
+
+    def take(self, num_bytes: int) -> Slot:
+        """Return a slot of at least ``num_bytes`` bytes; it comes back when it and all its arrays are gone."""
+        size = size_class(num_bytes)
+        with self._lock:
+            self._sort()
+            memory = self._idle[size].pop() if self._idle[size] else None  # the last one: it is still in the cache
+            self._num_idle_bytes -= size if memory else 0
+        self._counters.add(**{"slots_reused" if memory else "slots_made": 1})
+        slot = Slot(memory or self._new(size))
+        loan = Loan(slot, self._returned.append)
+        loan.memory = slot.memory
+        with self._lock:
+            self._loans[id(loan)] = loan
+            self._num_lent_bytes += size
+            self.crowded = self._num_lent_bytes > self.crowded_bytes
+        return slot
+
+    def trim(self, idle_bytes: int | None = None) -> None:
+        """Free the idle memory beyond ``idle_bytes``, by default what the ring keeps between steps."""
+        with self._lock:
+            self._sort(idle_bytes)
+
+    @property
+    def num_idle_bytes(self) -> int:
+        """The bytes that wait for the next steps."""
+        with self._lock:
+            self._sort()
+            return self._num_idle_bytes
+
+    def _sort(self, idle_bytes: int | None = None) -> None:
+        """Take in what came back and free what is too much; the caller holds the lock."""
+        most = self.idle_bytes if idle_bytes is None else idle_bytes
+        while self._returned:
+            loan = self._returned.popleft()
+            size = loan.memory[0].size
+            if self._loans.pop(id(loan), None) is not None:
+                self._num_lent_bytes -= size
+            self._idle[size].append(loan.memory)
+            self._num_idle_bytes += size
+        for size in sorted(self._idle, reverse=True) if self._num_idle_bytes > most else ():
+            while self._idle[size] and self._num_idle_bytes > most:
+                del self._idle[size][0]  # the one that came back first: it is in no cache any more
+                self._num_idle_bytes -= size
+
+    def _new(self, num_bytes: int) -> Memory:
+        memory = self._allocate(num_bytes)
+        return memory, int(memory.ctypes.data)
+
+
+class Slot:
+    """Memory for one step, lent by a ring: what its arrays are views of.
+
+    Attributes:
+        memory: what it lends.
+        address: of the first byte.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "address", "memory")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.address = memory, memory[1]
+
+    def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return an array over the bytes from ``begin`` on. One thread at a time."""
+        if not dtype.itemsize:  # the protocol, and np.empty, take such a dtype for one of a byte
+            return np.ndarray(shape, dtype)
+        self.__array_interface__ = {  # NumPy's protocol; some microseconds less than slice, view and reshape
+            "data": (self.address + begin, False), "shape": shape, "typestr": dtype.str, "version": 3,
+        }  # fmt: skip
+        return np.asarray(self)
+
+
+def aligned(num_bytes: int) -> int:
+    """Return ``num_bytes`` rounded up to where the next array of a slot may begin."""
+    return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def size_class(num_bytes: int) -> int:
+    """Return the size of the slot for so many bytes: one of eight sizes between each power of two and the next."""
+    step = max(ALIGN_BYTES, (1 << max(num_bytes - 1, 1).bit_length()) // (2 * CLASSES))
+    return max(-(-num_bytes // step) * step, ALIGN_BYTES)

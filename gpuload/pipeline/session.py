@@ -1,0 +1,205 @@
+"""Session: what one loader holds while it lives: the recipe, memory, executors, counters. Iterators come and go.
+
+An executor of whole batches runs one batch after the other and belongs to one iterator at a time; what an iterator
+gives back, the next one takes. The executor on rows is shared by all.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+
+from gpuload import device as devices
+from gpuload.errors import ClosedError
+from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.ops.base import RowError
+from gpuload.order import Blocks, Position
+from gpuload.pipeline.batches import Batches, Made, uploaded
+from gpuload.pipeline.recipe import Recipe
+from gpuload.pipeline.ring import Ring
+from gpuload.pipeline.step import Step
+from gpuload.pipeline.workers import Workers
+from gpuload.stats import Counters
+from gpuload.storage.memory import cache_bytes
+
+KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller who keeps more of them gets copies
+
+
+class Session:
+    """What the iterators of one loader share.
+
+    Args:
+        recipe: what becomes of a step.
+        executor: the first executor of whole batches; None where there are no ops, or they are run on rows.
+        make_executor: makes another, for a second iterator at the same time.
+        num_threads: workers of an iterator.
+        prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
+        counters: of the loader.
+    """
+
+    def __init__(
+        self, recipe: Recipe, executor: BatchExecutor | None,
+        make_executor: Callable[[], RowExecutor | BatchExecutor], *,
+        num_threads: int, prefetch: int, counters: Counters,
+    ) -> None:  # fmt: skip
+        self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
+        self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
+        self.closed = False
+        self._make_executor, self._process = make_executor, os.getpid()
+        in_flight = recipe.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
+        idle_bytes = in_flight * (recipe.slot_bytes + KEPT_BYTES // 8)
+        self.ring = Ring(
+            idle_bytes=idle_bytes,
+            crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
+            allocate=devices.page_aligned if recipe.device == "cpu" else devices.pinned,
+            counters=counters,
+        )
+        self._idle: list[BatchExecutor] = [] if executor is None else [executor]
+        self._has_executor = executor is not None
+        self._running: list[weakref.ref[Workers | Batches]] = []
+
+    def begin(self, position: Position) -> Workers | Batches:
+        """Begin to make the steps of an epoch from a position on; number 0 is the first of them."""
+        self.check()
+        recipe = self.recipe
+        num_steps = -(-(recipe.plan.end(position) - position.step) // recipe.num_joined)
+        workers = Workers(
+            self._maker(position),
+            num_steps=num_steps,
+            num_ahead=recipe.num_ahead,
+            num_threads=self.num_threads,
+            counters=self.counters if recipe.on_rows else None,
+        )
+        made: Workers | Batches = workers
+        if not recipe.on_rows:
+            made = Batches(
+                workers,
+                self._executor(),
+                self.lane,
+                num_steps=num_steps,
+                num_ahead=self.prefetch,
+                give_back=self._give_back,
+                counters=self.counters,
+            )
+        self._running = [*(one for one in self._running if one() is not None), weakref.ref(made)]
+        return made
+
+    def at(self, position: Position) -> Made:
+        """Make one step in the calling thread, without anything else being touched."""
+        self.check()
+        step = Step(self.recipe, self.ring, self.counters, position).run()
+        if step.error is not None:
+            raise step.error
+        if self.recipe.on_rows:
+            return Made(step, step.fields)
+        executor = self._executor()
+        try:
+            made = run_alone(step, executor, self.lane)
+        except RowError as error:
+            self._give_back(executor)
+            raise step.damaged(error) from None
+        except BaseException:  # broken off anywhere: nobody knows what the executor has begun
+            if executor is not None:
+                executor.close()
+            raise
+        self._give_back(executor)
+        return made
+
+    def check(self) -> None:
+        """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
+        if self.closed:
+            raise ClosedError("the loader is closed", cause="close() was called", remedy="make a new one")
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "the loader was made before this process was forked",
+                cause="its threads, and what they hold, are in the other process",
+                remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
+            )
+
+    def close(self) -> None:
+        """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
+        self.closed = True
+        if os.getpid() != self._process:  # nothing of it is in this process
+            return
+        for one in self._running:
+            if (made := one()) is not None:
+                made.close()
+        while self._idle:
+            self._idle.pop().close()
+        self.ring.trim(0)
+        if self.lane is not None:
+            self.lane.close()
+
+    def _maker(self, position: Position) -> Callable[[int], Step]:
+        """Return what makes steps 0, 1, 2, ... of an epoch; it refers to what iterators share, never to one of them."""
+        recipe, ring, counters = self.recipe, self.ring, self.counters
+        plan, many = recipe.plan, recipe.num_joined
+        end = plan.end(position)
+        windows = Windows(recipe)
+
+        def make(number: int) -> Step:
+            first = position.step + number * many
+            windows.ask(position, first, min(many, end - first))
+            return Step(recipe, ring, counters, plan.at(position, first), min(many, end - first))
+
+        return make
+
+    def _executor(self) -> BatchExecutor | None:
+        if not self._has_executor:
+            return None
+        try:
+            return self._idle.pop()
+        except IndexError:
+            made = self._make_executor()
+            return made if made.kind == "batches" else None
+
+    def _give_back(self, executor: BatchExecutor | None) -> None:
+        if executor is None:
+            return
+        executor.reset()
+        if self.closed:
+            executor.close()
+        else:
+            self._idle.append(executor)
+
+
+class Windows:
+    """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one call.
+
+    Nothing is asked for where two windows would not stay in memory until they are taken.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._plan, self._source = recipe.plan, recipe.source
+        sizes = [group.layout.record_bytes for group in recipe.source.groups if group.layout is not None]
+        shuffle, record_bytes = recipe.plan.shuffle, max(sum(sizes), 1)
+        self._useful = isinstance(shuffle, Blocks) and 2 * shuffle.window_records * record_bytes <= cache_bytes()
+
+    def ask(self, start: Position, first: int, num_steps: int) -> None:
+        """Ask for what is due when the steps from ``first`` on are begun, in an epoch begun at ``start``."""
+        if not self._useful:
+            return
+        records = self._plan.ahead(start, first, num_steps=num_steps)
+        for share in self._source.resolve(records) if records.size else ():
+            share.leaf.advise(share.numbers)
+
+
+def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
+    """Return what an executor of whole batches makes of a step, in the calling thread."""
+    graph = step.recipe.graph
+
+    def run(fields: dict[str, object]) -> dict[str, object]:
+        if executor is None:
+            return {}
+        executor.start({name: fields[name] for name in graph.touched}, step.draws)
+        return executor.finish()
+
+    if lane is None:
+        return Made(step, {**step.fields, **run(step.fields)})
+    with lane:
+        lane.reclaim()
+        fields = uploaded(step, lane)
+        made = Made(step, {**fields, **run(fields)}, event=lane.mark())
+    made.event.synchronize()  # the step's slot is free afterwards
+    return made

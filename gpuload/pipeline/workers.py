@@ -1,0 +1,141 @@
+"""Workers: the threads that do steps ahead of whoever takes them, a bounded number.
+
+Who may do what. Steps are created, done and finished by workers alone, in whom Python never runs a signal handler, so
+whatever a handler raises cannot break off a worker. Whoever takes steps says how far the workers may go by an absolute
+number; broken off anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
+up, wherever an exception comes (`tray.py` has the other half of the argument).
+
+Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works. When ``Workers`` is
+dropped, a weak reference to it puts itself among the calls of the workers: its callback is a method of C that may run
+in any thread at any moment, waits for nothing, and cannot be broken off by a signal handler as a ``__del__`` could. The
+worker that gets it stops the others. ``close`` also waits for the threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from gpuload.kernels import threads
+from gpuload.pipeline.step import Step
+from gpuload.pipeline.tray import Tray
+from gpuload.stats import Counters
+
+
+class Workers:
+    """Threads that do the steps of an epoch in order, some ahead.
+
+    Args:
+        make: returns step 0, 1, 2, ..., not done yet; called by one worker at a time, in order.
+        num_steps: how many steps there are.
+        num_ahead: how many are begun beyond the one that is being taken, at most.
+        num_threads: how many threads.
+        counters: ``wait_s`` is added to; None to count nothing.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], Step],
+        *,
+        num_steps: int,
+        num_ahead: int,
+        num_threads: int,
+        counters: Counters | None,
+    ) -> None:
+        self._board = board = _Board(make, num_steps, num_threads)
+        self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
+        self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
+        board.dropped = weakref.ref(self, board.calls.put)
+        board.allow(num_ahead, num_threads)
+
+    def take(self, number: int) -> Step | None:
+        """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
+        until = number + 1 + self._num_ahead
+        if until > self._asked:
+            self._board.allow(until, self._board.num_parts)
+            self._asked = until
+        return self._board.tray.take(number, self._counters)
+
+    def forget(self, number: int) -> None:
+        """Let go of a step that was taken."""
+        self._board.tray.forget(number)
+
+    def stop(self) -> None:
+        """Let the threads end after what they are just doing."""
+        self._board.stop()
+
+    def close(self) -> None:
+        """Stop the threads and wait for what each is just doing."""
+        self._board.stop()
+        threads.join(self._threads)
+
+
+class _Board:
+    """What the threads share.
+
+    Attributes:
+        tray: the finished steps.
+        calls: what workers wait for: how far they may go, or anything else to end.
+        dropped: puts itself among the calls when nobody takes steps any more.
+        num_parts: of a step: so many workers are called for one more.
+    """
+
+    def __init__(self, make: Callable[[int], Step], num_steps: int, num_threads: int) -> None:
+        self.tray: Tray[Step] = Tray()
+        self.num_parts = 1
+        self._make, self._num_steps, self._num_threads = make, num_steps, num_threads
+        self.calls: SimpleQueue[object] = SimpleQueue()
+        self.dropped: object = None
+        self._lock = threading.Lock()  # taken by workers only, in whom no signal handler runs
+        self._step: Step | None = None  # the latest that was begun and of which parts are left,
+        self._number = self._part = 0  # its number, and which part is the next
+        self._next = self._allowed = 0
+
+    def allow(self, until: int, num_workers: int) -> None:
+        """Let the workers go on to step ``until``, exclusive, and call some of them; said twice, it changes nothing."""
+        for _ in range(num_workers):
+            self.calls.put(until)
+
+    def stop(self) -> None:
+        """Let the threads end after what they are just doing; takes no lock, so that it may be called anywhere."""
+        self.tray.stop()
+        for _ in range(self._num_threads):
+            self.calls.put(None)
+
+    def serve(self) -> None:
+        """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
+        while isinstance(until := self.calls.get(), int):
+            while not self.tray.stopped and (task := self._claim(until)) is not None:
+                number, step, part = task
+                if step.work(part):
+                    self.tray.put(number, step)
+                del task, step  # a worker that waits must not keep a batch alive
+        if not self.tray.stopped:
+            self.stop()
+
+    def _claim(self, until: int) -> tuple[int, Step, int] | None:
+        """Return the number of the next step, the step, and which part of it to do; None if all may wait."""
+        with self._lock:
+            self._allowed = max(self._allowed, min(until, self._num_steps))
+            if self._step is None:
+                if self._next >= self._allowed:
+                    return None
+                self._step, self._number, self._part = self._make(self._next), self._next, 0
+                self.num_parts = min(self._step.num_parts, self._num_threads)
+                self._next += 1
+            step, part = self._step, self._part
+            self._part += 1
+            if self._part == step.num_parts:
+                self._step = None
+            return self._number, step, part
+
+
+def _serve(board: _Board) -> None:
+    """Be a thread; what goes wrong outside of a step ends all of them, and reaches who waits."""
+    try:
+        board.serve()
+    except BaseException as error:
+        board.tray.stop(error)
+        board.stop()

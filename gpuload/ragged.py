@@ -1,0 +1,114 @@
+"""Ragged: values of varying length, one after the other in one array, and where each begins.
+
+    lengths 2, 0, 3      payload [a b c d e]      offsets [0 2 2 5]
+
+It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with int64 offsets. The
+payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are always NumPy arrays on the host, for
+whoever cuts the payload needs them there. A field is ragged where only its first axis varies (`spec.Field.ragged`);
+where several axes vary, a list of arrays stands in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+
+Offsets = NDArray[np.int64]
+
+
+class Ragged:
+    """Values of varying length: a sequence of arrays that share one payload.
+
+    ``ragged[i]`` is value i, a view of the payload; ``ragged[a:b]`` is the ragged of some values, without a copy.
+
+    Args:
+        payload: ``[total, *shape]``: the values one after the other.
+        offsets: int64 ``[N + 1]``, ascending: value i is ``payload[offsets[i]:offsets[i + 1]]``. The first need not be
+            0, nor the last the length of the payload.
+
+    Raises:
+        SpecError: the offsets are not one axis of ascending int64 numbers that lie inside the payload.
+    """
+
+    __slots__ = ("offsets", "payload")
+
+    def __init__(self, payload: Any, offsets: Offsets) -> None:
+        fits = isinstance(offsets, np.ndarray) and offsets.ndim == 1 and offsets.size and offsets.dtype == np.int64
+        if not fits or offsets[0] < 0 or offsets[-1] > len(payload) or bool((offsets[1:] < offsets[:-1]).any()):
+            raise SpecError(
+                f"offsets {offsets!r} into a payload of {len(payload)}",
+                cause="offsets are ascending int64 numbers that lie inside the payload, one more than there are values",
+                remedy="pass the running total of the lengths, beginning with 0",
+            )
+        self.payload, self.offsets = payload, offsets
+
+    @classmethod
+    def of(cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Ragged:
+        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other."""
+        lengths = np.array([len(value) for value in values], np.int64)
+        payload = np.concatenate(values) if len(values) else np.empty((0, *shape), dtype)
+        return cls(payload, offsets_of(lengths))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return self.payload.dtype  # type: ignore[no-any-return]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The length of each value, int64 ``[N]``."""
+        return np.diff(self.offsets)
+
+    @property
+    def flat(self) -> Any:
+        """The values of this ragged one after the other: the part of the payload that it uses."""
+        return self.payload[int(self.offsets[0]) : int(self.offsets[-1])]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the values and of the offsets."""
+        return int(self.flat.nbytes + self.offsets.nbytes)
+
+    def with_payload(self, flat: Any) -> Ragged:
+        """Return a ragged of the same lengths with other values: ``flat`` is in place of ``self.flat``."""
+        return Ragged(flat, self.offsets - self.offsets[0])
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __getitem__(self, key: int | slice) -> Any:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
+            return Ragged(self.payload, self.offsets[start : max(start, stop) + 1])
+        number = range(len(self))[key]  # negative ones, and an IndexError beyond the end
+        return self.payload[int(self.offsets[number]) : int(self.offsets[number + 1])]
+
+    def __iter__(self) -> Iterator[Any]:
+        bounds = self.offsets.tolist()
+        for number in range(len(self)):
+            yield self.payload[bounds[number] : bounds[number + 1]]
+
+    def __repr__(self) -> str:
+        return f"Ragged({len(self)} values of {self.dtype}, {int(self.offsets[-1] - self.offsets[0])} elements)"
+
+
+def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
+    """Return the offsets of values of these lengths that lie one after the other, int64 ``[N + 1]``."""
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def joined(parts: Sequence[Ragged]) -> Ragged:
+    """Return the values of several raggeds of one kind, one after the other; of a single one without a copy."""
+    if len(parts) == 1:
+        return parts[0]
+    payload = np.concatenate([part.flat for part in parts])
+    return Ragged(payload, offsets_of(np.concatenate([part.lengths for part in parts])))

@@ -1,0 +1,105 @@
+"""Sources of files: what those of fixed size and whole files have in common.
+
+Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened again where it arrives:
+        in a worker process, on another machine. Files that are others there are refused.
+Close   nothing is kept open but maps, which are undone when the last thread has finished reading.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuload.errors import ChangedFileError
+from gpuload.sources.base import Source
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
+from gpuload.spec import Spec
+from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.files import Files
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The call that opened a source.
+
+    Attributes:
+        function: ``gl.npy``, say.
+        arguments: with absolute paths.
+    """
+
+    function: Callable[..., Source]
+    arguments: dict[str, Any]
+
+
+class FileSource(Source):
+    """Records in files."""
+
+    def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
+        super().__init__(groups)
+        self._files, self._opening, self._how = files, opening, storage.how
+        self._fingerprint = ""
+
+    @abstractmethod
+    def _digest(self) -> str:
+        """Return the fingerprint."""
+
+    def fingerprint(self) -> str:
+        """Return a short text of the files and how they store what; computed once."""
+        if not self._fingerprint:
+            self._fingerprint = self._digest()
+        return self._fingerprint
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return self._how
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_open()
+        return open_again, (self._opening, self.fingerprint())
+
+
+def open_again(opening: Opening, fingerprint: str) -> Source:
+    """Return a source that was pickled or copied, opened again.
+
+    Raises:
+        ChangedFileError: the files are not what they were.
+    """
+    source = opening.function(**opening.arguments)
+    if source.fingerprint() != fingerprint:
+        raise ChangedFileError(
+            f"the files of gl.{opening.function.__name__} are others than where the source was made",
+            cause=f"their fingerprint is {source.fingerprint()}, it was {fingerprint}",
+            remedy="copy the same files to the same path on each machine, or open them anew",
+        )
+    return source
+
+
+class WholeFiles(Leaf):
+    """A file a record: all of its bytes, or those from a byte on.
+
+    Args:
+        spec: the fields of a record.
+        storage: of the files.
+        offsets: int64 ``[num_files]``, the byte where the record of each file begins.
+        lengths: int64 ``[num_files]``, its bytes.
+    """
+
+    def __init__(self, spec: Spec, storage: Storage, offsets: Indices, lengths: Indices) -> None:
+        self.spec, self.how, self.num_records = spec, storage.how, lengths.size
+        self._storage, self._offsets, self._lengths = storage, offsets, lengths
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has, int64 ``[n]``."""
+        return self._lengths[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these files in memory soon."""
+        self._storage.advise(self._extents(numbers))
+
+    def _extents(self, numbers: Indices) -> Extents:
+        return Extents(numbers, self._offsets[numbers], self._lengths[numbers])

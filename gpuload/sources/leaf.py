@@ -1,0 +1,403 @@
+"""Leaves: where raw records lie. Every source, however composed, says of its records which leaf holds them.
+
+    shares = source.resolve(numbers)     for each group of fields and each leaf: which of the records it holds
+    fill(shares, group, layout, out)     the raw records of a group of fixed size, one in each row of ``out``
+    values(shares, group, spec, count)   the fields of a group whose records vary in length
+
+A leaf is one kind of place: files of one layout, whole files, one array. It does not know its number in a source, nor
+the names that fields have there, so it serves slices, splits, renamed, zipped and concatenated sources alike.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from gpuload import rawdecode
+from gpuload.errors import RecordIndexError, SpecError
+from gpuload.order import MAX_LENGTH
+from gpuload.ragged import Ragged, offsets_of
+from gpuload.spec import Field, Layout, Part, Shape, Spec
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+Values = Array | Ragged | list[Array]
+Fields = dict[str, Values]
+Memory = Callable[[int], Bytes]
+
+INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
+SCRATCH_BYTES = 1 << 18  # records that are converted are read so many bytes at a time, which stay in the cache
+
+
+class Leaf(ABC):
+    """Records whose raw bytes lie in one kind of place; safe to read from several threads at once.
+
+    Attributes:
+        spec: the fields that the bytes of a record become.
+        layout: where the fields lie in a record; None where records vary in length.
+        num_records: how many records it has.
+        how: one line about how it is read, for people.
+        is_direct: True if records vary in length and their bytes are the elements of the one field, native and in C
+            order, so that raw bytes are handed out as they are.
+    """
+
+    spec: Spec
+    layout: Layout | None = None
+    num_records: int
+    how: str = ""
+    is_direct: bool = False
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""
+        if self.layout is None:
+            raise NotImplementedError(f"{type(self).__name__} does not say how long its records are")
+        return np.full(numbers.size, self.layout.record_bytes, np.int64)
+
+    def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the first is copied.
+
+        Args:
+            numbers: int64 ``[n]``, from 0 to ``num_records - 1``.
+            out: uint8 ``[total]``, contiguous and writeable.
+            begins: int64 ``[n]``; the records do not overlap there.
+
+        Raises:
+            RecordIndexError: there is no such record, or it does not fit into ``out`` there.
+            SpecError: ``out`` is no such array.
+            FileError: a file changed, disappeared or cannot be read.
+        """
+        numbers, begins = plain(numbers), plain(begins)
+        check_numbers(numbers, self.num_records)
+        fits = out.dtype == UINT8 and out.ndim == 1 and out.flags.carray
+        if not fits or begins.shape != numbers.shape:
+            raise SpecError(
+                f"{numbers.size} records to {begins.shape} places in {out.dtype} {out.shape}",
+                cause="records are read into one piece of writeable uint8, each to a place of its own",
+                remedy="pass one axis of bytes, and where in it each record begins",
+            )
+        if numbers.size:
+            self._read(numbers, out, begins)
+
+    @abstractmethod
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Copy the bytes, after a check that each record fits to where it should go.
+
+        The arrays are of the right kind, the numbers are those of records, and there is at least one.
+        """
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records of varying length, in the order of ``spec``.
+
+        Args:
+            numbers: int64 ``[n]``, which records these are.
+            raw: their bytes.
+        """
+        del numbers
+        if not self.is_direct:
+            raise NotImplementedError(f"{type(self).__name__} does not say what its bytes become")
+        return [_of_elements(self.spec.fields[0], raw)]
+
+    def advise(self, numbers: Indices) -> None:  # noqa: B027 - most leaves have nothing to ask for
+        """Ask the system to have these records in memory soon; returns at once."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Fields of a source that come out of one raw record.
+
+    Attributes:
+        spec: the fields.
+        layout: where they lie in the record; None where records vary in length.
+    """
+
+    spec: Spec
+    layout: Layout | None
+
+    @classmethod
+    def of(cls, layout: Layout) -> Group:
+        """Return the group of the fields of records of a layout."""
+        return cls(layout.spec, layout)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some of the records that were asked for, as one leaf holds them, for one group of fields.
+
+    Attributes:
+        leaf: what holds them.
+        group: which of ``source.groups``.
+        numbers: int64 ``[n]``, their numbers in the leaf.
+        rows: int64 ``[n]``, which of the asked records these are; None: all of them, in order.
+        picks: which of the leaf's fields are the group's, in the group's order; None: all.
+    """
+
+    leaf: Leaf
+    group: int
+    numbers: Indices
+    rows: Indices | None = None
+    picks: tuple[int, ...] | None = None
+
+
+def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> None:
+    """Write the raw records of a group of fixed size into rows, in the layout of the group.
+
+    Leaves that store the bytes of another layout (byte order, padding, order of elements) are converted.
+
+    Args:
+        shares: from ``Source.resolve``.
+        group: which of ``source.groups``.
+        layout: that group's.
+        out: uint8 ``[n, record_bytes]``, contiguous and writeable; a row for each record that was asked for.
+
+    Raises:
+        SpecError: ``out`` is no such array.
+        RecordIndexError: there is no such record.
+        FileError: a file changed, disappeared or cannot be read.
+    """
+    own = _shares_of(shares, group, len(out) if out.ndim else 0)
+    if out.dtype != UINT8 or out.ndim != 2 or out.shape[1] != layout.record_bytes or not out.flags.carray:
+        raise SpecError(
+            f"rows of {out.dtype} {out.shape}",
+            cause=f"the records of this group go into contiguous, writeable uint8 (records, {layout.record_bytes})",
+            remedy="make it as Source.groups says, with a row for each record",
+        )
+    for share in own:
+        if share.picks is None and share.leaf.layout is not None and share.leaf.layout.same_bytes(layout):
+            share.leaf.read(share.numbers, out.reshape(-1), _begins(share, layout.record_bytes))
+        else:
+            _convert(share, layout, out)
+
+
+def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
+    """Return the fields of a group whose records vary in length, in the order of ``spec``.
+
+    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays.
+
+    Args:
+        shares: from ``Source.resolve``.
+        group: which of ``source.groups``.
+        spec: that group's.
+        count: how many records were asked for.
+        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field, whose
+            payload then lies there. By default NumPy's.
+
+    Raises:
+        RecordError, FileError: a record or its file cannot be read.
+    """
+    own = _shares_of(shares, group, count)
+    if not count:
+        return [_no_values(field) for field in spec]
+    if all(share.leaf.is_direct for share in own):
+        return [_of_elements(spec.fields[0], _side_by_side(own, count, memory or _empty))]
+    made = [_of_share(share) for share in own]
+    return [
+        _merged(field, [(share.rows, some[number]) for share, some in zip(own, made, strict=True)], count, memory)
+        for number, field in enumerate(spec)
+    ]
+
+
+def plain(numbers: Indices) -> Indices:
+    """Return numbers as an array of the one kind that kernels are compiled for: int64, contiguous, writeable."""
+    if numbers.dtype == INT64 and numbers.flags.carray:  # some microseconds less than numpy.require
+        return numbers
+    return np.array(numbers, np.int64)
+
+
+def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begins: Indices) -> None:
+    """Raise ``RecordIndexError`` if a record of ``lengths[i]`` bytes at ``begins[i]`` ends outside ``num_bytes``."""
+    wrong = (begins < 0) | (begins > num_bytes - lengths)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise RecordIndexError(
+            f"record {int(numbers[bad])} to byte {int(begins[bad])} of {num_bytes}",
+            cause="it does not fit there",
+            remedy="make room for each record, Leaf.num_bytes says how much",
+        )
+
+
+def put_rows(rows: Array, out: Bytes, begins: Indices) -> None:
+    """Copy the bytes of ``rows[i]``, of two axes, to ``out[begins[i]:]``; `check_places` says whether they fit."""
+    raw = np.ascontiguousarray(rows).view(UINT8)
+    # A view of the bytes from each byte on, so that NumPy writes all rows at once.
+    as_strided(out, (out.size - raw.shape[1] + 1, raw.shape[1]), (1, 1))[begins] = raw
+
+
+def check_numbers(numbers: Indices, length: int) -> None:
+    """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
+    if numbers.size and int(numbers.view(np.uint64).max()) >= length:  # negative ones are the largest unsigned ones
+        bad = numbers[(numbers < 0) | (numbers >= length)][0]
+        raise RecordIndexError(
+            f"record {int(bad)} of a source of {length} records",
+            cause=f"records are numbered 0 to {length - 1}" if length else "it has none",
+            remedy="ask for records in that range",
+        )
+
+
+def starts_of(counts: Sequence[int]) -> Indices:
+    """Return where the records of each part begin and the last ends, int64 ``[num_parts + 1]``.
+
+    Raises:
+        SpecError: there are more records than can be numbered.
+    """
+    if sum(counts) > MAX_LENGTH:
+        raise SpecError(
+            f"{sum(counts)} records", cause=f"a source has at most {MAX_LENGTH}", remedy="use fewer files or sources"
+        )
+    return offsets_of(np.array(counts, np.int64))
+
+
+def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return new memory for an array.
+
+    Raises:
+        SpecError: there is not so much.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
+        raise SpecError(
+            f"an array of {dtype} {shape}",
+            cause=f"there is not so much memory: {error}",
+            remedy="read fewer records at once; a record that is too large has to be cut into several",
+        ) from None
+
+
+def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
+    """Return the shares of a group, which together must have ``count`` records."""
+    own = [share for share in shares if share.group == group]
+    for share in own:
+        if share.rows is not None and share.rows.size and int(plain(share.rows).view(np.uint64).max()) >= count:
+            raise RecordIndexError(
+                f"a record to row {int(share.rows.max())} of {count}",
+                cause="there is no such row",
+                remedy="make a row for each record that was asked for",
+            )
+    num_records = sum(share.numbers.size for share in own)
+    if num_records != count:
+        raise SpecError(
+            f"{num_records} records of group {group} to {count} rows",
+            cause="the shares of a group are all the records that were asked for, each with a row of its own",
+            remedy="pass what Source.resolve returned, and a row for each of the numbers that it was given",
+        )
+    return own
+
+
+def _rows(share: Share) -> Indices:
+    return np.arange(share.numbers.size, dtype=np.int64) if share.rows is None else share.rows
+
+
+def _begins(share: Share, record_bytes: int) -> Indices:
+    return _rows(share) * record_bytes
+
+
+def _convert(share: Share, layout: Layout, out: Bytes) -> None:
+    """Read records in the layout of their leaf and write them in another."""
+    leaf, stored = share.leaf, share.leaf.layout
+    parts = () if stored is None else stored.parts
+    if share.picks is not None:
+        parts = tuple(parts[pick] for pick in share.picks)
+    if stored is None or [_kind(part) for part in parts] != [_kind(part) for part in layout.parts]:
+        raise SpecError(
+            f"records of {leaf.spec} in rows of {layout.spec}",
+            cause="the fields of a group have the dtypes and shapes of those that come out of its leaves",
+            remedy="pass the layout of the group; `values` is for records that vary in length",
+        )
+    rows, at_once = _rows(share), max(1, SCRATCH_BYTES // max(stored.record_bytes, 1))
+    scratch = room((min(at_once, rows.size), stored.record_bytes), UINT8)
+    for first in range(0, rows.size, at_once):
+        numbers, to = share.numbers[first : first + at_once], rows[first : first + at_once]
+        raw = scratch[: numbers.size]
+        leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored.record_bytes)
+        for wanted, part in zip(layout.parts, parts, strict=True):
+            rawdecode.stored(out, wanted)[to] = rawdecode.stored(raw, part)
+
+
+def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
+    return part.field.dtype, part.field.shape
+
+
+def _of_share(share: Share) -> list[Values]:
+    """Return the fields of the group of the records of one share, in their order there."""
+    leaf, made = share.leaf, list[Values]()
+    if leaf.layout is None:
+        made = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
+    else:
+        raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)
+        fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
+        made += rawdecode.decode(np, raw, leaf.layout).values()
+    return made if share.picks is None else [made[pick] for pick in share.picks]
+
+
+def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged:
+    """Return the raw bytes of all records, in the order in which they were asked for, from however many leaves."""
+    lengths = np.empty(count, np.int64)
+    for share in shares:
+        lengths[_rows(share)] = share.leaf.num_bytes(share.numbers)
+    offsets = offsets_of(lengths)
+    payload = memory(int(offsets[-1]))
+    for share in shares:
+        share.leaf.read(share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows])
+    return Ragged(payload, offsets)
+
+
+def _merged(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None) -> Values:
+    """Return the values of a field that several shares have, each at its row; of a single share as they are."""
+    rows, some = parts[0]
+    if rows is None and (memory is None or not field.ragged):
+        return some
+    if field.uniform:
+        array = room((count, *field.fixed_shape), field.dtype)
+        for rows, some in parts:
+            array[... if rows is None else rows] = some
+        return array
+    by_row: list[Any] = [None] * count
+    for rows, some in parts:
+        for row, value in zip(range(count) if rows is None else rows.tolist(), some, strict=True):
+            by_row[row] = value
+    if not field.ragged:
+        return by_row
+    offsets = offsets_of(np.array([len(value) for value in by_row], np.int64))
+    total = int(offsets[-1])
+    payload = _elements(field, (memory or _empty)(total * _element_bytes(field)), total)
+    np.concatenate(by_row, out=payload)
+    return Ragged(payload, offsets)
+
+
+def _of_elements(field: Field, raw: Ragged) -> Ragged:
+    """Return records whose bytes are the elements of a ragged field as values of that field."""
+    element_bytes = _element_bytes(field)
+    if element_bytes == 1:
+        return raw
+    offsets = raw.offsets // element_bytes
+    return Ragged(_elements(field, raw.payload[: int(raw.offsets[-1])], int(offsets[-1])), offsets)
+
+
+def _elements(field: Field, payload: Bytes, total: int) -> Array:
+    """Return bytes as ``total`` elements of a ragged field, as its first axis counts them."""
+    return payload.view(field.dtype).reshape(total, *_element_shape(field))
+
+
+def _element_shape(field: Field) -> tuple[int, ...]:
+    return field.with_(shape=(field.shape or (None,))[1:]).fixed_shape
+
+
+def _element_bytes(field: Field) -> int:
+    return field.dtype.itemsize * math.prod(_element_shape(field))
+
+
+def _no_values(field: Field) -> Values:
+    if field.uniform:
+        return np.empty((0, *field.fixed_shape), field.dtype)
+    return Ragged.of([], field.dtype, _element_shape(field)) if field.ragged else []
+
+
+def _empty(num_bytes: int) -> Bytes:
+    return room((num_bytes,), UINT8)

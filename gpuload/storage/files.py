@@ -1,0 +1,478 @@
+"""Files: which ones the user's words mean, what each was when it was opened, many looked at at once.
+
+Order   a list keeps its order; what one wildcard means is sorted, so that records have the same numbers everywhere.
+Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
+Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
+Memory  three int64 numbers and a path a file; no file is kept open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter, thread_time
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
+from gpuload.kernels.threads import each
+from gpuload.storage.memory import cache_bytes
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path]
+Stamp = tuple[int, int, int]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+NUM_THREADS = 4  # where looking at files is waiting
+WAITED = 2.0  # a chunk that took so many times the processor time that it used had to wait
+ONE_REQUEST_BYTES = 1 << 17  # what storage commonly gives at once, as fast as the first page alone
+ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
+READ_AT = getattr(os, "preadv", None)  # nor this
+CHUNK = 64 if ADVISE is not None else 1  # files that each of the threads has open, to ask for all before it reads one
+# Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
+OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
+WILDCARDS = frozenset("*?[")
+
+
+def expand(paths: Paths) -> list[str]:
+    """Return the files that are meant, as absolute paths: those of a list in its order, those of a wildcard sorted.
+
+        expand(["b.npy", "a.npy"])     b.npy a.npy
+        expand("*.npy")                a.npy b.npy
+        expand(["z/*.npy", "a.npy"])   z/1.npy z/2.npy a.npy
+
+    Args:
+        paths: a path, a string with the wildcards ``* ? [...] **``, or a list of these. ``~`` is the home folder.
+            A wildcard never means a directory or a hidden file. What is there by that very name is no wildcard.
+
+    Raises:
+        MissingFileError: a wildcard matches no file.
+        UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
+        SpecError: no path at all, something that is no path, or a file named twice.
+    """
+    named = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
+    found = [path for one in named for path in _matches(one)]
+    if not found:
+        raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
+    _check_named_once(found)
+    return found
+
+
+def _check_named_once(paths: Sequence[str]) -> None:
+    """Refuse a file that is named twice, also by way of a link to its folder.
+
+    Only folders are resolved, which are few: to resolve each of a million paths takes half a minute. So links to one
+    file that have names of their own are different files.
+    """
+    folders: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        before = first.setdefault((folders[folder], name), path)
+        if before is not path:
+            raise SpecError(
+                f"{path} is named twice",
+                cause="two of the paths or wildcards mean the same file" + (f", also as {before}" * (before != path)),
+                remedy="name it once; source.select(...) repeats records",
+            )
+
+
+def _matches(given: Path) -> list[str]:
+    """Return the absolute paths that one path or wildcard means."""
+    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str):
+        raise SpecError(
+            f"{given!r} as a path",
+            cause=f"a path is a str or a pathlib.Path, not {type(given).__name__}",
+            remedy="pass a path, a string with wildcards, or a list of these",
+        )
+    text = os.path.expanduser(os.fspath(given))
+    _check_encoding(text)
+    path = os.path.abspath(text)
+    if not WILDCARDS.intersection(path) or os.path.lexists(path):
+        return [path]
+    matches = sorted(set(_wildcard(path)))
+    if not matches:
+        raise MissingFileError(
+            f"no file matches {text}",
+            cause=f"seen from {os.getcwd()}" if not os.path.isabs(text) else "nothing there has such a name",
+            remedy="check the folder and the wildcard",
+        )
+    return matches
+
+
+def _check_encoding(text: str) -> None:
+    """Refuse what cannot be the name of a file; Python would raise a ValueError wherever it is first used."""
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{text!r} as a path",
+            cause=f"character {error.start} is half of a surrogate pair, which no file's name can hold",
+            remedy="check how the name was decoded; os.fsdecode(...) keeps any name",
+        ) from None
+    if b"\0" in encoded:
+        raise SpecError(
+            f"{text!r} as a path", cause="no file's name can hold the character NUL", remedy="cut the name before it"
+        )
+
+
+def _wildcard(path: str) -> list[str]:
+    """Return the files that an absolute path with wildcards means, folder by folder; `glob` enters links for ever."""
+    drive, rest = os.path.splitdrive(path)
+    parts = [part for part in rest.split(os.sep) if part]
+    if parts[-1] == "**":
+        parts.append("*")
+    found = [os.path.join(drive, os.sep)]
+    for part in parts[:-1]:
+        found = [inner for folder in found for inner in _folders(folder, part)]
+    return [file for folder in found for file in _files(folder, parts[-1])]
+
+
+def _folders(folder: str, part: str) -> list[str]:
+    """Return what one part of a path, which may be a wildcard, means inside a folder."""
+    path = os.path.join(folder, part)
+    if not WILDCARDS.intersection(part) or os.path.lexists(path):
+        return [path]
+    if part == "**":
+        return list(_folders_below(folder))
+    return [entry.path for entry in _entries(folder, part) if _is_folder(entry)]
+
+
+def _files(folder: str, part: str) -> list[str]:
+    """Return the files that the last part of a path means inside a folder."""
+    path = os.path.join(folder, part)
+    if not WILDCARDS.intersection(part) or os.path.lexists(path):
+        return [path] if os.path.lexists(path) and not os.path.isdir(path) else []
+    return [entry.path for entry in _entries(folder, part) if not _is_folder(entry)]
+
+
+def _folders_below(root: str) -> Iterator[str]:
+    """Yield a folder and all that are below it, each once: real ones first, then those that only links lead to.
+
+    A link to a folder above the one that it lies in is a loop, and is not entered.
+    """
+    seen: set[str] = set()
+    folders, links = [root], list[str]()
+    while folders:
+        folder = folders.pop()
+        real = os.path.realpath(folder)
+        if real not in seen:
+            seen.add(real)
+            yield folder
+            inner = sorted(entry.path for entry in _entries(folder, "*") if _is_folder(entry))
+            linked = [path for path in inner if os.path.islink(path)]
+            folders += [path for path in reversed(inner) if not os.path.islink(path)]
+            links += [path for path in linked if not _is_inside(real, os.path.realpath(path))]
+        if not folders and links:
+            folders.append(links.pop(0))
+
+
+def _is_inside(inner: str, outer: str) -> bool:
+    """Return True if a real folder is another one or lies in it."""
+    return os.path.join(inner, "").startswith(os.path.join(outer, ""))
+
+
+def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
+    """Return what in a folder has a name like this, without what is hidden; nothing where there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            shown = {entry.name: entry for entry in entries if pattern.startswith(".") or entry.name[0] != "."}
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise open_error(folder, error) from None
+    return [shown[name] for name in fnmatch.filter(shown, pattern)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself: whoever opens it gets the error
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Files as they were when they were opened.
+
+    Attributes:
+        paths: absolute paths.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+    """
+
+    paths: tuple[str, ...]
+    stamps: NDArray[np.int64]
+    names: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(os.path.basename(path) for path in self.paths))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The size of each file in bytes."""
+        return self.stamps[:, 0]
+
+    def check(self, number: int) -> None:
+        """Raise ``ChangedFileError`` if a file is no longer what it was when it was opened."""
+        try:
+            now = stamp_of(os.stat(self.paths[number]))
+        except OSError as error:
+            raise self.changed(number, f"it cannot be read any more: {error.strerror}") from None
+        if now != self.stamp(number):
+            raise self.changed(number, difference(self.stamp(number), now))
+
+    def stamp(self, number: int) -> Stamp:
+        """Return size, time of modification and inode of a file when it was opened."""
+        size, mtime_ns, inode = self.stamps[number].tolist()
+        return size, mtime_ns, inode
+
+    def changed(self, number: int, cause: str) -> ChangedFileError:
+        """Return the error that says that a file changed."""
+        return ChangedFileError(
+            f"{self.paths[number]} changed after it was opened",
+            cause=cause,
+            remedy="open it again, and write new data under a new name while a loader reads",
+        )
+
+    def unreadable(self, number: int) -> FileError:
+        """Return why a file could not be read, where nothing is known but that it failed.
+
+        Raises:
+            ChangedFileError: it is no longer what it was when it was opened.
+        """
+        self.check(number)
+        try:
+            os.close(os.open(self.paths[number], OPEN_FLAGS))
+        except OSError as error:
+            return open_error(self.paths[number], error)
+        return FileError(
+            f"{self.paths[number]} could not be read",
+            cause="the system reported an error while reading, or the file changed back meanwhile",
+            remedy="check the disk (dmesg), and open the file again",
+        )
+
+    @contextlib.contextmanager
+    def opened(self, number: int) -> Iterator[int]:
+        """Give a descriptor of a file that is what it was when it was opened.
+
+        What was opened is asked, not the path: two files that change places would pass a check of the path alone.
+
+        Raises:
+            ChangedFileError: the file changed, or is gone.
+            FileError: it cannot be opened.
+        """
+        try:
+            descriptor = os.open(self.paths[number], OPEN_FLAGS)
+        except OSError as error:
+            self.check(number)
+            raise open_error(self.paths[number], error) from None
+        try:
+            self.check_opened(number, descriptor)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def check_opened(self, number: int, descriptor: int) -> None:
+        """Raise ``ChangedFileError`` if an open file is not what the file was when it was first opened."""
+        now = stamp_of(os.fstat(descriptor))
+        if now != self.stamp(number):
+            raise self.changed(number, difference(self.stamp(number), now))
+
+    def digest(self, *more: object) -> str:
+        """Return a short text made of the names and sizes of the files and of ``more``, not of folders or times."""
+        text = hashlib.sha256(repr((self.names, more)).encode("utf-8", "surrogateescape"))
+        text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
+        return text.hexdigest()[:16]
+
+
+def look_at(
+    paths: Sequence[str], head_bytes: int, use: Callable[[str, int, bytes], Result]
+) -> tuple[Files, list[Result]]:
+    """Return the files, and what ``use`` makes of the beginning of each.
+
+    Where storage must be waited for, files are looked at in threads, and all beginnings of a chunk are asked for before
+    the first is waited for: small files as a whole if all of them fit into memory, since they come in one request
+    either way and a second one would be made for the rest.
+
+    Args:
+        paths: absolute paths, from ``expand``.
+        head_bytes: how many of its first bytes to read of each.
+        use: called with path, size in bytes, and these bytes (fewer where the file is shorter).
+
+    Raises:
+        MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
+    """
+    most = min(ONE_REQUEST_BYTES, cache_bytes() // max(len(paths), 1))
+
+    def look(chunk: Sequence[str]) -> list[tuple[Stamp, Result]]:
+        seen = zip(chunk, _look(chunk, head_bytes, most), strict=True)
+        return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in seen]
+
+    seen = by_chunks(look, paths)
+    stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
+    return Files(tuple(paths), stamps), [result for _, result in seen]
+
+
+def _look(paths: Sequence[str], head_bytes: int, most: int) -> list[tuple[Stamp, bytes]]:
+    """Return stamp and beginning of a few files; files of at most ``most`` bytes are asked for as a whole."""
+    opened: list[tuple[str, int, os.stat_result]] = []
+    try:
+        for path in paths:
+            opened.append((path, *_open(path)))
+            _, descriptor, status = opened[-1]
+            if head_bytes:
+                _ask_for(descriptor, status.st_size if status.st_size <= most else head_bytes)
+        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in opened]
+    finally:
+        for _, descriptor, _ in opened:
+            os.close(descriptor)
+
+
+def _open(path: str) -> tuple[int, os.stat_result]:
+    """Return descriptor and status of a file."""
+    try:
+        descriptor = os.open(path, OPEN_FLAGS)
+    except OSError as error:
+        if os.path.isdir(path):  # Windows opens none, and speaks of permissions
+            raise _no_file(path, stat.S_IFDIR) from None
+        raise open_error(path, error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(path, status.st_mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def _ask_for(descriptor: int, num_bytes: int) -> None:
+    """Ask for the first bytes of a file without waiting for them; where a system has no such call, reading waits."""
+    if ADVISE is not None:
+        with contextlib.suppress(OSError):
+            ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
+
+
+def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
+    head = bytearray(num_bytes)
+    try:
+        num_read = read_at(descriptor, memoryview(head), 0) if num_bytes else 0
+    except OSError as error:
+        raise open_error(path, error) from None
+    return bytes(head[:num_read])
+
+
+def read_at(descriptor: int, to: memoryview, offset: int) -> int:
+    """Read bytes of a file to a view of bytes; returns how many, fewer only where the file ends.
+
+    No other thread may use the descriptor meanwhile: where a system cannot read at a place, it is moved there.
+    """
+    done = 0
+    while done < len(to):
+        got = _read_some(descriptor, to[done : done + LARGEST_READ], offset + done)
+        if not got:
+            break
+        done += got
+    return done
+
+
+def _read_some(descriptor: int, to: memoryview, offset: int) -> int:
+    if READ_AT is not None:
+        return int(READ_AT(descriptor, [to], offset))
+    with io.FileIO(descriptor, closefd=False) as file:
+        file.seek(offset)
+        return file.readinto(to) or 0
+
+
+def read_bytes(path: str, num_bytes: int) -> bytes:
+    """Return the first ``num_bytes`` bytes of a file, or all where it has fewer."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(num_bytes)
+    except OSError as error:
+        raise open_error(path, error) from None
+
+
+def open_error(path: str, error: OSError) -> FileError:
+    """Return the error of ours for one of the operating system's about a path."""
+    if isinstance(error, FileError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        folder = os.path.dirname(path)
+        cause = "no such file" if os.path.isdir(folder) else f"the folder {folder} is not there either"
+        return MissingFileError(f"{path} is missing", cause=cause, remedy="check the path")
+    if isinstance(error, IsADirectoryError):
+        return _no_file(path, stat.S_IFDIR)
+    if isinstance(error, PermissionError):
+        return UnreadableFileError(
+            f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod +r {path}"
+        )
+    return FileError(f"{path} cannot be read", cause=str(error.strerror or error), remedy="see what the system says")
+
+
+def _no_file(path: str, mode: int) -> FileError:
+    if stat.S_ISDIR(mode):
+        return DirectoryError(
+            f"{path} is a directory", cause="files are needed here", remedy=f"name its files: {os.path.join(path, '*')}"
+        )
+    return FileError(
+        f"{path} is no regular file",
+        cause="records are read by their place, which pipes and devices do not have",
+        remedy="copy the data into a file",
+    )
+
+
+def by_chunks(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
+    """Return what ``function`` makes of all items, a few at a time; the first error is raised.
+
+    The caller does it as long as it need not wait; from the first chunk on that had to wait threads do.
+    """
+    done: list[Result] = []
+    for start in range(0, len(items), CHUNK):
+        began, used = perf_counter(), thread_time()
+        done += function(items[start : start + CHUNK])
+        if perf_counter() - began > WAITED * (thread_time() - used):
+            return done + _in_threads(function, items[start + CHUNK :])
+    return done
+
+
+def _in_threads(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
+    chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
+    return [result for done in each(function, chunks, NUM_THREADS) for result in done]
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what must stay the same about a file while it is open: size, time of modification, inode."""
+    inode = status.st_ino if status.st_ino < 2**63 else status.st_ino - 2**64  # kept in an int64
+    return status.st_size, status.st_mtime_ns, inode
+
+
+def difference(before: Stamp, now: Stamp) -> str:
+    """Return in words what is different between two stamps of a file."""
+    if before[0] != now[0]:
+        return f"it had {before[0]} bytes, now it has {now[0]}"
+    if before[2] != now[2]:
+        return "another file stands in its place"
+    return f"it was modified {(now[1] - before[1]) / 1e9:+.3f} s after the time it had"

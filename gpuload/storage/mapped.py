@@ -1,0 +1,184 @@
+"""Maps: bytes of files by compiled copies from guarded memory maps.
+
+Maps    made when a file is first read in parts, at most as many as the guard has slots; what is read as a whole, the
+        files beyond, and those that the system will not map are read with open, pread and close. A map costs no
+        memory of its own and keeps no file open.
+Life    the maps belong to the ``Mapped``, and a thread that reads has a reference to it. When the last one is dropped
+        nobody can be reading, and the maps are undone, in whatever thread that happens: no lock is taken for it.
+Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same object.
+Checks  every copy is followed by a look at size, time of modification and inode of each file that was touched.
+Needs   Numba and a system that the guard knows (`kernels.guard.supported`); `pread.py` is the form without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from gpuload import kernels
+from gpuload.errors import FileError
+from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, outside, plain
+from gpuload.storage.files import Files
+from gpuload.storage.memory import cache_bytes
+from gpuload.storage.pread import GAP_BYTES, PIECE_BYTES, Positioned, joined_runs
+
+TRIES = 100  # of installing the guard against somebody who replaces it all the time
+PROT_READ, MAP_SHARED = 1, 1
+
+
+def supported() -> bool:
+    """Return True if files can be mapped here."""
+    guard = kernels.load("guard")
+    return guard is not None and bool(guard.supported())
+
+
+class Mapped:
+    """A ``Storage`` that copies from memory maps.
+
+    Args:
+        files: the files.
+    """
+
+    how = "compiled copies from memory maps"
+
+    def __init__(self, files: Files) -> None:
+        self._files, self._positioned = files, Positioned(files)
+        self._kernels, self._guard = kernels.require("extents"), kernels.require("guard")
+        self._paths, places = _packed_paths(files.paths)
+        self._table = np.zeros((len(files), self._kernels.ROW_WORDS), np.int64)
+        self._table[:, self._kernels.PATH] = places
+        self._table[:, self._kernels.SIZE : self._kernels.INODE + 1] = files.stamps
+        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map, which is soon used where files fit
+        # into memory. Where they do not, it drives out what will be: there the system is told what will be copied, and
+        # reads just that.
+        self._piece_bytes = PIECE_BYTES if int(files.sizes.sum()) > cache_bytes() else 0
+        self._maps: dict[int, Map] = {}
+        self._refused = False
+
+    def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
+        extents, begins = checked(extents, out, begins)
+        if self._refused:
+            self._read_refused(extents, out, begins)
+        else:
+            self._copy(extents, out, begins)
+
+    def _read_refused(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Do the same where some files could not be mapped: their small extents are read together with neighbours."""
+        check_inside(self._files, extents)
+        check_places(self._files, extents, out, begins)
+        refused = self._table[extents.files, self._kernels.ADDRESS] == self._kernels.REFUSED
+        refused &= extents.lengths < GAP_BYTES
+        self._copy(extents.take(~refused), out, begins[~refused])
+        self._positioned.read(extents.take(refused), out, begins[refused])
+
+    def _copy(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Call the kernel until it needs nothing more: maps, or the guard in its place."""
+        files, offsets, lengths, unguarded = extents.files, extents.offsets, extents.lengths, 0
+        while True:
+            result = self._kernels.copy_extents(
+                files, offsets, lengths, begins, out, self._table, self._paths, self._piece_bytes
+            )
+            if result == self._kernels.DONE:
+                return
+            number, reason = divmod(result, 8)
+            if reason == self._kernels.WANTS_MAP:
+                for wanted in self._wanted(extents):
+                    self._map(wanted)
+            elif reason == self._kernels.UNGUARDED:
+                unguarded += 1
+                if unguarded > TRIES:
+                    return self._positioned.read(extents, out, begins)
+                self._guard.install()
+            elif reason == self._kernels.OUTSIDE:
+                raise outside(self._files, extents, number)
+            else:
+                raise self._files.unreadable(number)
+
+    def advise(self, extents: Extents) -> None:
+        """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
+        extents = plain(extents)
+        for number in self._wanted(extents):
+            with contextlib.suppress(FileError):  # `read` meets the same error and names the record
+                self._map(number)
+        runs = joined_runs(extents)
+        addresses = self._table[runs.files, self._kernels.ADDRESS]
+        mapped = addresses > 0
+        begins = addresses[mapped] + runs.offsets[mapped]
+        self._kernels.ask_for_runs(begins, begins + runs.lengths[mapped], PIECE_BYTES)
+        self._positioned.advise(runs.take(~mapped))
+
+    def _wanted(self, extents: Extents) -> list[int]:
+        """Return the numbers of the files that these extents make worth mapping, and that nobody tried to map yet."""
+        check_inside(self._files, extents)
+        return self._kernels.wanted(extents.files, extents.lengths, self._table).tolist()  # type: ignore[no-any-return]
+
+    def _map(self, number: int) -> None:
+        """Map a file, or note that it cannot be mapped.
+
+        Two threads may do so at the same time: the map of one of them is kept, that of the other is undone unused. The
+        address is written last, for kernels that run meanwhile take it as soon as it is there.
+        """
+        size = int(self._files.sizes[number])
+        with self._files.opened(number) as descriptor:
+            address = _system().mmap(None, size, PROT_READ, MAP_SHARED, descriptor, 0)
+        new = None if address in (None, ctypes.c_void_p(-1).value) else Map(self._guard, address, size)
+        if new is None or new.slot is None:
+            if number not in self._maps:
+                self._refused = True
+                self._table[number, self._kernels.ADDRESS] = self._kernels.REFUSED
+            return
+        kept = self._maps.setdefault(number, new)
+        self._table[number, self._kernels.SLOT] = kept.slot
+        self._table[number, self._kernels.ADDRESS] = kept.address
+
+
+class Map:
+    """A memory map that the guard knows, undone when nobody refers to it any more.
+
+    Args:
+        guard: the guard.
+        address: of the map.
+        size: in bytes.
+
+    Attributes:
+        slot: of the guard; None if all are taken.
+    """
+
+    __slots__ = ("_guard", "address", "size", "slot")
+
+    def __init__(self, guard: ModuleType, address: int, size: int) -> None:
+        self._guard, self.address, self.size = guard, address, size
+        self.slot: int | None = None
+        self.slot = guard.protect(address, size)
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # the system undoes all maps; threads that Python does not wait for may still read
+            return
+        if self.slot is not None:
+            self._guard.release(self.slot)
+        _system().munmap(self.address, self.size)
+
+
+def _packed_paths(paths: tuple[str, ...]) -> tuple[Bytes, Int64s]:
+    """Return all paths as C strings one after the other, then an empty one; and where each begins."""
+    encoded = [os.fsencode(path) + b"\0" for path in paths]
+    ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+    return np.frombuffer(bytearray(b"".join(encoded) + b"\0"), np.uint8), np.concatenate([[0], ends])[:-1]
+
+
+@cache
+def _system() -> Any:
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return system

@@ -1,0 +1,145 @@
+"""Positioned reads: bytes of files with ``preadv``, where files cannot be mapped.
+
+Same meaning, same checks and same errors as `mapped.py`, on any system, without Numba.
+
+Files       opened once for all their extents of a read, and compared with their stamps before and after.
+Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between two are read
+            together into memory of their own and copied from there: a file in Fortran order is asked for many items of
+            4 bytes, and a read takes as long as copying about 1,000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, plain
+from gpuload.storage.files import ADVISE, Files, open_error, read_at
+
+GAP_BYTES = 1000
+STRETCH_BYTES = 1 << 23  # what is read together at most, but for the last extent
+WILLNEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
+SMALL_BYTES = 1 << 17  # longer extents are read to where they belong
+ITEM_BYTES = 64  # up to this mean length extents are copied byte by byte with one index, longer ones one by one
+PIECE_BYTES = 1 << 17  # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
+ADVISED_GAP_BYTES = 1 << 15  # what lies between records and is read with them, rather than in one request more
+
+
+class Positioned:
+    """A ``Storage`` that opens, reads and closes.
+
+    Args:
+        files: the files.
+    """
+
+    how = "positioned reads"
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
+        extents, begins = checked(extents, out, begins)
+        check_inside(self._files, extents)
+        check_places(self._files, extents, out, begins)
+        order = _in_order(extents)
+        extents, begins = _joined(extents.take(order), begins[order])
+        for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
+            self._read_file(int(extents.files[first]), extents.take(slice(first, after)), out, begins[first:after])
+
+    def _read_file(self, number: int, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Read the extents of one file, in the order of the file."""
+        offsets, ends, small = extents.offsets, extents.offsets + extents.lengths, extents.lengths < SMALL_BYTES
+        apart = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
+        apart |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
+        to, lengths, numbers = out.data, extents.lengths, (offsets.tolist(), ends.tolist(), begins.tolist())
+        with self._files.opened(number) as descriptor:
+            for first, after in _stretches(apart, len(extents)):
+                if after - first == 1:
+                    low, high, begin = (array[first] for array in numbers)
+                    self._read(number, descriptor, low, to[begin : begin + high - low])
+                else:
+                    low, high = int(offsets[first]), int(ends[first:after].max())
+                    stretch = np.empty(high - low, np.uint8)
+                    self._read(number, descriptor, low, stretch.data)
+                    _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
+            self._files.check_opened(number, descriptor)
+
+    def _read(self, number: int, descriptor: int, offset: int, to: memoryview) -> None:
+        try:
+            num_read = read_at(descriptor, to, offset)
+        except OSError as error:
+            raise open_error(self._files.paths[number], error) from None
+        if num_read < len(to):
+            raise self._files.changed(number, f"it ends at byte {offset + num_read}, before its last record")
+
+    def advise(self, extents: Extents) -> None:
+        """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
+        extents = plain(extents)
+        check_inside(self._files, extents)
+        if ADVISE is None:
+            return
+        runs = joined_runs(extents)
+        for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
+            # What cannot be opened or asked for is left to `read`, which meets the same error and names the record.
+            with contextlib.suppress(OSError), self._files.opened(int(runs.files[first])) as descriptor:
+                for offset, length in zip(runs.offsets[first:after], runs.lengths[first:after], strict=True):
+                    for place in range(int(offset), int(offset + length), PIECE_BYTES):
+                        ADVISE(descriptor, place, min(PIECE_BYTES, int(offset + length) - place), WILLNEED)
+
+
+def joined_runs(extents: Extents) -> Extents:
+    """Return extents in the order of the files, those with at most ADVISED_GAP_BYTES between two as one."""
+    extents = extents.take(_in_order(extents))
+    ends = extents.offsets + extents.lengths
+    apart = (extents.files[1:] != extents.files[:-1]) | (extents.offsets[1:] - ends[:-1] > ADVISED_GAP_BYTES)
+    firsts = np.flatnonzero(np.concatenate([[True], apart])) if len(extents) else np.zeros(0, np.int64)
+    offsets = extents.offsets[firsts]
+    lengths = np.maximum.reduceat(ends, firsts) - offsets if firsts.size else offsets
+    return Extents(extents.files[firsts], offsets, lengths)
+
+
+def _in_order(extents: Extents) -> Int64s:
+    """Return the numbers of the extents that have bytes, in the order of the files."""
+    files, offsets = extents.files, extents.offsets
+    if ((files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))).all():
+        return np.flatnonzero(extents.lengths)
+    order = np.lexsort((offsets, files))
+    return order[extents.lengths[order] > 0]
+
+
+def _joined(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
+    """Return extents with those that are neighbours, in the file as in memory, as one."""
+    files, offsets, lengths = extents.files, extents.offsets, extents.lengths
+    apart = (files[1:] != files[:-1]) | (np.diff(offsets) != lengths[:-1]) | (np.diff(begins) != lengths[:-1])
+    if apart.all():
+        return extents, begins
+    firsts = np.flatnonzero(np.concatenate([[True], apart]))
+    return Extents(files[firsts], offsets[firsts], np.add.reduceat(lengths, firsts)), begins[firsts]
+
+
+def _stretches(apart: NDArray[np.bool_], length: int) -> list[tuple[int, int]]:
+    """Return first and after-last of the stretches that are cut after each place where ``apart`` is True."""
+    if not length:
+        return []
+    edges = [0, *(np.flatnonzero(apart) + 1).tolist(), length]
+    return list(itertools.pairwise(edges))
+
+
+def _scatter(stretch: Bytes, places: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> None:
+    """Copy pieces of what was read to where they belong."""
+    total = int(lengths.sum())
+    if total > ITEM_BYTES * lengths.size:
+        for place, length, begin in zip(places.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+            out[begin : begin + length] = stretch[place : place + length]
+        return
+    if (lengths == lengths[0]).all():
+        inside = np.arange(lengths[0])
+        out[begins[:, None] + inside] = stretch[places[:, None] + inside]
+        return
+    inside = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    out[np.repeat(begins, lengths) + inside] = stretch[np.repeat(places, lengths) + inside]

@@ -1,0 +1,117 @@
+"""Executors of whole batches on a GPU, simulated: all is queued on one stream, and the host waits for checks alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload import device as devices
+from gpuload import ops
+from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.ops.base import RowError
+from gpuload.ops.graph import compile_ops
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
+from tests import simdevice
+from tests.op_contract import numbers, uniform
+
+IMAGES = uniform(np.uint8, 3, 12, 14)
+LABELS = uniform(np.int32, name="label")
+CHAIN = (
+    ops.Transpose("HWC"),
+    ops.RandomCrop(8, pad=2),
+    ops.RandomFlip(),
+    ops.Normalize((1, 2, 3), (4, 5, 6)),
+    ops.OneHot(5),
+)
+
+
+@pytest.fixture(params=range(3))
+def sim(monkeypatch, request):
+    simulation = simdevice.install(monkeypatch, seed=request.param)
+    yield simulation
+    simulation.finish()
+
+
+def batch(graph, seed=0):
+    """Return host values and draws of a batch of 6."""
+    rng = np.random.default_rng(seed)
+    fields = {"image": numbers(IMAGES, 6), "label": rng.integers(0, 5, 6).astype(np.int32)}
+    sizes = {"image": np.broadcast_to(np.array([12, 14], np.int32), (6, 2)), "label": np.zeros((6, 2), np.int32)}
+    return fields, graph.draw(seed=seed, epoch=0, records=np.arange(6), sizes=sizes)
+
+
+def started(executor, lane, fields, draws):
+    with lane:
+        executor.start({name: lane.upload(values) for name, values in fields.items()}, draws)
+
+
+def finished(executor, lane):
+    with lane:
+        return executor.finish()
+
+
+def on_host(lane, array):
+    with lane:
+        return array.get()
+
+
+def test_batches_are_queued_ahead_and_have_the_pixels_of_the_cpu(sim):
+    graph, lane = compile_ops(Spec((IMAGES, LABELS)), CHAIN), devices.Lane("gpu:0")
+    executor, on_cpu = ArrayBatchExecutor(graph, device="gpu:0"), ArrayBatchExecutor(graph, device="cpu")
+    batches = [batch(graph, seed) for seed in range(3)]
+    for fields, draws in batches:
+        started(executor, lane, fields, draws)
+        on_cpu.start(fields, draws)
+
+    waits = len(sim.host_waits)
+    made = [finished(executor, lane) for _ in batches]
+
+    assert waits == 0
+    for one in made:
+        for name, expected in on_cpu.finish().items():
+            np.testing.assert_array_equal(on_host(lane, one[name]), expected)
+    lane.close()
+
+
+def test_without_checks_nothing_waits_for_the_device(sim):
+    graph, lane = compile_ops(Spec((IMAGES,)), CHAIN[:4]), devices.Lane("gpu:0")
+    executor = ArrayBatchExecutor(graph, device="gpu:0")
+    fields, draws = batch(graph)
+    started(executor, lane, {"image": fields["image"]}, draws)
+
+    finished(executor, lane)
+
+    assert len(sim.host_waits) == 0
+    lane.close()
+
+
+def test_a_value_that_an_op_cannot_take_is_told_when_its_batch_is_finished(sim):
+    graph, lane = compile_ops(Spec((IMAGES, LABELS)), CHAIN), devices.Lane("gpu:0")
+    executor = ArrayBatchExecutor(graph, device="gpu:0")
+    good, draws = batch(graph)
+    started(executor, lane, good | {"label": np.array([0, 1, 2, 7, 4, 9], np.int32)}, draws)
+    started(executor, lane, good, draws)
+
+    with pytest.raises(RowError, match="label 7") as caught:
+        finished(executor, lane)
+
+    assert caught.value.row == 3
+    following = on_host(lane, finished(executor, lane)["label"])
+    assert following.argmax(axis=1).tolist() == good["label"].tolist()
+    lane.close()
+
+
+def test_ragged_fields_keep_their_payload_on_the_device(sim):
+    spec = Spec((Field("x", np.dtype(np.int16), (None,)),))
+    graph, lane = compile_ops(spec, [ops.Cast("float32"), ops.Normalize(3, 2)]), devices.Lane("gpu:0")
+    executor = ArrayBatchExecutor(graph, device="gpu:0")
+    given = Ragged(np.arange(9, dtype=np.int16), np.array([0, 4, 4, 9]))
+    with lane:
+        executor.start({"x": given.with_payload(lane.upload(given.flat))}, [{}, {}])
+
+    made = finished(executor, lane)["x"]
+
+    assert made.lengths.tolist() == [4, 0, 5]
+    np.testing.assert_array_equal(on_host(lane, made.payload), (np.arange(9) - 3) / 2)
+    lane.close()

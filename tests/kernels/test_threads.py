@@ -1,0 +1,465 @@
+"""No thread of gpuload runs when Python's end freezes what is left; a process uses the cores that it was given."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from queue import SimpleQueue
+
+import pytest
+
+from gpuload.errors import GpuloadError
+from gpuload.kernels import threads
+
+
+def started(count=1, target=None):
+    """Threads that do what they are told to, until they are told None; and the queue that tells them."""
+    tasks = SimpleQueue()
+
+    def work():
+        while (task := tasks.get()) is not None:
+            task()
+
+    def stop():
+        for _ in range(count):
+            tasks.put(None)
+
+    return threads.start(count, target or work, stop=stop), tasks, stop
+
+
+# --- starting and joining
+
+
+def test_threads_are_named_daemons_that_call_the_target_with_its_arguments():
+    done = SimpleQueue()
+
+    workers = threads.start(2, lambda one, other: done.put((one, other)), 3, "x", name="reader", stop=lambda: None)
+
+    threads.join(workers)
+    assert [done.get(timeout=5) for _ in workers] == [(3, "x")] * 2
+    assert [worker.name for worker in workers] == ["reader-0", "reader-1"]
+    assert all(worker.daemon for worker in workers)
+
+
+def test_a_thread_is_known_as_long_as_it_lives_and_forgotten_when_it_has_ended():
+    workers, _, stop = started(3)
+    assert set(workers) <= set(threads._running)
+
+    stop()
+    threads.join(workers)
+
+    assert not set(workers) & set(threads._running)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_failed_is_forgotten_too():
+    def fail():
+        raise ValueError("of the test")
+
+    workers = threads.start(1, fail, stop=lambda: None)
+
+    threads.join(workers)
+    assert not set(workers) & set(threads._running)
+
+
+def test_a_thread_that_joins_its_own_group_does_not_wait_for_itself():
+    workers, tasks, stop = started(2)
+    joined = threading.Event()
+    tasks.put(lambda: (stop(), threads.join(workers), joined.set()))
+
+    assert joined.wait(5)
+    threads.join(workers)
+
+
+def test_stop_may_come_from_a_finalizer_in_one_of_the_threads():
+    class Owner:
+        pass
+
+    owner = Owner()
+    workers, tasks, stop = started(2)
+    weakref.finalize(owner, stop).atexit = False
+    owner.itself = owner
+    del owner
+
+    tasks.put(gc.collect)
+
+    threads.join(workers)  # or the test hangs, and is stopped
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="this system has no SIGBUS")
+def test_a_thread_can_receive_sigbus_although_it_was_started_with_it_blocked():
+    masks = SimpleQueue()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS, signal.SIGUSR1})
+    try:
+        threads.join(
+            threads.start(1, lambda: masks.put(signal.pthread_sigmask(signal.SIG_BLOCK, [])), stop=lambda: None)
+        )
+        own = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    mask = masks.get(timeout=5)
+    assert signal.SIGBUS not in mask
+    assert signal.SIGUSR1 in mask  # what else is blocked stays so
+    assert signal.SIGBUS in own
+
+
+@pytest.mark.parametrize("name", ["SIGBUS", "pthread_sigmask"])
+def test_threads_start_on_systems_without_these_signals(monkeypatch, name):
+    monkeypatch.delattr(signal, name)
+    done = SimpleQueue()
+
+    threads.start(1, done.put, "done", stop=lambda: None)
+
+    assert done.get(timeout=5) == "done"
+
+
+def test_where_the_system_gives_no_more_threads_those_that_started_end_and_the_error_says_what_to_do(monkeypatch):
+    begin, begun = threading.Thread.start, []
+
+    def start_two(thread):
+        if len(begun) == 2:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    before = set(threads._running)
+
+    with pytest.raises(GpuloadError, match="5 threads 'gpuload' cannot start") as raised:
+        started(5)
+
+    threads.join(begun)
+    assert raised.value.cause == "can't start new thread"
+    assert "num_threads" in raised.value.remedy
+    assert set(threads._running) == before
+
+
+def test_a_start_that_ctrl_c_interrupts_leaves_no_thread_behind(monkeypatch):
+    begin, begun = threading.Thread.start, []
+
+    def interrupted(thread):
+        begun.append(thread)
+        begin(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        started(2)
+
+    threads.join(begun)
+    assert len(begun) == 1
+
+
+# --- each
+
+
+@pytest.mark.parametrize("num_threads", [-1, 0, 1, 2, 7, 100])
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_each_returns_the_results_in_the_order_of_the_items(num_threads, count):
+    assert threads.each(lambda x: x * x, range(count), num_threads) == [x * x for x in range(count)]
+
+
+@pytest.mark.parametrize(("count", "num_threads"), [(1, 8), (5, 1)])
+def test_each_starts_no_thread_for_one_item_or_one_thread(count, num_threads):
+    used = set(threads.each(lambda _: threading.current_thread(), range(count), num_threads))
+    assert used == {threading.current_thread()}
+
+
+def test_each_works_on_several_items_at_a_time():
+    together = threading.Barrier(3)
+    threads.each(lambda _: together.wait(5), range(3), 3)  # or the barrier is broken
+
+
+def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_first():
+    later_failed = threading.Event()
+
+    def work(number):
+        if number == 1:
+            later_failed.wait(5)
+            raise ValueError("item 1")
+        if number == 2:
+            later_failed.set()
+            raise ValueError("item 2")
+        return number
+
+    with pytest.raises(ValueError, match="item 1"):
+        threads.each(work, range(3), 3)
+
+
+def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
+    begun, finished = SimpleQueue(), SimpleQueue()
+    failed = threading.Event()
+
+    def work(number):
+        begun.put(number)
+        if number == 0:
+            failed.set()
+            raise ValueError("item 0")
+        failed.wait(5)
+        time.sleep(0.05)
+        finished.put(number)
+
+    with pytest.raises(ValueError, match="item 0"):
+        threads.each(work, range(1000), 2)
+
+    assert begun.qsize() - 1 == finished.qsize() <= 1
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopIteration])
+def test_each_hands_on_every_kind_of_error(kind):
+    def work(number):
+        if number == 3:
+            raise kind
+        return number
+
+    with pytest.raises(kind):
+        threads.each(work, range(9), 2)
+
+
+def test_an_error_of_each_keeps_nothing_alive():
+    class Held:
+        pass
+
+    held = []
+
+    def work(number):
+        mine = Held()
+        held.append(weakref.ref(mine))
+        raise ValueError
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match=r"^$"):
+            threads.each(work, range(4), 2)
+        assert [one() for one in held] == [None] * len(held)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_each_ends_when_a_signal_handler_raises():
+    begun, done = SimpleQueue(), SimpleQueue()
+
+    def work(number):
+        begun.put(number)
+        time.sleep(0.02)
+        done.put(number)
+
+    def ring(*_):
+        raise TimeoutError("alarm")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(TimeoutError, match="alarm"):
+            threads.each(work, range(500), 2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert begun.qsize() == done.qsize() < 500
+
+
+# --- the end of a script, in processes of their own: the hooks of this one have been registered long ago
+
+SCRIPT = """
+import os, signal, sys, threading, time
+from queue import SimpleQueue
+{before}
+from gpuload.kernels import threads
+
+tasks = SimpleQueue()
+
+def work(number):
+    while (seconds := tasks.get()) is not None:
+        time.sleep(seconds)
+    os.write(1, b"ended\\n")
+
+def stop():
+    for _ in range(3):
+        tasks.put(None)
+
+workers = threads.start(3, work, 0, stop=stop)
+{after}
+{ending}
+"""
+FINALIZE = """
+import weakref
+class Owner: pass
+owner = Owner()
+weakref.finalize(owner, {call})
+"""
+ENDINGS = {
+    "the last line": ("", 0),
+    "sys.exit": ("sys.exit(0)", 0),
+    "sys.exit(3)": ("sys.exit(3)", 3),
+    "an exception": ("raise ValueError('of the test')", 1),
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT),
+    "Ctrl-C that was caught": (
+        "try: os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\nexcept KeyboardInterrupt: pass", 0
+    ),
+    "work is being done": ("for _ in range(9): tasks.put(0.1)\ntime.sleep(0.05)", 0),
+    "another thread works on": (
+        "threading.Thread(target=lambda: [tasks.put(0.01) for _ in range(9)], daemon=True).start()", 0
+    ),
+    "a thread that is no daemon ends last": ("threading.Thread(target=time.sleep, args=(0.1,)).start()", 0),
+}  # fmt: skip
+FINALIZERS = {
+    "no finalizer": ("", ""),
+    "a finalizer before": (FINALIZE.format(call="int"), ""),
+    "a finalizer after": ("", FINALIZE.format(call="stop")),
+}
+
+
+def run_script(text):
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("finalizer", FINALIZERS)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_thread_has_ended_before_the_script_has(ending, finalizer):
+    line, status = ENDINGS[ending]
+    before, after = FINALIZERS[finalizer]
+
+    script = run_script(SCRIPT.format(before=before, after=after, ending=line))
+
+    assert script.returncode == status, script.stderr
+    assert script.stdout == "ended\n" * 3
+    assert "Fatal" not in script.stderr
+
+
+def test_a_thread_that_would_start_when_python_has_ended_is_refused():
+    script = run_script(
+        "import atexit\n"
+        "atexit.register(lambda: threads.start(1, print, 'started', stop=lambda: None))\n"
+        "from gpuload.kernels import threads"
+    )
+    assert "Python is ending" in script.stderr
+    assert "started" not in script.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_made_by_fork_ends_without_the_threads_of_its_parent_and_may_have_its_own():
+    script = run_script(
+        SCRIPT.format(
+            before="import warnings; warnings.simplefilter('ignore')",
+            after="",
+            ending="""
+child = os.fork()
+if child == 0:
+    assert not threads._running
+    threads.start(1, work, 1, stop=stop)
+    sys.exit(0)
+assert len(threads._running) == 3
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+""",
+        )
+    )
+    assert script.returncode == 0, script.stderr
+    assert script.stdout == "ended\n" * 4
+
+
+# --- cores
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """Write what a system tells; returns a function of the cores by affinity, the process's groups and their limits."""
+
+    def tell(allowed, groups="", limits=None, asked=None):
+        (tmp_path / "cgroup").write_text(groups)
+        for name, text in (limits or {}).items():
+            path = tmp_path / "groups" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)), raising=False)
+        if asked is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", asked)
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "OWN_GROUPS", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(threads, "GROUPS", str(tmp_path / "groups"))
+    return tell
+
+
+def test_the_cores_that_the_process_may_run_on(system):
+    system(12)
+    assert threads.num_cores() == 12
+
+
+def test_all_cores_where_the_system_has_no_affinity(system, monkeypatch):
+    system(12)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert threads.num_cores() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert threads.num_cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits"),
+    [
+        ("0::/\n", {"cpu.max": "300000 100000\n"}),
+        ("0::/a/b\n", {"a/b/cpu.max": "300000 100000\n", "a/cpu.max": "max 100000\n"}),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "150000 50000\n"}),
+        ("0::/a/b\n", {"a/b/cpu.max": "900000 100000\n", "cpu.max": "300000 100000\n"}),
+        ("0::/a/b\n", {"a/b/cpu.max": "201000 100000\n"}),
+        ("0::/not/seen/here\n", {"cpu.max": "300000 100000\n"}),
+        ("4:cpu,cpuacct:/a\n0::/\n", {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
+        ("4:cpu:/not/seen\n", {"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}),
+        ("1:name=systemd:/a:b\n0::/a:b\n", {"a:b/cpu.max": "300000 100000\n"}),
+    ],
+)
+def test_no_more_than_the_least_quota_of_a_group_rounded_up(system, groups, limits):
+    system(12, groups, limits)
+    assert threads.num_cores() == 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}),
+        ("0::/\n", {"cpu.max": "nonsense\n"}),
+        ("0::/\n", {"cpu.max": "100000 0\n"}),
+        ("3:cpuset:/a\n", {"cpu/a/cpu.cfs_quota_us": "100000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}),
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "100000\n"}),
+        ("nonsense\n", {"cpu.max": "100000 100000\n"}),
+        ("", {"cpu.max": "100000 100000\n"}),
+    ],
+)
+def test_groups_without_a_quota_allow_all(system, groups, limits):
+    system(12, groups, limits)
+    assert threads.num_cores() == 12
+
+
+def test_a_tenth_of_a_core_is_one_thread(system):
+    system(12, "0::/\n", {"cpu.max": "10000 100000\n"})
+    assert threads.num_cores() == 1
+
+
+def test_more_processor_time_than_there_are_cores_allows_the_cores(system):
+    system(2, "0::/\n", {"cpu.max": "800000 100000\n"})
+    assert threads.num_cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("1", 1), ("5", 5), ("12", 12), ("99", 12), (" 4 ", 4), ("4,2", 4), ("0", 12), ("-3", 12), ("", 12), ("all", 12)],
+)
+def test_omp_num_threads_is_heeded_where_it_asks_for_less(system, asked, expected):
+    system(12, asked=asked)
+    assert threads.num_cores() == expected
+
+
+def test_this_system_gives_at_least_one_core():
+    assert 1 <= threads.num_cores() <= (os.cpu_count() or 1)

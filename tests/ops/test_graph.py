@@ -1,0 +1,141 @@
+"""Graph: ops checked against a spec, their draws, and which of them share a region."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuload import ops
+from gpuload.ops.base import Op
+from gpuload.ops.graph import compile_ops, image_sizes
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
+from tests.op_contract import uniform
+
+FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
+MASKS = Field("mask", np.dtype(np.uint8), (None,), encoded=True)
+BOTH = ("image", "mask")
+LABEL = uniform(np.int32, name="label")
+SIZES = np.array([[40, 60], [37, 33], [100, 50]], np.int32)
+
+
+def drawn(graph, records=(0, 1, 2)):
+    return graph.draw(seed=1, epoch=2, records=np.array(records), sizes=dict.fromkeys(graph.touched, SIZES))
+
+
+@pytest.mark.parametrize(
+    ("chain", "crops"),
+    [
+        ([ops.Decode(), ops.RandomResizedCrop(8)], (1, None)),
+        ([ops.Decode(), ops.RandomCrop(8)], (1, None)),
+        ([ops.Decode(), ops.RandomCrop(8, pad=2)], (1, None)),
+        ([ops.Decode(), ops.OneHot(3), ops.RandomCrop(8)], (2, None, None)),
+        ([ops.Decode(), ops.RandomFlip(), ops.RandomCrop(8)], (None, None, None)),
+        ([ops.Decode(), ops.Resize(20, 20), ops.RandomCrop(8)], (None, None, None)),
+        ([ops.Decode(), ops.RandomCrop(20), ops.RandomCrop(8)], (1, None, None)),
+        ([ops.Decode(on=BOTH), ops.RandomCrop(8, on=BOTH)], (1, None)),
+        ([ops.Decode(), ops.Decode("GRAY", on="mask"), ops.RandomCrop(8, on=BOTH)], (2, 2, None)),
+        ([ops.Decode(on=BOTH), ops.RandomCrop(8)], (None, None)),  # the mask is needed whole
+        ([ops.Decode(), ops.Decode(on="mask"), ops.RandomFlip(on="mask"), ops.RandomCrop(8, on=BOTH)], (None,) * 4),
+    ],
+)
+def test_a_crop_gives_its_region_to_the_decode_before_it(chain, crops):
+    assert compile_ops(Spec((FILES, MASKS, LABEL)), chain).crops == crops
+
+
+def test_a_box_becomes_the_region_and_is_all_of_it():
+    plain = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomFlip(0), ops.RandomResizedCrop(8)])
+    graph = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomResizedCrop(8)])
+
+    region, rest = drawn(graph)
+
+    box = drawn(plain)[2]
+    assert rest["start"].tolist() == [[0, 0]] * 3
+    assert all((one[name] == box[name]).all() for one, name in ((region, "start"), (region, "shape"), (rest, "shape")))
+
+
+def test_a_region_has_two_pixels_along_each_side_where_the_image_has_them():
+    graph = compile_ops(Spec((FILES,)), [ops.Decode(), ops.RandomCrop(1)])
+    sizes = {"image": np.array([[1, 1], [2, 9], [9, 1]] * 50, np.int32)}
+
+    region, rest = graph.draw(seed=1, epoch=2, records=np.arange(150), sizes=sizes)
+
+    start, shape = region["start"], region["shape"]
+    assert (shape == np.minimum(sizes["image"], 2)).all()
+    assert (start >= 0).all()
+    assert (start + shape <= sizes["image"]).all()
+    assert set(rest["start"].ravel()) == {0, 1}
+
+
+@given(st.tuples(st.integers(1, 50), st.integers(1, 50)), st.integers(0, 60), st.data())
+def test_the_region_of_a_crop_is_the_part_of_the_image_in_its_window(window, pad, data):
+    size = np.array([[data.draw(st.integers(max(1, n - 2 * pad), 60)) for n in window]], np.int32)
+    op = ops.RandomCrop(*window, pad=pad, fill=7)
+    draw = op.draw(np.array([data.draw(st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2))]), size)
+    image = np.random.default_rng(0).integers(0, 256, (*size[0], 3), dtype=np.uint8)
+
+    region = op.region(draw, size)
+
+    (top, left), (height, width) = region["start"][0], region["shape"][0]
+    assert region["start"].dtype == region["shape"].dtype == np.int32
+    assert 0 <= top < top + height <= size[0, 0]
+    assert 0 <= left < left + width <= size[0, 1]
+    assert height <= window[0] or height == 1
+    part = image[top : top + height, left : left + width]
+    within = {name: values[0] for name, values in op.within(draw, region).items()}
+    whole = {name: values[0] for name, values in draw.items()}
+    np.testing.assert_array_equal(op.array(np, part, within), op.array(np, image, whole))
+
+
+def test_regions_change_no_draw_of_a_later_op():
+    chain = [ops.RandomResizedCrop(30, 20), ops.RandomCrop(8), ops.RandomFlip()]
+    spec = Spec((uniform(np.uint8, 40, 60, 3),))
+    sizes = {"image": np.broadcast_to(SIZES[:1], (3, 2))}
+    files = compile_ops(Spec((FILES,)), [ops.Decode(), *chain])
+
+    with_region = files.draw(seed=1, epoch=2, records=np.arange(3), sizes=sizes)[2:]
+
+    without = compile_ops(spec, chain).draw(seed=1, epoch=2, records=np.arange(3), sizes=sizes)[1:]
+    for one, other in zip(with_region, without, strict=True):
+        assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_the_draws_of_no_records_have_the_names_and_kinds_of_all():
+    graph = compile_ops(Spec((FILES, LABEL)), [ops.Decode(), ops.RandomCrop(8, pad=1), ops.Resize(shorter=6)])
+
+    for empty, draw in zip(graph.empty_draws, drawn(graph), strict=True):
+        kinds = {name: (values.dtype, values.shape[1:]) for name, values in draw.items()}
+        assert {name: (values.dtype, values.shape[1:]) for name, values in empty.items()} == kinds
+
+
+def test_only_what_the_wanted_fields_need_is_kept_with_its_draws():
+    spec = Spec((uniform(np.uint8, 40, 60, 3), uniform(np.uint8, 40, 60, 1, name="mask"), LABEL))
+    chain = [ops.RandomFlip(on="mask"), ops.OneHot(9), ops.RandomFlip(on=BOTH), ops.RandomCrop(8)]
+    graph = compile_ops(spec, chain)
+
+    only = graph.only(["image"])
+
+    assert only.ops == (chain[0], chain[2], chain[3])  # the mask shares an op with the image
+    assert only.streams == (graph.streams[0], graph.streams[2], graph.streams[3])
+    assert graph.only(["label"]).ops == (chain[1],)
+
+
+def test_sizes_of_encoded_images_are_read_in_ragged_values_too():
+    file = np.frombuffer(PNG, np.uint8)
+
+    sizes = image_sizes(FILES, Ragged.of([file, file], np.dtype(np.uint8)), 2)
+
+    assert sizes.tolist() == [[1, 2], [1, 2]]
+
+
+def test_an_op_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"ops\[1\] is <class"):
+        compile_ops(Spec((LABEL,)), [ops.OneHot(3), Op])
+
+
+PNG = bytes.fromhex(  # of 2 x 1 pixels
+    "89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd0000000f49444154789c636064626661650300"
+    "003f001621bad4540000000049454e44ae426082"
+)

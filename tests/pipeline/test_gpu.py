@@ -1,0 +1,237 @@
+"""The GPU lane: the batches of the CPU, made ahead on a stream of its own, and nobody waits for the device.
+
+Each test runs on the simulated GPU, where work runs late and in any order that streams and events allow, and on a real
+one where there is one.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import device as devices
+from gpuload.errors import RecordError
+from gpuload.pipeline import batches as batches_module
+from tests import simdevice
+
+CHAIN = [
+    gl.ops.Transpose("HWC"), gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(),
+    gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)), gl.ops.OneHot(61, on="label"), gl.ops.Cast("float16", on="a"),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
+def gpu(request, monkeypatch):
+    if request.param == "cupy":
+        yield None
+        return
+    sim = simdevice.install(monkeypatch, seed=11)
+    yield sim
+    gc.collect()
+    sim.finish()
+
+
+@pytest.fixture
+def sim(monkeypatch):
+    simulation = simdevice.install(monkeypatch, seed=7)
+    yield simulation
+    gc.collect()
+    simulation.finish()
+
+
+def records(folder):
+    """Images, labels and text in memory beside big-endian records in a file."""
+    random = np.random.default_rng(0)
+    random.random((61, 5)).astype(">f4").tofile(folder / "x.bin")
+    images = random.integers(0, 256, (61, 3, 6, 6), np.uint8)
+    memory = gl.arrays(image=images, label=np.arange(61), name=np.array([f"n{i}" for i in range(61)]))
+    return gl.zip(memory, gl.fixed(folder / "x.bin", [("a", ">f4", (3,)), ("b", ">f4", (2,))]))
+
+
+def rows(folder):
+    """Rows of an NPY file."""
+    np.save(folder / "x.npy", np.random.default_rng(0).random((61, 40), np.float32))
+    return gl.npy(folder / "x.npy")
+
+
+SOURCES = {"rows": (rows, []), "records": (records, []), "chain": (records, CHAIN)}
+
+
+@pytest.fixture(params=list(SOURCES))
+def loaders(request, tmp_path):
+    make, ops = SOURCES[request.param]
+    source = make(tmp_path)
+
+    def loaders(**changes):
+        arguments = {"batch_size": 7, "ops": ops, "shuffle": True, "seed": 5, "executor": "array", **changes}
+        return [gl.Loader(source, device=name, **arguments) for name in ("cpu", "gpu")]
+
+    return loaders
+
+
+def on_host(values):
+    return values if isinstance(values, np.ndarray) else values.get()
+
+
+def assert_same(ours, theirs):
+    assert np.array_equal(ours.records, theirs.records)
+    for name in theirs.keys():  # noqa: SIM118  a batch is iterated as its output says
+        mine = on_host(ours[name])
+        assert mine.dtype == theirs[name].dtype
+        if mine.dtype.kind == "f":
+            assert np.allclose(mine, theirs[name], rtol=0, atol=1e-6)  # a GPU may fuse multiply and add
+        else:
+            assert np.array_equal(mine, theirs[name])
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 5])
+def test_the_batches_are_those_of_the_cpu(gpu, loaders, prefetch):
+    cpu, on_gpu = loaders(prefetch=prefetch)
+    with on_gpu:
+        for epoch in range(2):
+            for ours, theirs in zip(on_gpu, cpu, strict=True):
+                assert ours.epoch == epoch
+                assert_same(ours, theirs)
+
+
+def test_kept_batches_stay_what_they_were(gpu, loaders):
+    cpu, on_gpu = loaders()
+    kept = list(on_gpu)
+    on_gpu.close()
+    for ours, theirs in zip(kept, cpu, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
+    cupy = devices.cupy()
+    cpu, on_gpu = loaders()
+    sums = []
+    with on_gpu, cupy.cuda.Stream(non_blocking=True):
+        for batch in on_gpu:
+            some = next(values for values in batch.values() if not isinstance(values, np.ndarray))
+            sums.append(some.astype(np.float64).sum())
+            del some, batch
+        sums = [float(total.get()) for total in sums]
+    firsts = [next(values for values in batch.values() if values.dtype.kind in "fiu") for batch in cpu]
+    assert np.allclose(sums, [first.astype(np.float64).sum() for first in firsts])
+
+
+def test_any_batch_is_made_again(gpu, loaders):
+    cpu, on_gpu = loaders()
+    with on_gpu:
+        assert_same(on_gpu.batch_at(3), cpu.batch_at(3))
+
+
+def test_a_row_that_an_op_cannot_take_is_named_at_its_step_and_the_rest_comes(gpu):
+    labels = np.zeros(30, np.int64)
+    labels[11] = 7
+    ops = [gl.ops.OneHot(3, on="label")]
+    with gl.Loader(gl.arrays(label=labels), batch_size=2, ops=ops, device="gpu") as load:
+        run = iter(load)
+        steps = [next(run).step for _ in range(5)]
+        with pytest.raises(RecordError, match="record 11"):
+            next(run)
+        steps += [batch.step for batch in run]
+    assert steps == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+
+
+def test_upload_decode_and_ops_of_the_next_step_run_while_the_consumer_holds_one(sim, loaders):
+    on_gpu = loaders()[1]
+    with on_gpu:
+        run = iter(on_gpu)
+        batch = next(run)
+        held = sim.note("held")
+        until(lambda: len([work for work in sim.works("upload") if work.queued > 0]) > len(sim.works("upload")) // 2)
+        wait_for_next(run)
+        sim.run()
+        ran = [work for work in sim.trace if work.ran is not None and work.ran > held]
+        released = sim.note("released")
+        del batch
+    assert any(work.name == "upload" for work in ran)
+    assert all(work.ran < released for work in ran)
+    assert all(work.thread.startswith("gpuload") for work in ran if work.name == "upload")
+
+
+def test_the_consumers_thread_waits_for_no_device(sim, loaders):
+    on_gpu = loaders()[1]
+    with on_gpu:
+        for batch in on_gpu:
+            del batch
+        waits = [wait for wait in sim.host_waits if wait.thread == threading.current_thread().name]
+    assert waits == []
+
+
+def until(condition):
+    for _ in range(1000):
+        if condition():
+            return True
+        threading.Event().wait(0.005)
+    return False
+
+
+def wait_for_next(run):
+    """Wait until the next step was made, without taking it."""
+    board = run._made._board
+    assert until(lambda: 1 in board.tray._items)
+
+
+# Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must show it.
+
+
+def all_batches(loaders, **changes):
+    cpu, on_gpu = loaders(**changes)
+    with on_gpu:
+        for ours, theirs in zip(on_gpu, cpu, strict=True):
+            assert_same(ours, theirs)
+
+
+def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices.Lane, "hand_over", lambda self, event: None)
+    assert fails(monkeypatch, tmp_path)
+
+
+def test_without_keeping_the_slot_until_its_upload_has_run_a_test_fails(monkeypatch, tmp_path):
+    release = batches_module._Board._release
+
+    def at_once(self):
+        for made in self._uploading:
+            made.step.release()
+        self._uploading.clear()
+        release(self)
+
+    monkeypatch.setattr(batches_module._Board, "_release", at_once)
+    assert fails(monkeypatch, tmp_path)
+
+
+def test_without_lending_a_test_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices.Lane, "lend", lambda self, array: array)
+    assert fails(monkeypatch, tmp_path)
+
+
+def fails(monkeypatch, folder):
+    """Return True if some of many runs ends in a fault of the simulation or in a wrong batch."""
+    source = rows(folder)
+    expected = 3 * float(source.read(np.arange(61))["x"].sum(dtype=np.float64))
+    for seed in range(20):
+        with pytest.MonkeyPatch.context() as patch:
+            sim = simdevice.install(patch, seed=seed)
+            try:
+                total = []
+                stream = devices.cupy().cuda.Stream(non_blocking=True)
+                with gl.Loader(source, batch_size=7, device="gpu", prefetch=3) as load, stream:
+                    for _ in range(3):
+                        for batch in load:
+                            total.append(batch["x"].sum())
+                            del batch
+                    found = sum(float(one.get()) for one in total)
+                gc.collect()
+                sim.finish()
+            except (AssertionError, simdevice.Fault, RuntimeError, ValueError):
+                return True
+            if abs(found - expected) > 0.01:
+                return True
+    return False

@@ -1,0 +1,153 @@
+"""A slot goes back to the ring when nothing refers to it, and not before; what the ring keeps is bounded in bytes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from gpuload.device import PAGE_BYTES, page_aligned
+from gpuload.pipeline.ring import ALIGN_BYTES, Ring, size_class
+from gpuload.stats import Counters
+
+
+def ring(idle_bytes=4096, crowded_bytes=1 << 30):
+    return Ring(idle_bytes=idle_bytes, crowded_bytes=crowded_bytes, allocate=page_aligned, counters=Counters())
+
+
+def whole(slot, num_bytes=1024):
+    return slot.array(0, np.dtype(np.uint8), (num_bytes,))
+
+
+def test_a_slot_begins_at_a_page():
+    slot = ring().take(1024)
+    assert slot.address % PAGE_BYTES == 0
+    assert whole(slot).ctypes.data == slot.address
+
+
+def test_a_dropped_slot_is_used_again():
+    slots = ring()
+    address = slots.take(1024).address
+    assert slots.take(1024).address == address
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "?", "<c16", "<f2", "<M8[ns]", "<U3", "S5", "u1"])
+def test_arrays_of_a_slot_have_their_place_dtype_and_shape(dtype):
+    slot = ring().take(1024)
+    array = slot.array(256, np.dtype(dtype), (3, 2))
+    array[...] = np.ones((3, 2), "u1").astype(dtype)
+    begin, num_bytes = array.ctypes.data - slot.address, array.nbytes
+    assert (begin, array.dtype, array.shape, array.flags.c_contiguous) == (256, np.dtype(dtype), (3, 2), True)
+    assert array.flags.writeable
+    assert whole(slot)[256 : 256 + num_bytes].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda root: root[:8],
+        lambda root: root[64:128].view(np.float32).reshape(4, 4)[1:, ::2],
+        lambda root: memoryview(root[:16]),
+        lambda root: np.from_dlpack(root[:32]),
+        lambda root: root[:32].__dlpack__(),
+    ],
+)
+def test_any_view_keeps_the_slot(keep):
+    slots = ring()
+    slot = slots.take(1024)
+    address = slot.address
+    kept = keep(whole(slot))
+    del slot
+    gc.collect()
+
+    assert slots.take(1024).address != address
+    del kept
+    gc.collect()
+    assert address in {slot.address for slot in [slots.take(1024), slots.take(1024)]}
+
+
+def test_each_array_of_a_slot_keeps_it():
+    slots = ring()
+    slot = slots.take(1024)
+    address = slot.address
+    first, second = slot.array(0, np.dtype("f4"), (8,)), slot.array(512, np.dtype("i2"), (8,))
+    del slot, first
+    gc.collect()
+    assert slots.take(1024).address != address
+    del second
+    gc.collect()
+    assert address in {slot.address for slot in [slots.take(1024), slots.take(1024)]}
+
+
+def test_what_comes_back_beyond_the_idle_bytes_is_freed():
+    slots = ring(idle_bytes=2048)
+    kept = [slots.take(1024) for _ in range(5)]
+    assert len({slot.address for slot in kept}) == 5
+    del kept
+    assert slots.num_idle_bytes == 2048
+    slots.trim(0)
+    assert slots.num_idle_bytes == 0
+
+
+def test_idle_memory_of_another_size_is_freed_where_there_is_too_much():
+    slots = ring(idle_bytes=4096)
+    slots.take(4096)
+    slots.take(1024)
+    assert slots.num_idle_bytes <= 4096
+
+
+def test_a_ring_is_crowded_while_much_is_lent():
+    slots = ring(crowded_bytes=2048)
+    kept = [slots.take(1024), slots.take(1024)]
+    assert not slots.crowded
+    kept.append(slots.take(1024))
+    assert slots.crowded
+    kept.clear()
+    slots.take(1024)
+    assert not slots.crowded
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 255, 256, 257, 1000, 4096, 4097, 10**6, 3 << 20, (3 << 20) + 1, 10**9])
+def test_a_slot_is_at_most_an_eighth_larger_than_what_was_asked_for(num_bytes):
+    size = size_class(num_bytes)
+    assert num_bytes <= size <= max(num_bytes * 9 // 8 + 1, num_bytes + ALIGN_BYTES)
+    assert size % ALIGN_BYTES == 0
+
+
+def test_a_collection_in_the_middle_of_taking_returns_slots_and_locks_nothing():
+    slots = ring(idle_bytes=1 << 20)
+
+    class Cycle:
+        pass
+
+    def allocate(num_bytes):
+        cycle = Cycle()
+        cycle.me, cycle.slot = cycle, slots.take(512) if num_bytes == 1024 else None
+        del cycle
+        gc.collect()  # runs Slot.__del__ in this thread
+        return page_aligned(num_bytes)
+
+    slots._allocate = allocate
+    done = threading.Event()
+
+    def take():
+        slots.take(1024)
+        done.set()
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    assert done.wait(10)
+
+
+def test_an_array_of_a_dtype_without_bytes_lies_inside_its_slot_or_nowhere():
+    slot = ring().take(256)
+    array = slot.array(0, np.dtype("S0"), (3,))
+    assert array.shape == (3,)
+    assert array.nbytes == 0
+
+
+def test_arrays_in_a_slot_may_begin_every_256_bytes():
+    assert ALIGN_BYTES % 64 == 0
+    assert PAGE_BYTES % ALIGN_BYTES == 0

@@ -1,0 +1,177 @@
+"""Workers do steps ahead, in order, within bounds; nothing that happens to whoever takes them loses or doubles one."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pytest
+
+from gpuload.errors import ClosedError
+from gpuload.pipeline.tray import Tray
+from gpuload.pipeline.workers import Workers
+from gpuload.stats import Counters
+from tests.interrupts import Alarm
+from tests.threads import threads
+
+
+class Fake:
+    """A step of a few parts that notes what was done."""
+
+    def __init__(self, number, num_parts=1, gate=None):
+        self.number, self.num_parts, self.gate = number, num_parts, gate
+        self.parts, self._lock = [], threading.Lock()
+
+    def work(self, part):
+        if self.gate is not None:
+            assert self.gate.wait(10)
+        with self._lock:
+            self.parts.append(part)
+            return len(self.parts) == self.num_parts
+
+
+def workers(make=Fake, num_steps=50, num_ahead=3, num_threads=2):
+    return Workers(make, num_steps=num_steps, num_ahead=num_ahead, num_threads=num_threads, counters=Counters())
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        threading.Event().wait(0.005)
+    return condition()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_steps_come_in_order_with_all_their_parts_done(num_threads, num_parts):
+    work = workers(lambda number: Fake(number, num_parts), num_threads=num_threads)
+    for number in range(50):
+        step = work.take(number)
+        assert step.number == number
+        assert sorted(step.parts) == list(range(num_parts))
+        work.forget(number)
+    work.close()
+
+
+def test_no_more_steps_are_begun_than_may_be_ahead():
+    begun = []
+
+    def make(number):
+        begun.append(number)
+        return Fake(number)
+
+    work = workers(make, num_ahead=3)
+    assert until(lambda: len(begun) == 3)
+    threading.Event().wait(0.05)
+    assert begun == [0, 1, 2]
+    work.take(0)
+    assert until(lambda: begun == [0, 1, 2, 3])
+    threading.Event().wait(0.05)
+    assert begun == [0, 1, 2, 3]
+    work.close()
+
+
+def test_a_step_that_was_taken_is_there_until_it_is_forgotten():
+    work = workers()
+    assert work.take(0) is work.take(0)
+    work.forget(0)
+    assert work.take(0) is None
+    work.close()
+
+
+def test_closing_from_another_thread_wakes_who_waits():
+    gate, failures = threading.Event(), []
+    work = workers(lambda number: Fake(number, gate=gate))
+
+    def take():
+        try:
+            work.take(0)
+        except ClosedError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=take)
+    waiting.start()
+    closing = threading.Thread(target=work.close)
+    closing.start()
+    waiting.join(10)
+    gate.set()
+    closing.join(10)
+    assert len(failures) == 1
+
+
+def test_dropping_the_workers_ends_their_threads():
+    before = len(threads())
+    work = workers()
+    work.take(0)
+    del work
+    gc.collect()
+    assert until(lambda: len(threads()) == before)
+
+
+def test_dropping_them_inside_a_collection_waits_for_nothing():
+    gate = threading.Event()
+    work = workers(lambda number: Fake(number, gate=gate))
+    cycle = [work]
+    cycle.append(cycle)
+    del work, cycle
+    began = time.monotonic()
+    gc.collect()
+    assert time.monotonic() - began < 5  # the threads wait for the gate, which opens afterwards
+    gate.set()
+
+
+def test_what_goes_wrong_outside_of_a_step_reaches_who_waits():
+    def make(number):
+        raise MemoryError("no room for a step")
+
+    work = workers(make)
+    with pytest.raises(MemoryError, match="no room"):
+        work.take(0)
+    work.close()
+
+
+def test_several_threads_may_take_at_once():
+    work, taken = workers(num_steps=400), []
+
+    def take():
+        for number in range(400):
+            step = work.take(number)
+            if step is not None:
+                taken.append(step.number)
+            work.forget(number - 1)
+
+    takers = [threading.Thread(target=take) for _ in range(4)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join(30)
+    assert set(taken) == set(range(400))
+    work.close()
+
+
+def test_an_exception_from_a_signal_handler_leaves_the_steps_as_they_are():
+    work, number, interrupted = workers(num_steps=3000), 0, 0
+    with Alarm() as alarm:
+        while number < 3000:
+            try:
+                alarm.arm()
+                step = work.take(number)
+                work.forget(number - 1)
+                alarm.disarm()
+            except Alarm.Rang:
+                interrupted += 1
+            else:
+                assert step.number == number
+                number += 1
+    work.close()
+    assert interrupted > 10
+
+
+def test_a_tray_that_was_stopped_still_gives_what_is_on_it():
+    tray = Tray()
+    tray.put(0, "first")
+    tray.stop()
+    assert tray.take(0) == "first"
+    with pytest.raises(ClosedError):
+        tray.take(1)

@@ -1,0 +1,404 @@
+"""Which files are meant, and what is said where they cannot be used."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FileError,
+    GpuloadError,
+    MissingFileError,
+    SpecError,
+    UnreadableFileError,
+)
+from gpuload.storage import files
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in ("b10.npy", "b2.npy", "a.npy", "notes.txt", ".hidden.npy", "c[1].npy", "deep/er/d.npy", "deep/e.npy"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(paths, folder):
+    return [os.path.relpath(path, folder) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ("a.npy", ["a.npy"]),
+        (Path("a.npy"), ["a.npy"]),
+        ("b*.npy", ["b10.npy", "b2.npy"]),
+        ("b?.npy", ["b2.npy"]),
+        ("[ab]*.npy", ["a.npy", "b10.npy", "b2.npy"]),
+        ("**/*.npy", ["a.npy", "b10.npy", "b2.npy", "c[1].npy", "deep/e.npy", "deep/er/d.npy"]),
+        ("deep/**", ["deep/e.npy", "deep/er/d.npy"]),
+        ("**/er/**/*", ["deep/er/d.npy"]),
+        ("*/*.npy", ["deep/e.npy"]),
+        ("*/e*/d.npy", ["deep/er/d.npy"]),
+        ("*/er/d.npy", ["deep/er/d.npy"]),
+        (".*.npy", [".hidden.npy"]),
+        (["b2.npy", "a.npy"], ["b2.npy", "a.npy"]),
+        (("notes.txt", Path("b*.npy")), ["notes.txt", "b10.npy", "b2.npy"]),
+        (["deep/**/*.npy", "b*.npy", "a.npy"], ["deep/e.npy", "deep/er/d.npy", "b10.npy", "b2.npy", "a.npy"]),
+        ("c[1].npy", ["c[1].npy"]),
+        ((path for path in ["a.npy"]), ["a.npy"]),
+        ("./deep/../a.npy", ["a.npy"]),
+    ],
+)
+def test_a_list_keeps_its_order_and_each_wildcard_means_files_in_sorted_order(folder, paths, expected):
+    assert names(files.expand(paths), folder) == expected
+
+
+def test_a_wildcard_in_a_folder_whose_name_holds_brackets_is_found(folder):
+    path = folder / "old [1]" / "x.npy"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+
+    assert files.expand(f"{folder}/old [1]/*.npy") == [str(path)]
+    assert files.expand(f"{folder}/*/x.npy") == [str(path)]
+
+
+def test_a_link_to_a_folder_above_gives_each_file_once(folder):
+    for name in ("up", "up2", "deep/up", "deep/er/up"):
+        (folder / name).symlink_to("..", target_is_directory=True)
+    (folder / "also_deep").symlink_to("deep", target_is_directory=True)
+    (folder / "loop").symlink_to("loop")
+
+    found = names(files.expand(f"{folder}/**/*.npy"), folder)
+
+    assert found[:4] == ["a.npy", "b10.npy", "b2.npy", "c[1].npy"]
+    assert [name for name in found if "er/d" in name] == ["deep/er/d.npy"]
+    assert len({os.path.realpath(name) for name in found}) == len(found)
+
+
+def test_a_folder_that_only_a_link_leads_to_is_entered(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / "z.npy").write_bytes(b"")
+    (folder / "deep" / "link").symlink_to(other, target_is_directory=True)
+
+    assert names(files.expand("deep/**/z.npy"), folder) == ["deep/link/z.npy"]
+
+
+@pytest.mark.parametrize("path", ["a\0.npy", "a*\0.npy", "\ud800.npy", "*\udfff"])
+def test_what_can_be_no_name_of_a_file_is_refused(folder, path):
+    with pytest.raises(SpecError, match=r"as a path"):
+        files.expand(path)
+
+
+def test_names_that_are_no_text_are_found(folder):
+    Path(os.fsdecode(b"bin\xff.npy")).write_bytes(b"")
+
+    assert files.expand("bin*.npy") == [os.path.abspath(os.fsdecode(b"bin\xff.npy"))]
+
+
+@pytest.fixture
+def closed(folder):
+    os.chmod(folder / "deep", 0)
+    yield folder / "deep"
+    os.chmod(folder / "deep", 0o700)
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_no_folder_without_files(closed, nobody):
+    with pytest.raises(UnreadableFileError, match="cannot be opened"):
+        files.expand(f"{closed.parent}/**/*.npy")
+
+
+def test_the_home_folder_is_found(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+
+    assert names(files.expand("~/a.npy"), folder) == ["a.npy"]
+
+
+def test_paths_do_not_depend_on_where_the_program_goes_later(folder, monkeypatch):
+    paths = files.expand("a.npy")
+    monkeypatch.chdir("/")
+
+    assert os.path.isfile(paths[0])
+
+
+def test_a_wildcard_without_a_match_is_a_missing_file(folder):
+    with pytest.raises(MissingFileError, match=r"z\*\.npy") as caught:
+        files.expand("z*.npy")
+
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("paths", [[], 3, [3], None, [None], b"a.npy", [b"a.npy"]])
+def test_what_is_no_path_is_refused(paths):
+    with pytest.raises(SpecError):
+        files.expand(paths)
+
+
+@pytest.mark.parametrize("paths", [["*.npy", "./a.npy"], ["a.npy", "notes.txt", "a.npy"], ["a.npy", "deep/up/a.npy"]])
+def test_a_file_named_twice_is_refused(folder, paths):
+    (folder / "deep" / "up").symlink_to("..", target_is_directory=True)
+
+    with pytest.raises(SpecError, match=r"a\.npy is named twice"):
+        files.expand(paths)
+
+
+def look(path):
+    return files.look_at([str(path)], 4, lambda path, size_bytes, head: (size_bytes, head))
+
+
+def test_looking_gives_the_beginning_and_the_stamp(folder):
+    found, [(size_bytes, head)] = look(folder / "notes.txt")
+
+    status = os.stat("notes.txt")
+    assert (size_bytes, head) == (9, b"note")
+    assert found.stamps.tolist() == [[9, status.st_mtime_ns, status.st_ino]]
+    assert found.names == ("notes.txt",)
+
+
+def many(tmp_path, count=300):
+    for number in range(count):
+        (tmp_path / f"{number:03}").write_bytes(b"%03d" % number)
+    return files.expand(f"{tmp_path}/*")
+
+
+def num_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.001])
+def test_many_files_come_back_in_order_also_from_threads_where_looking_is_waiting(tmp_path, wait_s):
+    seen = set()
+
+    def use(path, size_bytes, head):
+        seen.add(threading.current_thread().name)
+        time.sleep(wait_s)
+        return head
+
+    found, heads = files.look_at(many(tmp_path), 8, use)
+
+    assert heads == [b"%03d" % number for number in range(300)]
+    assert found.sizes.tolist() == [3] * 300
+    assert wait_s == 0 or len(seen) > 2
+    assert not any("gpuload" in thread.name for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.001])
+@pytest.mark.parametrize("lost", [0, 15, 217, 299])
+def test_an_error_in_one_of_many_files_is_raised_as_itself_and_leaves_no_file_open(tmp_path, wait_s, lost):
+    paths = many(tmp_path)
+    os.remove(paths[lost])
+    before = num_descriptors()
+
+    with pytest.raises(MissingFileError, match=f"{lost:03} is missing"):
+        files.look_at(paths, 8, lambda path, size_bytes, head: time.sleep(wait_s))
+
+    assert num_descriptors() == before
+
+
+def test_what_is_made_of_a_file_may_fail_and_leaves_no_file_open(tmp_path):
+    paths, before = many(tmp_path), num_descriptors()
+
+    with pytest.raises(ZeroDivisionError):
+        files.look_at(paths, 8, lambda path, size_bytes, head: 1 // (int(head) - 40))
+
+    assert num_descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "asked"),
+    [(10**9, [100, 131_072, 8]), (3 * 100, [100, 8, 8]), (0, [8, 8, 8])],
+    ids=["all of the small ones fit", "those of 100 bytes", "none"],
+)
+def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path, monkeypatch, free_bytes, asked):
+    for name, size in (("a", 100), ("b", files.ONE_REQUEST_BYTES), ("c", files.ONE_REQUEST_BYTES + 1)):
+        (tmp_path / name).write_bytes(bytes(size))
+    calls = []
+    monkeypatch.setattr(files, "cache_bytes", lambda: free_bytes)
+    monkeypatch.setattr(files, "ADVISE", lambda descriptor, start, size, advice: calls.append((start, size, advice)))
+
+    files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
+    files.look_at(files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head)  # nothing is read of them
+
+    assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in asked]
+
+
+@pytest.mark.parametrize("advise", [None, Mock(side_effect=OSError)])
+def test_a_system_that_cannot_be_asked_ahead_reads_all_the_same(tmp_path, monkeypatch, advise):
+    monkeypatch.setattr(files, "ADVISE", advise)
+
+    _, heads = files.look_at(many(tmp_path, 40), 8, lambda path, size_bytes, head: head)
+
+    assert heads == [b"%03d" % number for number in range(40)]
+
+
+def test_a_missing_file_names_what_is_missing(tmp_path):
+    with pytest.raises(MissingFileError, match=r"lost\.npy is missing") as caught:
+        look(tmp_path / "lost.npy")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(MissingFileError, match=r"folder .*nowhere is not there"):
+        look(tmp_path / "nowhere" / "lost.npy")
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(DirectoryError, match="is a directory") as caught:
+        look(tmp_path)
+    assert isinstance(caught.value, IsADirectoryError)
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(FileError, match="no regular file"):
+        look(tmp_path / "pipe")
+
+
+@pytest.fixture
+def secret(tmp_path):
+    path = tmp_path / "secret.npy"
+    path.write_bytes(b"1234")
+    path.chmod(0)
+    return path
+
+
+@pytest.fixture
+def nobody():
+    """Be a user who may not read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(user)
+
+
+def test_a_file_without_permission_is_unreadable(secret, nobody):
+    with pytest.raises(UnreadableFileError, match="cannot be opened") as caught:
+        look(secret)
+
+    assert isinstance(caught.value, PermissionError)
+
+
+def test_a_refused_permission_is_an_unreadable_file_error():
+    error = files.open_error("/data/secret.npy", PermissionError(13, "Permission denied"))
+
+    assert isinstance(error, UnreadableFileError)
+    assert isinstance(error, PermissionError)
+    assert "secret.npy" in str(error)
+
+
+def test_any_other_system_error_says_what_the_system_said():
+    error = files.open_error("/data/x.npy", OSError(5, "Input/output error"))
+
+    assert isinstance(error, GpuloadError)
+    assert "Input/output error" in str(error)
+
+
+def test_an_unchanged_file_passes_the_check(folder):
+    found, _ = look(folder / "a.npy")
+
+    found.check(0)
+
+
+def _grow(path):
+    with open(path, "ab") as file:
+        file.write(b"more")
+
+
+def _touch(path):
+    status = os.stat(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def _replace(path):
+    status = os.stat(path)
+    other = Path(f"{path}.new")
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (_grow, "had 5 bytes, now it has 9"),
+        (_touch, "modified"),
+        (_replace, "another file stands in its place"),
+        (os.remove, "cannot be read any more"),
+    ],
+)
+def test_a_changed_file_does_not_pass_the_check(folder, change, cause):
+    found, _ = look(folder / "a.npy")
+    change(folder / "a.npy")
+
+    with pytest.raises(ChangedFileError, match=r"a\.npy changed") as caught:
+        found.check(0)
+
+    assert cause in caught.value.cause
+
+
+def test_the_digest_depends_on_names_and_sizes_alone(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_bytes(b"1234")
+    os.utime(tmp_path / "two" / "a", (0, 0))
+    (tmp_path / "b").write_bytes(b"1234")
+    (tmp_path / "two" / "c").write_bytes(b"12345")
+
+    def digest(*path):
+        return look(tmp_path.joinpath(*path))[0].digest("rows")
+
+    assert digest("one", "a") == digest("two", "a")
+    assert len({digest("one", "a"), digest("b"), digest("two", "c")}) == 3
+
+
+def test_stamps_hold_inodes_of_the_highest_numbers():
+    status = SimpleNamespace(st_size=1, st_mtime_ns=2, st_ino=2**64 - 5)
+
+    assert np.array(files.stamp_of(status), np.int64)[2] == -5
+
+
+def test_files_are_pickled_with_their_stamps(folder):
+    found, _ = look(folder / "a.npy")
+
+    again = pickle.loads(pickle.dumps(found))
+
+    assert (again.paths, again.names, again.stamps.tolist()) == (found.paths, found.names, found.stamps.tolist())
+
+
+def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_later(folder, monkeypatch):
+    """Another file stands in its place at the moment it is opened, and is gone again when the path is looked at."""
+    found, _ = look(folder / "b2.npy")
+    (folder / "other").write_bytes(b"other.")
+    os_open = os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest: os_open(str(folder / "other"), *rest))
+
+    with pytest.raises(ChangedFileError, match=r"b2\.npy changed") as caught, found.opened(0):
+        pass
+
+    found.check(0)
+    assert "another file" in caught.value.cause
+
+
+@pytest.mark.parametrize("read_at", [None, os.preadv])
+def test_bytes_at_a_place_are_read_with_and_without_positioned_reads(folder, monkeypatch, read_at):
+    monkeypatch.setattr(files, "READ_AT", read_at)
+    monkeypatch.setattr(files, "LARGEST_READ", 3)
+    descriptor = os.open("notes.txt", files.OPEN_FLAGS)
+    data = bytearray(b"________")
+
+    assert files.read_at(descriptor, memoryview(data)[1:], 2) == 7
+    assert files.read_at(descriptor, memoryview(data)[:1], 100) == 0
+
+    assert data == b"_tes.txt"
+    os.close(descriptor)

@@ -1,0 +1,238 @@
+"""Maps: the contract, which files are mapped, and what is done where the system refuses."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpuload.storage import mapped, open_storage
+from gpuload.storage.pread import Positioned
+from tests.storage.contract import (
+    ProcessContract,
+    StorageContract,
+    extents_of,
+    num_maps,
+    opened,
+    read,
+    run,
+    write_files,
+)
+
+if not mapped.supported():
+    pytest.skip("no compiled kernels on this system", allow_module_level=True)
+
+
+class TestMapped(StorageContract):
+    opens_in_python = False
+
+    @staticmethod
+    def open(paths):
+        return mapped.Mapped(opened(paths))
+
+
+class TestMappedInItsOwnProcess(ProcessContract):
+    module, name = "mapped", "Mapped"
+
+
+class TestNothingCanBeMapped(TestMapped):
+    @pytest.fixture(autouse=True)
+    def no_maps(self, monkeypatch):
+        refusing = SimpleNamespace(mmap=lambda *_: 2**64 - 1, munmap=mapped._system().munmap)
+        monkeypatch.setattr(mapped, "_system", lambda: refusing)
+
+
+class TestFilesDoNotFitIntoMemory(TestMapped):
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def no_memory(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mapped, "cache_bytes", lambda: 0)
+            yield
+
+
+def test_a_file_is_mapped_when_a_part_of_it_is_read_and_stays_so(tmp_path):
+    paths, contents = write_files(tmp_path, [16_384, 16_384, 16_383, 80_000])
+    storage = mapped.Mapped(opened(paths))
+
+    assert read(storage, [(0, 0, 2049), (2, 0, 10), (3, 0, 40_000)])[0] == contents[0][:2049]
+    assert num_maps(str(tmp_path)) == 0
+    read(storage, [(0, 0, 2048), (3, 0, 10)])
+    assert (num_maps("0000.bin"), num_maps("0003.bin")) == (1, 1)
+    read(storage, [(0, 0, 16_384), (1, 0, 100)])
+    assert [num_maps(f"{tmp_path}/000{number}.bin") for number in range(4)] == [1, 1, 0, 1]
+
+
+def test_files_beyond_the_slots_of_the_guard_are_read(tmp_path, monkeypatch):
+    paths, contents = write_files(tmp_path, [20_000] * 5)
+    storage = mapped.Mapped(opened(paths))
+    slots = [storage._guard.protect(4096, 10) for _ in range(len(storage._guard._free) - 3)]
+    try:
+        for size in (100, 2000, 100):
+            triples = [(file, 7, size) for file in (4, 3, 2, 1, 0, 1, 2)]
+            assert read(storage, triples) == [contents[f][o : o + n] for f, o, n in triples]
+        assert num_maps(str(tmp_path)) == 3
+        del storage
+        assert len(slots) + 3 == len(slots) + num_free()
+    finally:
+        for slot in slots:
+            mapped.kernels.require("guard").release(slot)
+
+
+def num_free():
+    return len(mapped.kernels.require("guard")._free)
+
+
+def test_slots_are_given_back(tmp_path):
+    paths, _ = write_files(tmp_path, [20_000] * 5)
+    before = num_free()
+    storage = mapped.Mapped(opened(paths))
+    read(storage, [(file, 0, 10) for file in range(5)])
+    assert num_free() == before - 5
+
+    del storage
+
+    assert num_free() == before
+
+
+def test_a_program_that_replaces_the_guard_all_the_time_gets_positioned_reads(tmp_path, monkeypatch):
+    paths, contents = write_files(tmp_path, [20_000])
+    storage = mapped.Mapped(opened(paths))
+    read(storage, [(0, 0, 10)])
+    before = signal.signal(signal.SIGBUS, lambda *_: None)
+    monkeypatch.setattr(storage._guard, "install", lambda: None)
+    try:
+        assert read(storage, [(0, 5, 10)]) == [contents[0][5:15]]
+    finally:
+        signal.signal(signal.SIGBUS, before)
+
+
+def test_a_page_that_was_lost_is_an_error_though_the_stamp_is_right(tmp_path):
+    paths, _ = write_files(tmp_path, [1_000_000])
+    storage = mapped.Mapped(opened(paths))
+    read(storage, [(0, 0, 10)])
+    status = os.stat(paths[0])
+    content = paths[0].read_bytes()
+    os.truncate(paths[0], 0)
+    with pytest.raises(OSError, match="changed"):
+        read(storage, [(0, 500_000, 10)])
+    paths[0].write_bytes(content)
+    os.utime(paths[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    with pytest.raises(OSError, match=r"0000\.bin could not be read"):
+        read(storage, [(0, 0, 10)])
+
+
+def test_what_was_asked_for_is_read_ahead(tmp_path):
+    path = tmp_path / "cold"
+    path.write_bytes(bytes(8 << 20))
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    storage = mapped.Mapped(opened([path]))
+    extents = extents_of([(0, 5 << 20, 1 << 20), (0, 6 << 20, 1 << 20), (0, 100, 100)])
+    if resident(path).any():
+        pytest.skip("the file system keeps what it was told to drop")
+
+    storage.advise(extents)
+
+    until = time.monotonic() + 30
+    wanted = np.r_[0:1, (5 << 20) // mmap.PAGESIZE : (7 << 20) // mmap.PAGESIZE]
+    while not resident(path)[wanted].all():
+        assert time.monotonic() < until
+    assert not resident(path)[2 << 20 >> 12 : 4 << 20 >> 12].any()
+
+
+def resident(path):
+    """Return which pages of a file are in memory: mincore(2)."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        memory = np.frombuffer(pages, np.uint8)
+        flags = np.zeros(-(-memory.size // mmap.PAGESIZE), np.uint8)
+        assert libc.mincore(memory.ctypes.data, memory.size, flags.ctypes.data) == 0
+        del memory
+    return flags & 1 == 1
+
+
+def test_maps_are_the_choice_where_they_work_and_positioned_reads_elsewhere(tmp_path, monkeypatch):
+    paths, _ = write_files(tmp_path, [10])
+    assert isinstance(open_storage(opened(paths)), mapped.Mapped)
+
+    monkeypatch.setattr(mapped, "supported", lambda: False)
+
+    assert isinstance(open_storage(opened(paths)), Positioned)
+
+
+WITHOUT = """
+    import sys
+    import importlib.util, multiprocessing, os, signal, subprocess, tempfile, ctypes, mmap, platform
+    import numpy as np
+    {before}
+
+    from gpuload import storage
+    from gpuload.storage import files
+
+    found, [head] = files.look_at(files.expand(sys.argv[1]), 5, lambda path, size, head: head)
+    reader = storage.open_storage(found)
+    out = np.zeros(8, np.uint8)
+    extents = storage.Extents(np.array([0, 0]), np.array([100, 3]), np.array([5, 3]))
+    reader.read(extents, out, np.array([0, 5]))
+    reader.advise(extents)
+    content = open(sys.argv[1], "rb").read()
+    print(type(reader).__name__, head == content[:5], out.tobytes() == content[100:105] + content[3:6])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("pass", "Mapped"),
+        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.POSIX_FADV_WILLNEED, os.preadv", "Mapped"),
+        ("del signal.SIGBUS", "Positioned"),
+        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.preadv, os.pread, signal.SIGBUS", "Positioned"),
+        ("del mmap.PROT_READ, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS, signal.SIGBUS", "Positioned"),
+        ("import numba; sys.platform = 'win32'", "Positioned"),
+        ("import numba; sys.platform = 'darwin'", "Positioned"),
+        ("platform.machine = lambda: 'riscv64'", "Positioned"),
+        ("os.environ['NUMBA_DISABLE_JIT'] = '1'", "Positioned"),
+        (
+            "find = importlib.util.find_spec; importlib.util.find_spec = lambda n: None if n == 'numba' else find(n)",
+            "Positioned",
+        ),
+    ],
+)
+def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expected):
+    paths, _ = write_files(tmp_path, [1000])
+
+    status, printed, errors = run(WITHOUT.format(before=before), paths[0])
+
+    assert (status, printed) == (0, f"{expected} True True\n"), errors
+
+
+ENDS = """
+    import sys
+    import numpy as np
+    from gpuload.storage import Extents, mapped
+    from gpuload.storage.files import look_at
+
+    storage = mapped.Mapped(look_at(sys.argv[1:], 0, lambda *_: None)[0])
+    cycle = [storage]
+    cycle.append(cycle)
+    zeros = np.zeros(1, np.int64)
+    storage.read(Extents(zeros, zeros, zeros + 500), np.zeros(500, np.uint8), zeros)
+"""
+
+
+def test_python_ends_with_maps(tmp_path):
+    paths, _ = write_files(tmp_path, [20_000])
+
+    assert run(ENDS, *paths) == (0, "", "")

@@ -1,0 +1,662 @@
+"""A lane on a GPU: nothing is read too early, overwritten too early or freed too early, and nobody waits for it.
+
+Each test that is not about the simulation runs on the simulated GPU and, where there is one, on a real one. There a
+kernel that takes its time stands in front of what must not be overtaken.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from gpuload import device as devices
+from gpuload.device import UNSEEN_TOGETHER, Event, Lane
+from gpuload.errors import ClosedError, DeviceError, SpecError
+from tests import simdevice
+
+ROWS = np.arange(4096, dtype=np.float32)
+
+
+class Real:
+    """The real GPU, with what the tests need of the simulated one."""
+
+    def __init__(self):
+        self.cupy = devices.cupy()
+        self._spin = self.cupy.RawKernel(
+            r'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }',
+            "spin",
+        )
+
+    def delay(self):
+        """Queue something on the current stream that takes about 50 ms."""
+        self._spin((1,), (1,), (np.int64(75_000_000),))
+
+
+@pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
+def gpu(request, monkeypatch):
+    if request.param == "cupy":
+        yield Real()
+        return
+    sim = simdevice.install(monkeypatch, seed=3)
+    sim.delay = lambda: [sim.cupy.zeros(1) for _ in range(20)]  # more than runs while somebody looks
+    yield sim
+    gc.collect()
+    sim.finish()
+
+
+@pytest.fixture
+def sim(monkeypatch):
+    simulation = simdevice.install(monkeypatch, seed=5)
+    yield simulation
+    gc.collect()
+    simulation.finish()
+
+
+@pytest.fixture
+def lane(gpu):
+    with_lane = Lane("gpu:0")
+    yield with_lane
+    with_lane.close()
+
+
+_slots = []
+
+
+@pytest.fixture(autouse=True)
+def slots():
+    """Keep the pinned memory of a test until it has ended."""
+    yield _slots
+    _slots.clear()
+
+
+def pinned(values):
+    host = devices.pinned(values.nbytes).view(values.dtype)
+    host[:] = values
+    _slots.append(host)
+    return host
+
+
+def step(lane, host):
+    """Queue a step that doubles an array; return the result and its event."""
+    with lane:
+        result = lane.upload(host) * 2
+    return result, lane.mark()
+
+
+def has_passed(gpu, event):
+    """Return whether an event of CuPy has passed; looking lets no time pass."""
+    return event.done if isinstance(gpu, Real) else gpu.has_run(event.clock)
+
+
+class TestAStep:
+    def test_reaches_the_consumer_with_the_right_numbers(self, gpu, lane):
+        with lane:
+            gpu.delay()
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+
+        assert np.array_equal((lane.lend(result) + 1).get(), ROWS * 2 + 1)
+
+    def test_reaches_a_consumer_on_a_stream_of_its_own(self, gpu, lane):
+        with lane:
+            gpu.delay()
+        result, event = step(lane, pinned(ROWS))
+        with gpu.cupy.cuda.Stream(non_blocking=True):
+            lane.hand_over(event)
+            image = lane.lend(result)
+
+            assert np.array_equal((image + 1).get(), ROWS * 2 + 1)
+
+    def test_reaches_a_consumer_in_another_thread(self, gpu, lane):
+        made = []
+        thread = threading.Thread(target=lambda: made.append(step(lane, pinned(ROWS))))
+        thread.start()
+        thread.join()
+        result, event = made.pop()
+        lane.hand_over(event)
+
+        assert np.array_equal(lane.lend(result).get(), ROWS * 2)
+
+    def test_may_have_its_slot_filled_again_when_its_event_has_passed(self, gpu, lane):
+        host = pinned(ROWS)
+        with lane:
+            gpu.delay()
+        result, event = step(lane, host)
+        event.synchronize()
+        assert event.done
+        host[:] = 0
+        lane.hand_over(event)
+
+        assert np.array_equal(result.get(), ROWS * 2)
+
+    def test_has_shapes_dtypes_and_empty_arrays_as_they_were(self, gpu, lane):
+        for host in (np.zeros((0, 3), np.uint8), np.arange(6, dtype=np.int16).reshape(2, 3), np.array(3.0)):
+            with lane:
+                on_gpu = lane.upload(host)
+            lane.mark().synchronize()
+            lent = lane.lend(on_gpu)
+            del on_gpu
+
+            assert (lent.shape, lent.dtype) == (host.shape, host.dtype)
+            assert np.array_equal(lent.get(), host)
+
+    def test_keeps_the_order_of_axes_when_it_is_lent(self, gpu, lane):
+        with lane:
+            turned = lane.upload(ROWS.reshape(64, 64)).transpose(1, 0)[::-1]
+        lane.hand_over(lane.mark())
+        lent = lane.lend(turned)
+
+        assert lent.strides == turned.strides
+        assert np.array_equal(lent.get(), ROWS.reshape(64, 64).T[::-1])
+
+    def test_cannot_be_uploaded_from_memory_with_gaps(self, lane):
+        with pytest.raises(SpecError, match="strides"):
+            lane.upload(ROWS[::2])
+
+
+class TestLentMemory:
+    def test_is_not_overwritten_while_the_consumer_reads(self, gpu, lane):
+        results = []
+        for number in range(12):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            gpu.delay()
+            results.append(image + 1)  # queued behind the delay, and then the array is dropped at once
+            del image
+
+        for number, result in enumerate(results):
+            assert np.array_equal(result.get(), (ROWS + number) * 2 + 1)
+
+    def test_is_used_again(self, gpu, lane):
+        addresses = set()
+        for number in range(12):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            addresses.add(image.data.ptr)
+            del result, image
+
+        assert len(addresses) <= 3
+
+    def test_stays_while_a_view_a_capsule_or_a_field_of_it_is_there(self, gpu, lane):
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        part = image.reshape(64, 64)[3]
+        del image
+        for _ in range(3):
+            lane.reclaim(wait=True)
+            step(lane, pinned(ROWS * 0))
+
+        assert np.array_equal(part.get(), ROWS.reshape(64, 64)[3] * 2)
+
+    def test_is_counted_until_it_is_reclaimed_and_shared_memory_once(self, lane):
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        assert lane.bytes == 0
+        halves = [lane.lend(result[:2048]), lane.lend(result[2048:])]
+        assert lane.bytes == devices.footprint([result]) == devices.footprint([result[:5], result]) == ROWS.nbytes
+        del result, halves[0]
+        lane.reclaim(wait=True)
+        assert lane.bytes == ROWS.nbytes
+        del halves[0]
+        assert lane.bytes == ROWS.nbytes
+        lane.reclaim()
+        assert lane.bytes == 0
+
+    def test_stays_right_after_the_lane_was_closed_and_the_next_one_took_its_stream(self, gpu, lane):
+        kept = []
+        for number in range(5):
+            one = Lane("gpu:0")
+            result, event = step(one, pinned(ROWS + number))
+            one.hand_over(event)
+            kept.append(one.lend(result))
+            del result
+            one.close()
+            if number % 2:
+                gpu.delay()
+                kept.append(kept.pop() + 0)
+
+        assert [np.array_equal(array.get(), (ROWS + number) * 2) for number, array in enumerate(kept)] == [True] * 5
+
+    def test_that_is_read_on_a_stream_nobody_sees_is_not_overwritten(self, gpu, lane):
+        hidden = gpu.cupy.cuda.Stream(non_blocking=True)  # as TensorFlow's: known to whoever takes the capsule alone
+        results = []
+        for number in range(3 * UNSEEN_TOGETHER):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            image.__dlpack__(stream=hidden.ptr)
+            with hidden:
+                gpu.delay() if number % 7 == 0 else None
+                results.append(image + 1)
+            del image
+
+        with hidden:
+            for number, result in enumerate(results):
+                assert np.array_equal(result.get(), (ROWS + number) * 2 + 1)
+
+    @pytest.mark.parametrize(
+        "view",
+        [lambda x: x, lambda x: x[3:], lambda x: x[5], lambda x: x.reshape(-1), lambda x: x.T, lambda x: x.view("i4")],
+    )
+    @pytest.mark.parametrize("export", [lambda x: x.__dlpack__(), lambda x: x.__cuda_array_interface__])
+    def test_that_leaves_cupy_is_noticed_also_through_a_view(self, gpu, lane, view, export):
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result.reshape(64, 64))
+        del result
+        exported = export(view(image))
+        del image, exported
+        lane.reclaim()
+        assert lane.bytes == ROWS.nbytes
+        lane.reclaim(wait=True)
+        assert lane.bytes == 0
+
+    def test_of_somebody_else_goes_only_when_it_was_read(self, gpu, lane):
+        """Memory that is not CuPy's (DALI's) is not ordered by our stream, so the host has to see that it was read."""
+        dropped = threading.Event()
+
+        class Owner:
+            def __init__(self, array):
+                self.array = array
+
+            def __del__(self):
+                dropped.set()
+
+        owned = gpu.cupy.asarray(ROWS)
+        gpu.cupy.cuda.get_current_stream().synchronize()
+        memory = gpu.cupy.cuda.UnownedMemory(owned.data.ptr, owned.nbytes, Owner(owned), 0)
+        image = lane.lend(gpu.cupy.ndarray(owned.shape, owned.dtype, gpu.cupy.cuda.MemoryPointer(memory, 0)))
+        del memory
+        gpu.delay()
+        result = image + 1
+        read = gpu.cupy.cuda.get_current_stream().record()
+        del image
+
+        lane.reclaim()
+        assert has_passed(gpu, read) or not dropped.is_set()
+        lane.reclaim(wait=True)
+        assert has_passed(gpu, read)
+        assert dropped.is_set()
+        assert np.array_equal(result.get(), ROWS + 1)
+
+
+class TestALane:
+    def test_uploads_on_its_own_stream_whichever_is_current(self, gpu, lane):
+        on_gpu = lane.upload(pinned(ROWS))
+        with gpu.cupy.cuda.Stream(non_blocking=True):
+            lane.hand_over(lane.mark())
+            assert np.array_equal(lane.lend(on_gpu).get(), ROWS)
+
+    def test_is_entered_again_in_the_same_thread(self, gpu, lane):
+        before = gpu.cupy.cuda.get_current_stream()
+        with lane, lane:
+            assert gpu.cupy.cuda.get_current_stream() == lane.stream
+        assert gpu.cupy.cuda.get_current_stream() == before
+        with pytest.raises(ZeroDivisionError), lane:
+            raise ZeroDivisionError
+        assert gpu.cupy.cuda.get_current_stream() == before
+
+    def test_is_of_no_use_when_closed(self, lane):
+        result, event = step(lane, pinned(ROWS))
+        lane.close()
+        lane.close()
+        for use in (lane.__enter__, lane.mark, lane.reclaim, lambda: lane.lend(result), lambda: lane.hand_over(event)):
+            with pytest.raises(ClosedError):
+                use()
+
+    def test_gives_its_stream_to_the_next_one(self, lane):
+        handles = []
+        for _ in range(5):
+            one = Lane("gpu:0")
+            handles.append(one.stream.ptr)
+            one.close()
+        forgotten = Lane("gpu:0")
+        handles.append(forgotten.stream.ptr)
+        del forgotten
+        assert len({*handles, Lane("gpu:0").stream.ptr}) == 1
+        assert handles[0] != lane.stream.ptr
+
+    def test_lends_and_reclaims_from_many_threads(self, gpu, lane):
+        wrong = []
+
+        def consume(number):
+            for turn in range(15):
+                values = ROWS + number * 100 + turn
+                lane.reclaim()
+                result, event = step(lane, pinned(values))
+                lane.hand_over(event)
+                image = lane.lend(result)
+                del result
+                doubled = image + 0
+                del image
+                if not np.array_equal(doubled.get(), values * 2):
+                    wrong.append((number, turn))
+
+        threads = [threading.Thread(target=consume, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+class TestNobodyWaits:
+    """Of the simulation: what ran when."""
+
+    def test_the_next_steps_run_while_the_consumer_holds_one(self, sim):
+        lane = Lane("gpu:0")
+        steps = [step(lane, pinned(ROWS + number)) for number in range(3)]
+        result, event = steps.pop(0)
+        sim.note("begin")
+        lane.hand_over(event)
+        image = lane.lend(result)
+        sim.run()
+        sim.note("end")
+        uploads, doubled = sim.works("upload"), sim.works("mul")
+
+        assert len(uploads) == len(doubled) == 3
+        assert all(sim.notes["begin"] < work.ran < sim.notes["end"] for work in uploads[1:] + doubled[1:])
+        assert sim.host_waits == []
+        assert np.array_equal(image.get(), ROWS * 2)
+
+    def test_a_loop_has_the_host_wait_nowhere(self, sim):
+        lane = Lane("gpu:0")
+        for number in range(10):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            image + 1
+            del image
+
+        assert sim.host_waits == []
+        assert sim.used_bytes <= 4 * ROWS.nbytes
+
+    def test_dropping_takes_no_lock_and_waits_for_nothing(self, sim):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        images = [lane.lend(result) for _ in range(3)]
+        with lane._ledger._lock, lane._reclaiming:
+            images.clear()
+
+        assert sim.host_waits == []
+        lane.reclaim()
+        assert lane.bytes == 0
+
+    def test_unseen_readers_are_waited_for_together(self, sim):
+        lane = Lane("gpu:0")
+        for number in range(4 * UNSEEN_TOGETHER):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            lane.lend(result).__dlpack__()
+
+        assert [wait.what for wait in sim.host_waits] == ["Device.synchronize"] * 3
+
+
+class TestEachWaitIsNeeded:
+    """Of the simulation: whoever takes out a wait makes a test fail."""
+
+    def test_hand_over(self, sim, monkeypatch):
+        monkeypatch.setattr(Event, "hold_back", lambda self, stream: None)
+        lane = Lane("gpu:0")
+        with sim.expect_fault("nothing puts one behind the other"):
+            result, event = step(lane, pinned(ROWS))
+            lane.hand_over(event)
+            lane.lend(result).get()
+
+    def test_reclaim(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        with sim.expect_fault("gives memory back to its pool while 'add'"):
+            result, event = step(lane, pinned(ROWS))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            image + 1
+            del image
+            monkeypatch.setattr(Event, "hold_back", lambda self, stream: None)
+            lane.reclaim()
+
+    def test_lend(self, sim):
+        """Without it CuPy's pool has the memory at once."""
+        lane = Lane("gpu:0")
+        with sim.expect_fault("gives memory back to its pool while 'add'"):
+            result, event = step(lane, pinned(ROWS))
+            lane.hand_over(event)
+            result + 1
+            del result
+
+    def test_the_event_of_the_stream_that_was_current_at_the_hand_over(self, sim, monkeypatch):
+        lane, stream = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+
+        def consume():
+            result, event = step(lane, pinned(ROWS))
+            with stream:
+                lane.hand_over(event)
+                image = lane.lend(result)
+                del result
+                image + 1
+            del image  # with another stream current
+            lane.reclaim()
+
+        consume()
+        lend = Lane.lend
+        monkeypatch.setattr(Lane, "lend", lambda self, array: _without_stream(lend(self, array), sim))
+        with sim.expect_fault("gives memory back to its pool while 'add'"):
+            consume()
+
+    def test_the_event_of_the_stream_that_is_current_when_it_is_dropped(self, sim):
+        lane, stream = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        stream.wait_event(sim.cupy.cuda.get_current_stream().record())
+        with stream:
+            image + 1
+            del image
+        lane.reclaim()
+
+    @pytest.mark.parametrize("wait", [False, True])
+    def test_the_wait_for_unseen_readers(self, sim, monkeypatch, wait):
+        lane, hidden = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+
+        def consume():
+            for _ in range(UNSEEN_TOGETHER):
+                result, event = step(lane, pinned(ROWS))
+                lane.hand_over(event)
+                image = lane.lend(result)
+                del result
+                image.__dlpack__(stream=hidden.ptr)
+                with hidden:
+                    image + 1
+                del image
+            lane.reclaim(wait=wait)
+
+        consume()
+        with sim.expect_fault("gives memory back to its pool while 'add'"), monkeypatch.context() as patch:
+            patch.setattr(sim.cupy.cuda.Device, "synchronize", lambda self: None)
+            consume()
+
+    def test_that_capsules_are_noticed(self, sim, monkeypatch):
+        lane, hidden = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+        with sim.expect_fault("gives memory back to its pool while 'add'"):
+            result, event = step(lane, pinned(ROWS))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            sim.cupy.ndarray.__dlpack__(image, stream=hidden.ptr)  # not the method of lent arrays
+            with hidden:
+                image + 1
+            del image
+            lane.reclaim()
+
+    def test_the_wait_before_a_slot_is_filled_again(self, sim):
+        lane, host = Lane("gpu:0"), pinned(ROWS)
+        with sim.expect_fault("host memory was changed"):
+            step(lane, host)
+            host[:] = 0
+
+    def test_the_wait_for_uploads_when_the_lane_is_closed(self, sim, monkeypatch):
+        lane, host = Lane("gpu:0"), pinned(ROWS)
+        step(lane, host)
+        lane.close()
+        host[:] = 0
+        sim.run()
+        lane, host = Lane("gpu:0"), pinned(ROWS)
+        with sim.expect_fault("host memory was changed"), monkeypatch.context() as patch:
+            patch.setattr(sim.cupy.cuda.Stream, "synchronize", lambda self: None)
+            step(lane, host)
+            lane.close()
+            host[:] = 0
+
+    def test_the_look_at_the_events_of_somebody_elses_memory(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        foreign = sim.cupy.from_dlpack(sim.cupy.asarray(ROWS))  # on the consumer's stream, like DALI's on its own
+        image = lane.lend(foreign)
+        del foreign
+        stream = sim.cupy.cuda.Stream(non_blocking=True)
+        stream.wait_event(sim.cupy.cuda.get_current_stream().record())
+        with sim.expect_fault("gives memory back to its pool while 'add'"):
+            with stream:
+                image + 1
+                monkeypatch.setattr(Event, "done", True)
+                del image
+            lane.reclaim()
+
+
+class TestOddEnds:
+    def test_closing_lets_go_of_what_came_back(self, sim):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        image + 1
+        del image
+        lane.close()
+        sim.run()
+
+        assert sim.used_bytes == 0
+
+    def test_streams_that_are_captured_get_no_event(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        monkeypatch.setattr(sim.cupy.cuda.Stream, "is_capturing", lambda self: True)
+        del image
+        lane.reclaim()
+        assert lane.bytes == ROWS.nbytes
+        lane.reclaim(wait=True)
+        assert lane.bytes == 0
+
+    def test_an_error_of_cuda_in_a_finalizer_has_reclaim_wait(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        with monkeypatch.context() as patch:
+            patch.setattr(sim.cupy.cuda.Stream, "is_capturing", _raises)
+            del image
+        lane.reclaim(wait=True)
+        assert lane.bytes == 0
+        assert "Device.synchronize" in [wait.what for wait in sim.host_waits]
+
+    def test_reclaim_that_is_interrupted_begins_again(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        image + 1
+        del image
+        with monkeypatch.context() as patch:
+            patch.setattr(Event, "hold_back", _raises)
+            with pytest.raises(RuntimeError):
+                lane.reclaim()
+        assert lane.bytes == ROWS.nbytes
+        lane.reclaim()
+        assert lane.bytes == 0
+
+    def test_a_process_that_was_forked_off_calls_nothing_and_is_told_so(self, sim, monkeypatch):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        image = lane.lend(result)
+        del result
+        queued, pid = len(sim.trace), os.getpid()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: pid + 1)
+            for use in (lane.__enter__, lane.mark, lane.reclaim, event.synchronize):
+                with pytest.raises(DeviceError, match="spawn"):
+                    use()
+            with pytest.raises(DeviceError, match="spawn"):
+                event.done  # noqa: B018
+            lane.close()
+            recorded = []
+            patch.setattr(sim.cupy.cuda.Event, "record", lambda self, stream: recorded.append(stream))
+            del image, event, use
+        assert recorded == []
+        assert len(sim.trace) == queued
+        assert sim.host_waits == []
+        lane.reclaim(wait=True)
+
+
+ENDING = """
+import os, sys
+import numpy as np
+import pytest
+from gpuload.device import Lane
+from tests import simdevice
+
+sim = simdevice.install(pytest.MonkeyPatch())
+lane, other = Lane("gpu:0"), Lane("gpu:0")
+host = np.arange(1000.0)
+with lane:
+    array = lane.upload(host) * 2
+event = lane.mark()
+lane.hand_over(event)
+kept = [lane.lend(array) for _ in range(3)]
+capsule = kept[0].__dlpack__()
+del array, kept[1]
+if sys.argv[1] == "fork" and (child := os.fork()):
+    assert os.waitpid(child, 0)[1] == 0
+if sys.argv[1] == "close":
+    lane.close()
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "close", "fork"])
+def test_a_process_ends_quietly_with_memory_lent_and_lanes_open(how):
+    ended = subprocess.run([sys.executable, "-c", ENDING, how], capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def _without_stream(lent, sim):
+    lent.data.mem._owner._stream = sim.null
+    return lent
+
+
+def _raises(*arguments):
+    raise RuntimeError("cudaErrorUnknown")
