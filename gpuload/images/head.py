@@ -2,7 +2,7 @@
 
 JPEG    segments up to the first scan; baseline, extended and progressive, 8 bits, 1, 3 or 4 channels. Whole: an
         end-of-image marker stands after the header.
-PNG     every chunk up to IEND. Whole: IEND is there.
+PNG     every chunk up to IEND; refused are names and lengths that libpng refuses. Whole: IEND is there.
 APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as well, and sound.
         OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or the process ends), so it is done here.
 EXIF    APP1 segments and the eXIf chunk, read as DALI reads them: nothing counts behind a damaged entry.

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-from gpuload.kernels.compile import kernel, libc
+from gpuload.kernels.compile import libc
 
 BYTE, WORD, INT = ir.IntType(8), ir.IntType(64), ir.IntType(32)
-
-WORD_BYTES = 8
 
 copy_bytes = libc("memcpy", types.int64, types.int64, types.int64, types.int64)
 """``copy_bytes(to, source, num_bytes)``."""
@@ -59,17 +55,6 @@ def store_word(typing_context: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def add_word(typing_context: Any, address: Any, value: Any) -> Any:
-    """``add_word(address, value)``: add to the int64 there in one step that no thread can divide; what was there."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
-        return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typing_context: Any, address: Any) -> Any:
     """``prefetch(address)``: begin to bring the cache line there near; never faults."""
 
@@ -99,9 +84,3 @@ def _copy_item(num_bytes: int) -> Any:
 
 copy_1, copy_2, copy_4, copy_8 = (_copy_item(num_bytes) for num_bytes in (1, 2, 4, 8))
 """``copy_4(to, source)``: copy that many bytes, at any alignment."""
-
-
-@kernel
-def address_of(words: NDArray[np.int64], row: int, column: int) -> int:
-    """Return the address of a word of an array of int64, which is contiguous."""
-    return int(words.ctypes.data + WORD_BYTES * (words.shape[1] * row + column))

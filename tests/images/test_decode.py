@@ -1,0 +1,444 @@
+"""Decoding: both codecs give the pixels that DALI gives, whole and in part, or refuse the file."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+import threading
+import types
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile, ImageOps
+
+from gpuload.errors import MissingPackageError, SpecError
+from gpuload.images import decode as decoding
+from gpuload.images import head as heads
+from gpuload.images.decode import ImageError, codec, decode
+from gpuload.images.head import Head, HeadError
+from tests import imagefiles as made
+from tests.images import by_dali
+from tests.images.test_head import FILES, animated, coded, in_jpeg, in_png, name_of
+
+STRICTER = {"tensorflow/corrupt.jpg"}  # Pillow refuses a scan that ends early; libjpeg alone makes the rest gray
+
+
+@pytest.fixture(params=["nvimgcodec", "Pillow"])
+def chosen(request, monkeypatch):
+    """Decode with one of the codecs; gives its name."""
+    pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
+    use(monkeypatch, request.param)
+    return request.param
+
+
+def use(monkeypatch, name):
+    monkeypatch.setattr(decoding, "_chosen", decoding._nvimagecodec if name == "nvimgcodec" else decoding._pillow)
+
+
+@pytest.fixture
+def first_choice():
+    """Forget which codec was chosen, before and after."""
+    memories = decoding._chosen, decoding._nvimagecodec, decoding._pillow
+    for memory in memories:
+        memory.cache_clear()
+    yield
+    for memory in memories:
+        memory.cache_clear()
+
+
+def decoded(data, mode="RGB", region=None):
+    array = np.frombuffer(data, np.uint8)
+    return decode(array, heads.read(array), mode, region)
+
+
+def photograph(height, width, mode="RGB"):
+    """Return an image with edges and gradients, so that neighbouring pixels of a JPEG depend on one another."""
+    y, x = np.mgrid[:height, :width]
+    planes = [(y * 5 + x * 3) % 256, (x * x // 7 + y) % 256, 255 * ((x // 5 + y // 4) % 2), (x + y) % 200]
+    bands = np.stack(planes[: len(mode)], axis=2).astype(np.uint8)
+    return Image.fromarray(bands.squeeze(axis=2) if mode == "L" else bands, mode)
+
+
+def jpeg(height, width, mode="RGB", **options):
+    file = io.BytesIO()
+    photograph(height, width, mode).save(file, "JPEG", quality=85, **options)
+    return file.getvalue()
+
+
+def without_adobe(data):
+    place = made.find_segment(data, (0xEE,))
+    return data[:place] + data[place + 16 :]
+
+
+def as_ycck(data):
+    """Return a CMYK file whose Adobe segment says that its planes are YCCK."""
+    return made.replaced(data, made.find_segment(data, (0xEE,)) + 15, 2)
+
+
+JPEGS = {
+    "4:2:0": jpeg(57, 83, subsampling="4:2:0"),
+    "4:2:2": jpeg(57, 83, subsampling="4:2:2"),
+    "4:4:4": jpeg(57, 83, subsampling="4:4:4"),
+    "progressive": jpeg(57, 83, progressive=True),
+    "restart markers": jpeg(57, 83, restart_marker_blocks=2),
+    "gray": jpeg(57, 83, "L"),
+    "gray progressive": jpeg(57, 83, "L", progressive=True),
+    "one pixel": jpeg(1, 1),
+    "CMYK": jpeg(57, 83, "CMYK"),
+    "CMYK progressive": jpeg(57, 83, "CMYK", progressive=True),
+    "CMYK 4:2:0": jpeg(57, 83, "CMYK", subsampling="4:2:0"),
+    "CMYK without Adobe": without_adobe(jpeg(57, 83, "CMYK")),
+    "YCCK": as_ycck(jpeg(57, 83, "CMYK")),
+    "RGB": jpeg(57, 83, keep_rgb=True),
+    **{f"turned {turn}": made.inserted(jpeg(57, 83), made.exif_segment(made.exif(made.turned(turn))))
+       for turn in range(1, 9)},
+    **{f"CMYK turned {turn}": made.inserted(jpeg(57, 83, "CMYK"), made.exif_segment(made.exif(made.turned(turn))))
+       for turn in (2, 5)},
+    "CMYK without Adobe, turned": made.inserted(without_adobe(jpeg(57, 83, "CMYK")),
+                                                made.exif_segment(made.exif(made.turned(3)))),
+}  # fmt: skip
+
+
+def png(colour, bits, *chunks, interlace=0):
+    """Return a PNG of 13 x 21 random pixels whose rows have all filters."""
+    rng = np.random.default_rng(bits)
+    rows = []
+    for y, x, down, right in heads.ADAM7 if interlace else ((0, 0, 1, 1),):
+        row_bytes = -(-len(range(x, 21, right)) * heads.SAMPLES[colour] * bits // 8)
+        rows += [bytes([y % 5]) + rng.bytes(row_bytes) for y in range(len(range(y, 13, down))) if row_bytes]
+    palette = made.chunk(b"PLTE", rng.bytes(3 * 2**bits)) if colour == made.PALETTE else b""
+    head = b"\x89PNG\r\n\x1a\n" + made.png_header(13, 21, colour, bits, bytes([0, 0, interlace])) + palette
+    return head + b"".join(chunks) + coded(b"".join(rows), 3) + made.chunk(b"IEND")
+
+
+TRANSPARENT = {made.GRAY: bytes(2), made.RGB: bytes(6), made.PALETTE: b"\0\x80"}
+PNGS = {
+    **{f"colour type {colour}, {bits} bits{', interlaced' * interlace}": png(colour, bits, interlace=interlace)
+       for colour, depths in heads.DEPTHS.items() for bits in depths for interlace in (0, 1)},
+    **{f"colour type {colour}, transparency": png(colour, 8 if colour == made.RGB else 2, made.chunk(b"tRNS", content))
+       for colour, content in TRANSPARENT.items()},
+    "gamma": png(made.RGB, 8, made.chunk(b"gAMA", (100_000).to_bytes(4, "big"))),
+    "short palette": png(made.PALETTE, 8).replace(made.chunk(b"PLTE", np.random.default_rng(8).bytes(768)),
+                                                  made.chunk(b"PLTE", np.random.default_rng(8).bytes(300))),
+    "turned": png(made.RGB, 16, made.chunk(b"eXIf", made.exif(made.turned(6)))),
+    "animated": animated(pixels=made.png_pixels(16, 24)),
+}  # fmt: skip
+MADE = {**JPEGS, **PNGS}
+
+
+def cases(images):
+    return pytest.mark.parametrize("data", images.values(), ids=images.keys())
+
+
+def readable(path):
+    try:
+        heads.read(path.read_bytes())
+    except HeadError:
+        return False
+    return True
+
+
+class TestPixels:
+    @pytest.mark.parametrize("path", [path for path in FILES if readable(path)], ids=name_of)
+    def test_files_of_other_projects_are_decoded_as_dali_does(self, chosen, path):
+        data = path.read_bytes()
+        expected = by_dali(data)
+
+        if expected is None or (chosen == "Pillow" and name_of(path) in STRICTER):
+            with pytest.raises(ImageError, match="cannot be decoded"):
+                decoded(data)
+        else:
+            np.testing.assert_array_equal(decoded(data), expected)
+
+    @cases(MADE)
+    def test_every_kind_of_image_is_decoded_as_dali_does(self, chosen, data):
+        np.testing.assert_array_equal(decoded(data), by_dali(data))
+
+    @cases(MADE)
+    def test_gray_is_that_of_the_colours(self, chosen, data):
+        np.testing.assert_array_equal(decoded(data, "GRAY"), by_dali(data, mode="GRAY"))
+
+    @pytest.mark.parametrize("turn", range(1, 9))
+    @pytest.mark.parametrize("put", [in_jpeg, in_png])
+    def test_an_image_is_turned_as_its_exif_block_says(self, chosen, put, turn):
+        data = put(made.exif(made.turned(turn)))
+
+        upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+
+        np.testing.assert_array_equal(decoded(data), np.asarray(upright))
+
+    @pytest.mark.parametrize("colour", [made.GRAY, made.RGB, made.GRAY_ALPHA, made.RGBA])
+    def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, chosen, colour):
+        values = np.arange(65536, dtype=">u2").reshape(256, 256)
+        samples = np.repeat(values[..., None], heads.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
+        rows = np.concatenate([np.zeros((256, 1), np.uint8), samples], axis=1)
+        data = b"\x89PNG\r\n\x1a\n" + made.png_header(256, 256, colour, 16) + coded(rows.tobytes())
+
+        nearest = np.rint(values / 257).astype(np.uint8)
+
+        np.testing.assert_array_equal(decoded(data + made.chunk(b"IEND")), np.dstack([nearest] * 3))
+
+    def test_the_pixels_lie_row_after_row_and_may_be_written(self, chosen):
+        for data in (JPEGS["4:2:0"], JPEGS["turned 6"], PNGS["turned"], PNGS["colour type 3, 2 bits"]):
+            for region in (None, (3, 2, 5, 4)):
+                pixels = decoded(data, region=region)
+                assert pixels.dtype == np.uint8
+                assert pixels.flags.c_contiguous
+                assert pixels.flags.writeable
+
+    def test_the_pixels_stay_when_others_are_decoded(self, chosen):
+        kept = [decoded(data) for data in MADE.values() for _ in range(3)]
+
+        again = [decoded(data) for data in MADE.values() for _ in range(3)]
+
+        for one, other in zip(kept, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def test_the_bytes_may_be_read_only_and_have_gaps(self, chosen):
+        data = np.frombuffer(JPEGS["4:2:0"], np.uint8)
+        spread = np.repeat(data, 2)[::2]
+
+        pixels = decode(spread, heads.read(data), "RGB")
+
+        assert not data.flags.writeable
+        np.testing.assert_array_equal(pixels, decoded(data))
+
+
+REGIONS = [(0, 0, None, None), (0, 0, 1, 1), (-1, -1, 1, 1), (1, 1, 1, 1), (3, 5, 7, 3), (7, 0, 1, None),
+           (0, 9, None, 2), (5, 3, 8, 10), (1, 1, -1, -1), (-9, -11, 9, 11)]  # fmt: skip
+
+
+def regions_of(head):
+    """Return the regions for an image, counted from its end where they are negative; None is all of it."""
+    for region in REGIONS:
+        sides = (head.height, head.width) * 2
+        top, left, height, width = (
+            side if number is None else number + side if number < 0 else number
+            for number, side in zip(region, sides, strict=True)
+        )
+        yield top, left, min(height, head.height - top), min(width, head.width - left)
+
+
+class TestRegions:
+    @cases({name: data for name, data in MADE.items() if name != "one pixel"})
+    def test_a_region_is_that_cut_of_the_whole_image_and_dalis(self, chosen, data):
+        whole, head = decoded(data), heads.read(data)
+
+        for top, left, height, width in regions_of(head):
+            region = top, left, height, width
+            pixels = decoded(data, region=region)
+            np.testing.assert_array_equal(pixels, whole[top : top + height, left : left + width])
+            np.testing.assert_array_equal(pixels, by_dali(data, region))
+
+    def test_a_region_may_be_gray(self, chosen):
+        for name in ("4:2:0", "gray", "turned 6"):
+            whole = decoded(JPEGS[name], "GRAY")
+
+            np.testing.assert_array_equal(decoded(JPEGS[name], "GRAY", (3, 5, 7, 9)), whole[3:10, 5:14])
+
+    @pytest.mark.parametrize(
+        "region",
+        [(-1, 0, 5, 5), (0, -1, 5, 5), (0, 0, 58, 83), (0, 0, 57, 84), (56, 0, 2, 1), (0, 82, 1, 2), (57, 83, 1, 1),
+         (0, 0, 0, 1), (0, 0, 1, 0), (5, 5, -1, -1), (2**40, 0, 1, 1)],
+    )  # fmt: skip
+    def test_a_region_outside_the_image_is_refused_before_it_is_decoded(self, monkeypatch, region):
+        monkeypatch.setattr(decoding, "_chosen", None)
+
+        with pytest.raises(SpecError, match="of an image of 57 x 83"):
+            decoded(JPEGS["4:2:0"], region=region)
+
+    def test_a_region_lies_in_the_upright_image(self, chosen):
+        with pytest.raises(SpecError, match="of an image of 83 x 57"):
+            decoded(JPEGS["turned 6"], region=(0, 0, 57, 83))
+        assert decoded(JPEGS["turned 6"], region=(0, 0, 83, 57)).shape == (83, 57, 3)
+
+
+class TestDamage:
+    whole = png(made.RGB, 8)
+
+    @pytest.mark.parametrize(
+        "pixels",
+        [coded((b"\0" + bytes(63)) * 13)[:-12] + bytes(12), coded((b"\0" + bytes(63)) * 12), coded(b"\5" + bytes(831)),
+         made.chunk(b"IDAT", b"garbage"), made.chunk(b"IDAT", zlib.compress(bytes(832))[:-6]), made.chunk(b"IDAT")],
+        ids=["checksum", "rows", "filter", "garbage", "cut off", "empty"],
+    )  # fmt: skip
+    def test_a_damaged_png_is_refused(self, chosen, pixels):
+        data = self.whole[:33] + pixels + made.chunk(b"IEND")
+
+        assert by_dali(data) is None
+        with pytest.raises(ImageError, match=r"cannot be decoded|checksum of its chunk IDAT"):
+            decoded(data)
+
+    def test_a_jpeg_without_tables_is_refused(self, chosen):
+        data = JPEGS["4:2:0"]
+        place = made.find_segment(data, (0xDB,))
+        data = data[:place] + data[place + 2 + int.from_bytes(data[place + 2 : place + 4], "big") :]
+
+        assert by_dali(data) is None
+        with pytest.raises(ImageError, match="cannot be decoded"):
+            decoded(data)
+
+    @pytest.mark.parametrize("name", ["4:2:0", "gray", "CMYK", "turned 6", "progressive"])
+    def test_a_file_that_became_shorter_since_its_head_was_read_is_refused(self, chosen, name):
+        data = JPEGS[name]
+        cut = np.frombuffer(data[: len(data) * 2 // 3], np.uint8)
+
+        with pytest.raises(ImageError, match="cannot be decoded"):
+            decode(cut, heads.read(data), "RGB")
+
+    def test_bytes_that_are_no_image_any_more_are_refused(self, chosen):
+        for data in (b"", b"x", bytes(1000), JPEGS["4:2:0"][:100]):
+            with pytest.raises(ImageError):
+                decode(np.frombuffer(data, np.uint8), heads.read(JPEGS["4:2:0"]), "RGB")
+
+    @pytest.mark.parametrize("mode", ["RGB", "GRAY"])
+    @pytest.mark.parametrize("pixels", [np.zeros((4, 6, 3), np.uint8), np.zeros((5, 5, 3), np.uint8),
+                                        np.zeros((5, 6, 1), np.uint8), np.zeros((5, 6), np.uint8),
+                                        np.zeros((5, 6, 3), np.uint16)])  # fmt: skip
+    def test_pixels_that_are_not_as_the_header_says_are_refused(self, monkeypatch, pixels, mode):
+        liar = types.SimpleNamespace(decode=lambda data, head, region: pixels)
+        monkeypatch.setattr(decoding, "_chosen", lambda: liar)
+        empty, head = np.empty(0, np.uint8), Head("jpeg", 5, 6, 3, 8, 1)
+
+        with pytest.raises(ImageError, match=r"where its header says \[5, 6, 3\]"):
+            decode(empty, head, mode)
+        with pytest.raises(ImageError, match=r"where its header says \[1, 2, 3\]"):
+            decode(empty, head, mode, (0, 0, 1, 2))
+
+    def test_a_header_that_promises_another_size_is_refused(self, chosen):
+        small, large = np.frombuffer(jpeg(16, 24), np.uint8), heads.read(jpeg(32, 48))
+
+        with pytest.raises(ImageError):
+            decode(small, large, "RGB")
+
+    def test_another_mode_is_refused(self):
+        with pytest.raises(SpecError, match="'BGR'"):
+            decoded(JPEGS["4:2:0"], "BGR")
+
+    def test_the_settings_of_pillow_do_not_matter(self, monkeypatch):
+        use(monkeypatch, "Pillow")
+        monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+
+        for data in (JPEGS["4:2:0"], self.whole):
+            assert decoded(data).shape == by_dali(data).shape
+            with pytest.raises(ImageError):
+                decode(np.frombuffer(data[:-100], np.uint8), heads.read(data), "RGB")
+
+
+def run(program):
+    """Run a program in a new process; return what it wrote to stdout and to stderr."""
+    program = "import os, sys\nimport numpy as np\n" + program
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+class TestChoice:
+    def test_dalis_own_codec_comes_first(self, first_choice):
+        library = pytest.importorskip("nvidia.nvimgcodec")
+
+        assert codec() == f"nvimgcodec {library.__version__}"
+
+    def test_pillow_decodes_where_that_is_missing(self, first_choice, monkeypatch):
+        monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
+
+        assert codec() == f"Pillow {Image.__version__}"
+        assert decoded(JPEGS["4:2:0"]).shape == (57, 83, 3)
+
+    @pytest.mark.parametrize("attributes", [{}, {"DecodeParams": lambda **_: None}])
+    def test_pillow_decodes_where_that_does_not_work_which_is_logged(
+        self, first_choice, monkeypatch, caplog, attributes
+    ):
+        broken = types.SimpleNamespace(__version__="0.1", **attributes)
+        monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", broken)
+
+        with caplog.at_level(logging.WARNING, "gpuload"):
+            assert codec() == f"Pillow {Image.__version__}"
+
+        assert "nvidia.nvimgcodec is installed and does not work" in caplog.text
+
+    def test_without_both_the_error_names_what_to_install(self, first_choice, monkeypatch):
+        for name in ("nvidia.nvimgcodec", "PIL.Image"):
+            monkeypatch.setitem(sys.modules, name, None)
+
+        assert codec() is None
+        with pytest.raises(MissingPackageError, match=r"gpuload\[images\]"):
+            decoded(JPEGS["4:2:0"])
+
+    def test_no_codec_is_imported_before_an_image_is_decoded(self):
+        out, _ = run("import gpuload.images.decode\nprint('PIL' in sys.modules, 'nvidia' in sys.modules)")
+
+        assert out == "False False"
+
+    @pytest.mark.parametrize("verbosity", [None, "1"])
+    def test_the_environment_is_left_as_it_was(self, verbosity):
+        pytest.importorskip("nvidia.nvimgcodec")
+        name = decoding.VERBOSITY
+        program = f"os.environ.pop({name!r}, None)\n"
+        program += f"os.environ[{name!r}] = {verbosity!r}\n" if verbosity else ""
+
+        out, _ = run(program + f"from gpuload.images.decode import codec\ncodec()\nprint(os.environ.get({name!r}))")
+
+        assert out == str(verbosity)
+
+
+class TestProcess:
+    def test_threads_decode_side_by_side(self, chosen):
+        expected = {name: decoded(data) for name, data in MADE.items()}
+        wrong = []
+
+        def decode_all(begin):
+            names = list(MADE)
+            for name in 3 * (names[begin:] + names[:begin]):
+                if not np.array_equal(decoded(MADE[name]), expected[name]):
+                    wrong.append(name)
+
+        threads = [threading.Thread(target=decode_all, args=(number * 5,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert wrong == []
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+    def test_a_child_of_fork_decodes_too(self, chosen):
+        own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+        program = f"""
+from gpuload.images import decode, head
+from tests.images.test_decode import MADE
+decode._chosen = decode.{own}
+
+def decoded():
+    arrays = [np.frombuffer(data, np.uint8) for data in MADE.values()]
+    return [decode.decode(data, head.read(data), "RGB") for data in arrays]
+
+parent = decoded()
+child = os.fork()
+same = all(np.array_equal(*two) for two in zip(decoded(), parent))
+if not child:
+    sys.exit(0 if same else 1)  # the usual end of a process, with all that is cleaned up there
+print(same, os.waitpid(child, 0)[1])
+"""
+
+        assert run(program)[0] == "True 0"
+
+    def test_the_codec_writes_nothing_about_a_file_that_it_refuses(self, chosen):
+        own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+        program = f"""
+from gpuload.images import decode, head
+from tests.images.test_decode import JPEGS
+decode._chosen = decode.{own}
+for data in (JPEGS["4:2:0"][:-100], b""):
+    try:
+        decode.decode(np.frombuffer(data, np.uint8), head.read(JPEGS["4:2:0"]), "RGB")
+    except decode.ImageError:
+        print("refused")
+"""
+
+        assert run(program) == ("refused\nrefused", "")
