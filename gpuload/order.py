@@ -250,6 +250,10 @@ class Plan:
         """
         if num_steps < 1 or position.step + num_steps > self.end(position):
             raise _no_step(position.step + max(num_steps, 1) - 1, self.end(position))
+        if self.num_shards == 1 and position.offset + num_steps * self.batch_size <= self.length:  # the usual case
+            count = num_steps * self.batch_size
+            places = np.arange(position.offset, position.offset + count, dtype=np.int64)
+            return self._records(places, position.epoch), np.ones(count, np.bool_), (self.batch_size,) * num_steps
         parts = [self._positions(position.offset + i * self.global_batch) for i in range(num_steps)]
         places, valid = parts[0] if num_steps == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)

@@ -105,7 +105,8 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         crowded = session.ring.crowded
-        session.counters.add(batches_copied=int(crowded))
+        if crowded:
+            session.counters.add(batches_copied=1)
         fields = {name: _cut(values[rows], copy=crowded) for name, values in fields.items()}
     num_bytes = sum(_num_bytes(values) for values in fields.values())
     session.counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)

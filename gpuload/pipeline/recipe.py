@@ -27,7 +27,7 @@ from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
 from gpuload.spec import Layout, Spec
 
-JOINED_BYTES, MOST_JOINED = 13 << 18, 16  # short steps are done together up to this size and number
+JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
 
