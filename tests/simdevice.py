@@ -660,13 +660,16 @@ class PooledMemory:
 # ---- kernels
 
 
+INDEXED = ("getitem", "take")  # of what they are given all but the first are indices, of which 0 is always inside
+
+
 def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None) -> Any:
     """Queue a kernel that computes a NumPy function; shape and dtype of the result are known at once."""
     inputs: list[Array] = []
 
     def as_input(array: Array) -> Any:
         inputs.append(array)
-        return np.ones_like(array._view)
+        return np.zeros_like(array._view) if name in INDEXED and inputs[1:] else np.ones_like(array._view)
 
     likeness = [_mapped(one, as_input) for one in arguments]
     with np.errstate(all="ignore"):

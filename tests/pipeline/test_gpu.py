@@ -123,7 +123,19 @@ def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
 def test_any_batch_is_made_again(gpu, loaders):
     cpu, on_gpu = loaders()
     with on_gpu:
-        assert_same(on_gpu.batch_at(3), cpu.batch_at(3))
+        made = [on_gpu.batch_at(step) for step in range(5)]  # in the same slot, one after the other
+        for step, batch in enumerate(made):
+            assert_same(batch, cpu.batch_at(step))
+
+
+def test_device_memory_of_batches_that_were_dropped_is_used_again(gpu, loaders):
+    on_gpu = loaders(batch_size=2)[1]
+    with on_gpu:
+        lent = []
+        for batch in on_gpu:
+            del batch
+            lent.append(on_gpu._session.lane.bytes)
+    assert max(lent) < lent[0] * len(lent) / 2
 
 
 def test_a_row_that_an_op_cannot_take_is_named_at_its_step_and_the_rest_comes(gpu):
