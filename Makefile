@@ -3,6 +3,7 @@
 #   EXTRA=cpu | cuda12 | cuda13   what is installed; without it, cuda12 where there is an NVIDIA driver, else cpu.
 #                                 EXTRA= with nothing behind it is gpuload on NumPy alone
 #   PYTHON=python3.12             which Python .venv is made with
+#   GPU_TEST="--part NAME"        what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
 
 PYTHON ?= python3
 EXTRA ?= $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then echo cuda12; else echo cpu; fi)
@@ -18,7 +19,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 STAMP := $(VENV)/gpuload-$(EXTRA)-$(VERSION).stamp
 BENCH_STAMP := $(VENV)/gpuload-bench.stamp
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench gpu-test clean
 
 setup: $(STAMP)
 
@@ -52,6 +53,11 @@ test: lint
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
+
+# On a machine with an NVIDIA GPU: every gpu test and every figure, one report in benchmarks/results/gpu. A second call
+# goes on with what is missing.
+gpu-test: setup
+	$(BIN)/python -m benchmarks.gpu_report $(GPU_TEST)
 
 $(BENCH_STAMP): $(STAMP)
 	$(PIP_INSTALL) -e ".[bench]"

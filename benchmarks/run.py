@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import plot
+from benchmarks import gpu, plot
 from benchmarks.measure import TIMES_MEMORY, Settings, measure
 from benchmarks.question import NAMES, find
 
@@ -34,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in _names(told.only, settings):
         start = perf_counter()
         results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
+        if name in gpu.NAMES:
+            results["versions"] |= gpu.versions()
         path = folder / f"{name}{'' if settings.cache == 'warm' else f'.{settings.cache}'}.json"
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         plot.write(path)
@@ -42,13 +44,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names(only: list[str] | None, settings: Settings) -> list[str]:
-    """Return the questions to ask: those that can be asked, or those that were named."""
+    """Return the questions to ask: those that can be asked, or those that were named; none about a GPU without one."""
     able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
+    able += gpu.NAMES if settings.cache == "warm" else ()
     unable = set(only or ()).difference(able)
     if unable:
-        named = ", ".join(sorted(unable))
-        sys.exit(f"{named}: not asked of data larger than memory; those that are: {', '.join(able)}")
-    return only or able
+        named, what = ", ".join(sorted(unable)), {"large": "data larger than memory", "cold": "a cold page cache"}
+        sys.exit(f"{named}: not asked of {what[settings.cache]}; those that are: {', '.join(able)}")
+    names = only or able
+    on_gpu = [name for name in names if name in gpu.NAMES]
+    if on_gpu and (why := gpu.problem()):
+        print(f"{', '.join(on_gpu)}: left out, as there is no GPU to measure: {why}", file=sys.stderr, flush=True)
+        names = [name for name in names if name not in on_gpu]
+    return names
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure gpuload beside its peers.")
     parser.add_argument("--rounds", type=int, default=defaults.rounds)
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="timed at least this long per process")
-    parser.add_argument("--only", nargs="+", choices=NAMES, help="these questions only")
+    parser.add_argument("--only", nargs="+", choices=(*NAMES, *gpu.NAMES), help="these questions only")
     parser.add_argument("--peers", nargs="+", help="these peers only")
     cache = parser.add_mutually_exclusive_group()
     cache.add_argument("--cold", dest="cache", action="store_const", const="cold", default=defaults.cache,

@@ -1,18 +1,26 @@
 """The benchmarks: every peer that is installed does its work, at a tiny size, and the results can be shown."""
 
+import contextlib
+import gc
 import itertools
 import json
+import os
+import select
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import machine, measure, plot
-from benchmarks.question import NAMES, SLOW, Peer, find, is_to_tf, touch
+from benchmarks import gpu, gpu_jpeg, gpu_report, gpu_rows, machine, measure, plot, run
+from benchmarks.gpu_report import Part, Report
+from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
+from tests import simdevice
 
 ROOT = Path(__file__).parents[1]
 
@@ -166,3 +174,291 @@ def _entry(peer, role, rates):
         for number, rate in enumerate(rates)
     ]
     return {"variant": "shuffled", "peer": peer, "role": role, "about": "", "absent": [], "samples": samples}
+
+
+class TestQuestionsAboutAGpu:
+    @pytest.mark.parametrize("name", gpu.NAMES)
+    def test_are_left_out_without_a_gpu_with_the_reason(self, name, monkeypatch, capsys):
+        monkeypatch.setattr(gpu, "problem", lambda: "CuPy is not installed")
+
+        assert run._names(None, measure.Settings()) == list(NAMES)
+        assert run._names([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
+        told = capsys.readouterr().err.splitlines()
+        assert told[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
+
+    def test_are_asked_where_there_is_one(self, monkeypatch, capsys):
+        monkeypatch.setattr(gpu, "problem", lambda: None)
+
+        assert run._names(None, measure.Settings()) == [*NAMES, *gpu.NAMES]
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.parametrize("cache", SLOW)
+    def test_are_not_asked_of_storage(self, cache, monkeypatch):
+        monkeypatch.setattr(gpu, "problem", lambda: None)
+
+        assert not set(run._names(None, measure.Settings(cache=cache))).intersection(gpu.NAMES)
+        with pytest.raises(SystemExit, match="gpu_rows: not asked of"):
+            run._names(["gpu_rows"], measure.Settings(cache=cache))
+
+    @pytest.mark.parametrize("name", gpu.NAMES)
+    def test_have_one_limit_and_one_of_ours_for_each_variant(self, name):
+        jobs = find(name).jobs("warm")
+
+        for variant in find(name).variants:
+            roles = [peer.role for other, peer in jobs if other == variant]
+            assert (roles.count("limit"), roles.count("ours"), roles.count("floor")) == (1, 1, 1)
+        assert find(name).jobs("cold") == []
+        assert {peer.name for _, peer in jobs} >= set(gpu_report.SHORT[name]) >= {"resident", "gpuload"}
+
+    def test_have_each_a_loop_with_a_step(self):
+        assert gpu_rows.QUESTION.variants[:3] == ("rows-256", "rows-4096", "fixed-256")
+        for question in (gpu_rows.QUESTION, gpu_jpeg.QUESTION):
+            alone = [variant for variant in question.variants if not variant.endswith("-step")]
+            assert question.variants == (*alone, *(f"{variant}-step" for variant in alone))
+
+    def test_a_framework_that_does_not_see_the_gpu_is_absent(self, monkeypatch):
+        peer = Peer("somebody", lambda work: iter, "somebody's loader", needs=("numpy",))
+        assert measure.missing(gpu_rows.QUESTION.needs("rows-256", peer)) == []
+        monkeypatch.setitem(gpu._LOOKS, "numpy", lambda numpy: False)
+
+        assert measure.missing(gpu_rows.QUESTION.needs("rows-256", peer)) == ["a numpy that sees the GPU"]
+
+
+class TestOnASimulatedGpu:
+    COUNT = 600
+
+    @pytest.fixture
+    def sim(self, monkeypatch):
+        simulation = simdevice.install(monkeypatch, seed=2)
+        yield simulation
+        gc.collect()
+        simulation.finish()
+
+    def work(self, variant, folder):
+        return Work(variant, gpu_rows.prepare(folder, self.COUNT), self.COUNT, 256)
+
+    @pytest.mark.parametrize("variant", gpu_rows.QUESTION.variants)
+    def test_the_limit_the_floor_and_gpuload_do_the_work(self, variant, folder, sim, monkeypatch):
+        stepped = []
+        monkeypatch.setattr(gpu, "step", lambda rounds: lambda array: stepped.append((array + 1).shape))
+        work = self.work(variant, folder)
+        batches = -(-self.COUNT // int(variant.split("-")[1]))
+        for name in ("link", "resident", "cupy", "gpuload"):
+            peer = gpu_rows.QUESTION.peer(name)
+            if variant not in (peer.variants or gpu_rows.QUESTION.variants):
+                continue
+            epoch = peer.build(work)
+            stepped.clear()
+
+            for _ in range(2):
+                assert measure.one_pass(epoch, work).num_records == self.COUNT
+                assert all(one.ran is not None for one in sim.trace if one.name != simdevice.FREE)
+            assert len(stepped) == (2 * batches if variant.endswith("-step") else 0)
+            del epoch
+
+    def test_the_rows_are_those_of_the_file(self, folder, sim):
+        work = gpu_rows.part_of(self.work("rows-256", folder))
+
+        batches = [batch.get() for batch in gpu_rows.gpuload(work)()]
+
+        assert [len(batch) for batch in batches] == [256, 256, 88]
+        assert np.array_equal(np.unique(np.concatenate(batches), axis=0), np.unique(np.load(work.path), axis=0))
+
+    def test_the_images_are_normalised(self, folder, sim):
+        work = gpu_rows.part_of(self.work("fixed-256", folder))
+
+        labels, images = (np.concatenate(values) for values in zip(
+            *((label.get(), image.get()) for label, image in gpu_rows.gpuload(work)()), strict=True
+        ))  # fmt: skip
+
+        assert sorted(labels) == sorted(np.fromfile(work.path, np.uint8).reshape(self.COUNT, -1)[:, 0])
+        assert (images.shape, images.dtype) == ((self.COUNT, 32, 32, 3), np.float32)
+        assert -2.0 < images.min() < -1.8 < 2.0 < images.max() < 2.2
+
+    def test_a_reader_of_dali_gives_each_pass_its_records_and_goes_on_behind_them(self, sim):
+        class Pipe:
+            numbers = itertools.count(0, 4)
+
+            def build(self):
+                pass
+
+            def run(self, stream):
+                first = next(self.numbers)
+                return (SimpleNamespace(as_tensor=lambda: sim.cupy.asarray(np.arange(first, first + 4))),)
+
+        epoch = gpu_jpeg._passes(Pipe(), Work("shuffled", None, num_records=10, batch_size=4))
+
+        passes = [[batch.get().tolist() for batch in epoch()] for _ in range(2)]
+        assert passes[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert passes[1] == [[10, 11], [12, 13, 14, 15], [16, 17, 18, 19]]
+
+    def test_a_batch_on_the_host_is_refused(self, folder, sim):
+        work = self.work("rows-256", folder)
+
+        with pytest.raises(RuntimeError, match="not on the GPU"):
+            next(gpu.consumed(work, lambda: iter([np.zeros((256, 3))]), 1)())
+
+    def test_the_host_runs_two_batches_ahead_and_no_further(self, folder, sim, monkeypatch):
+        monkeypatch.setattr(gpu, "step", lambda rounds: lambda array: array + 1)
+        work = gpu_rows.part_of(self.work("rows-256-step", folder))
+        batches, waiting = gpu.consumed(work, gpu.resident(replace(work, num_records=256 * 8), 784), 1)(), []
+
+        for _ in range(8):
+            next(batches)
+            waiting.append(sum(one.ran is None for one in sim.works("add")))
+        assert max(waiting) == gpu.IN_FLIGHT
+        assert list(batches) == []
+
+
+def fake(name, code, timeout_s=30.0, result=None):
+    return Part(name, (sys.executable, "-c", code), timeout_s, result)
+
+
+JUNIT = """<testsuites><testsuite>
+<testcase classname="tests.test_x.TestA" name="test_one" /><testcase classname="tests.test_x.TestA" name="test_two">
+<failure message="assert 1 == 2&#10;more">where</failure></testcase>
+<testcase classname="tests.test_x" name="test_three"><skipped message="no torch" /></testcase>
+</testsuite></testsuites>"""
+
+
+class TestTheReport:
+    ABOUT = {"commit": "c0ffee", "host": "here", "versions": {"GPU": "a card", "numpy": "2"}}  # noqa: RUF012  not changed
+
+    @pytest.fixture(autouse=True)
+    def logs(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(gpu_report, "LOGS", tmp_path / "logs")
+
+    @pytest.fixture
+    def told(self):
+        return []
+
+    @pytest.fixture
+    def go(self, tmp_path, told):
+        """Do parts as a call does."""
+
+        def go(parts, about=self.ABOUT, only=None, fresh=False, budget_s=60.0):
+            report = Report.open(tmp_path, about, fresh=fresh, tell=told.append)
+            if not report.names:
+                report.begin([part.name for part in parts])
+            return gpu_report.go(parts, report, only=only, budget_s=budget_s, tell=told.append)
+
+        return go
+
+    def read(self, tmp_path):
+        return json.loads((tmp_path / "report.json").read_text())
+
+    def test_has_every_part_that_succeeds_and_every_one_that_fails(self, go, told, tmp_path):
+        parts = [fake("good", "pass"), fake("bad", "print('what is wrong'); raise SystemExit(3)"), fake("last", "pass")]
+
+        assert go(parts) == 1
+        outcomes = self.read(tmp_path)["outcomes"]
+        assert [outcomes[part.name]["status"] for part in parts] == ["passed", "failed", "passed"]
+        assert (outcomes["bad"]["why"], outcomes["bad"]["output"]) == ("exit status 3", ["what is wrong"])
+        assert any(line.startswith("failed: bad ") for line in told)
+        text = (tmp_path / "report.md").read_text()
+        assert "# gpuload on a card" in text
+        assert "bad: exit status 3\n\n```\nwhat is wrong\n```" in text
+
+    def test_ends_a_part_that_hangs_with_all_it_started(self, go, tmp_path):
+        start = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+        begin = time.monotonic()
+
+        assert go([fake("hangs", f"{start}; print(p.pid, flush=True); p.wait()", timeout_s=2.0)]) == 1
+        outcome = self.read(tmp_path)["outcomes"]["hangs"]
+        assert outcome["why"] == "took longer than 2 s"
+        assert time.monotonic() - begin < 20
+        with contextlib.suppress(ProcessLookupError):  # it is gone
+            child = os.pidfd_open(int((tmp_path / "logs" / "hangs.log").read_text()))
+            assert select.select([child], [], [], 10)[0]  # it has been killed, and is just going
+            os.close(child)
+
+    def test_goes_on_with_what_is_missing(self, go, told, tmp_path):
+        count = tmp_path / "count"
+        once = f"open({str(count)!r}, 'a').write('x')"
+
+        assert go([fake("one", once), fake("two", "pass")], only=["one"]) == 0
+        assert told[-1] == "left: two (call again to go on)"
+        assert go([fake("one", once), fake("two", "pass")]) == 0
+        assert count.read_text() == "x"
+        assert "going on: 1 of 2 parts are done" in told
+        assert "Not done yet" not in (tmp_path / "report.md").read_text()
+
+    def test_does_a_part_again_that_is_named_and_all_of_it_if_told(self, go, tmp_path):
+        count = tmp_path / "count"
+        parts = [fake("one", f"open({str(count)!r}, 'a').write('x')")]
+
+        assert [go(parts), go(parts), go(parts, only=["one"]), go(parts, fresh=True)] == [0] * 4
+        assert count.read_text() == "xxx"
+
+    @pytest.mark.parametrize("name", ["commit", "host", "versions"])
+    def test_begins_anew_where_it_is_about_something_else(self, go, told, tmp_path, name):
+        assert go([fake("one", "raise SystemExit(1)")]) == 1
+
+        assert go([fake("two", "pass")], about={**self.ABOUT, name: {"numpy": "3"}}) == 0
+        assert list(self.read(tmp_path)["outcomes"]) == ["two"]
+        assert f"a new report (not the same as last time: {name})" in told
+
+    def test_that_cannot_be_read_is_begun_anew(self, go, told, tmp_path):
+        (tmp_path / "report.json").write_text("{")
+
+        assert go([fake("one", "pass")]) == 0
+        assert "the last one cannot be read" in told[0]
+
+    def test_leaves_what_the_time_is_over_for(self, go, told, tmp_path):
+        parts = [fake("one", "pass"), fake("slow", "import time; time.sleep(60)"), fake("three", "pass")]
+
+        assert go(parts, budget_s=3.0) == 1
+        assert list(self.read(tmp_path)["outcomes"]) == ["one"]
+        assert told[-1] == "left: slow, three (call again to go on)"
+
+    def test_counts_tests_by_class_with_what_did_not_pass(self, go, told, tmp_path):
+        result = tmp_path / "x.xml"
+        write = f"open({str(result)!r}, 'w').write({JUNIT!r}); raise SystemExit(1)"
+
+        assert go([fake("tests/test_x.py", write, result=result)]) == 1
+        first, second = self.read(tmp_path)["outcomes"]["tests/test_x.py"]["contracts"]
+        assert (first["class"], first["passed"], first["failed"], first["skipped"]) == ("TestA", 1, 1, 0)
+        assert (second["class"], second["skipped"]) == ("functions", 1)
+        assert "        TestA: test_two failed: assert 1 == 2" in told
+        assert "        functions: test_three skipped: no torch" in told
+
+    def test_a_part_without_its_result_has_failed(self, go, tmp_path):
+        result = tmp_path / "x.xml"
+        result.write_text(JUNIT)  # of an earlier call
+
+        assert go([fake("tests/test_x.py", "pass", result=result)]) == 1
+        assert self.read(tmp_path)["outcomes"]["tests/test_x.py"]["why"].startswith("no result: ")
+
+    def test_has_the_figures_of_a_question(self, go, told, tmp_path):
+        entries = [_entry("link", "limit", [1e6]), _entry("gpuload", "ours", [5e5]), _entry("torch", "peer", [])]
+        entries[2]["absent"] = ["torch"]
+        results = {"workload": "gpu_rows", "entries": [{**entry, "variant": "rows-256"} for entry in entries]}
+        result = tmp_path / "gpu_rows.json"
+
+        assert go([fake("gpu_rows", f"open({str(result)!r}, 'w').write({json.dumps(results)!r})", result=result)]) == 0
+        figures = self.read(tmp_path)["outcomes"]["gpu_rows"]["figures"]
+        assert [(one["loader"], one["of_limit"], one["gb_per_s"]) for one in figures] == [
+            ("link", 1.0, 3.14), ("gpuload", 0.5, 1.57), ("torch", 0.0, None),
+        ]  # fmt: skip
+        text = (tmp_path / "report.md").read_text()
+        assert "| rows-256 | **gpuload** | 0.500 | 500,000 | 1.57 | 1.0 |  |" in text
+        assert "absent: torch not installed" in text
+        assert any("share of the limit: rows-256 0.50" in line for line in told)
+
+    def test_files_are_found_in_what_pytest_says(self):
+        output = "tests/test_a.py::TestX::test[tests/b.py]\ntests/ops/test_c.py::test\nERROR tests/test_d.py - Import\n"
+
+        assert gpu_report.test_files(output) == ["tests/ops/test_c.py", "tests/test_a.py", "tests/test_d.py"]
+
+    def test_each_file_and_each_question_is_a_part(self):
+        parts = list(gpu_report._parts(["tests/test_lane.py"]))
+
+        assert [part.name for part in parts] == ["tests/test_lane.py", *gpu.NAMES]
+        assert parts[0].command[-1] == "tests/test_lane.py"
+        assert set(parts[1].command).issuperset({"gpu_rows", "link", "gpuload"})
+
+    def test_is_not_begun_without_a_gpu(self, monkeypatch, capsys):
+        monkeypatch.setattr(gpu, "problem", lambda: "CuPy is not installed")
+
+        assert gpu_report.main([]) == 2
+        assert capsys.readouterr().err.startswith("there is no GPU to test on: CuPy is not installed\n")

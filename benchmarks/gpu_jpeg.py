@@ -1,0 +1,200 @@
+"""How fast do JPEGs come to a GPU, ready for training (2,000 of about 500 x 375, batches of 64)?
+
+Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
+         224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC on the GPU
+Variants shuffled, and in a loop whose step is a kernel of about 10 ms (shuffled-step)
+Limit    a pipeline of DALI as NVIDIA's examples write it: its own reader, its own draws, boxes decoded by nvJPEG and by
+         the hardware decoder where there is one; with a step, the loop over data that lies on the GPU already
+Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
+Pixels   gpuload and DALI: antialias. gpuload takes no hardware decoder, whose pixels differ from those of nvJPEG's
+         kernels; `dali_cuda` does without it, too. torch, tf.data and the floor: no antialias
+Shuffle  each peer visits every image once a pass in a new whole order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks import data, forms, gpu, jpeg_training
+from benchmarks.gpu import STEP, GpuQuestion
+from benchmarks.jpeg_training import AREA, MEAN, PROPORTIONS, SIDE, STD, TRIES
+from benchmarks.machine import cores
+from benchmarks.question import KERNELS, Batch, Epoch, Peer, Work
+from gpuload import device
+
+STEP_ROUNDS = 4_000_000
+MOST_WORKERS = 16
+HARDWARE_LOAD = 0.65  # the share of images for the hardware decoder; DALI's default
+
+ALONE, LOOP = "shuffled", "shuffled" + STEP
+
+
+def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
+    """Return the builder of a loader with the consumer behind it."""
+    return lambda work: gpu.consumed(work, build(work), STEP_ROUNDS)
+
+
+def resident(work: Work) -> Epoch:
+    """The step alone."""
+    return gpu.resident(work, SIDE, SIDE, 3)
+
+
+def dali(hardware_load: float) -> Callable[[Work], Epoch]:
+    """readers.file, decoders.image_random_crop (mixed), resize, crop_mirror_normalize."""
+
+    def build(work: Work) -> Epoch:
+        from nvidia.dali import fn, pipeline_def, types
+
+        @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=0)  # type: ignore[untyped-decorator]
+        def pipeline() -> Any:
+            coded, _ = fn.readers.file(files=_paths(work), shuffle_after_epoch=True)
+            boxes = fn.decoders.image_random_crop(
+                coded, device="mixed", random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS),
+                num_attempts=TRIES, hw_decoder_load=hardware_load,
+            )  # fmt: skip
+            images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
+            return fn.crop_mirror_normalize(
+                images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
+            )
+
+        return _passes(pipeline(), work)
+
+    return build
+
+
+def _paths(work: Work) -> list[str]:
+    return [str(path) for path in sorted(work.path.iterdir())]
+
+
+def _passes(pipe: Any, work: Work) -> Epoch:
+    """Return passes of a pipeline whose reader goes on into the next pass: so does the batch on the border."""
+    pipe.build()
+    cupy = device.cupy()
+    spare: list[Any] = []
+
+    def epoch() -> Iterator[Batch]:
+        left = work.num_records
+        while left > 0:
+            if spare:
+                images = spare.pop()
+            else:
+                (outputs,) = pipe.run(cupy.cuda.get_current_stream().ptr)  # that stream waits, the host does not
+                images = cupy.from_dlpack(outputs.as_tensor())
+            if len(images) > left:
+                spare.append(images[left:])
+            left -= len(images)
+            yield images[: len(images) + min(left, 0)]
+
+    return epoch
+
+
+def gpuload(work: Work) -> Epoch:
+    """The package measured: its executor on a GPU is DALI, fed with gpuload's order and draws."""
+    import gpuload as gl
+
+    ops = [
+        gl.ops.Decode(), gl.ops.RandomResizedCrop(SIDE, SIDE), gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD)
+    ]  # fmt: skip
+    source = gl.images(work.path, labels=None)
+    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
+    return forms.ours(work, loader, "image")
+
+
+def bare(work: Work) -> Epoch:
+    """All on the host, by a thread a core."""
+    return gpu.uploaded(jpeg_training.threads(work))
+
+
+def torch(work: Work) -> Epoch:
+    """DataLoader over whole batches, a worker a core; uint8 goes to the GPU, which normalises."""
+    import cv2
+    import torch
+
+    paths = sorted(work.path.iterdir())
+
+    def make(batch: forms.Records) -> Any:
+        cv2.setNumThreads(1)
+        rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
+        coded = (paths[record].read_bytes() for record in batch)
+        images = [jpeg_training.resized(jpeg_training.simplejpeg_decode(one), rng) for one in coded]
+        return torch.from_numpy(np.stack(images))
+
+    loader: Any = forms.torch_loader(work, make, min(MOST_WORKERS, cores()))
+    loader.pin_memory = True
+    mean, std = (torch.tensor(values, device="cuda") for values in (MEAN, STD))
+    return gpu.torch_passes(loader, lambda images: (images.float() - mean) / std)
+
+
+def tfdata(work: Work) -> Epoch:
+    """decode_and_crop_jpeg with the fast inverse DCT and a resize an image; uint8 goes to the GPU, the rest by XLA."""
+    tf = gpu.tensorflow()
+
+    def make(path: Any) -> Any:
+        coded = tf.io.read_file(path)
+        start, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(coded), tf.zeros([1, 0, 4]), min_object_covered=0.0,
+            aspect_ratio_range=PROPORTIONS, area_range=AREA, max_attempts=TRIES, use_image_if_no_bounding_boxes=True,
+        )  # fmt: skip
+        box = tf.concat([start[:2], size[:2]], 0)
+        image = tf.image.decode_and_crop_jpeg(coded, box, channels=3, dct_method="INTEGER_FAST")
+        image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
+        return tf.ensure_shape(image, [SIDE, SIDE, 3])
+
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
+    def finish(images: Any) -> Any:
+        flip = tf.random.uniform([tf.shape(images)[0]]) < 0.5
+        pixels = tf.cast(tf.where(flip[:, None, None, None], tf.reverse(images, [2]), images), tf.float32)
+        return (pixels - MEAN) * (1 / np.asarray(STD, np.float32))
+
+    dataset = tf.data.Dataset.from_tensor_slices(_paths(work)).shuffle(work.num_records)
+    dataset = dataset.map(make, cores(), deterministic=True).batch(work.batch_size)
+    return gpu.tf_passes(tf, dataset, finish)
+
+
+_DALI = ("cupy", "nvidia.dali", "nvidia.dali.fn")
+_BOTH = ("cv2", "simplejpeg")
+_WARM = ("warm",)
+QUESTION = GpuQuestion(
+    name="gpu_jpeg",
+    asks="2,000 JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised float32 NHWC on a GPU, in "
+    "batches of 64; alone, and in a loop whose step is a kernel of about 10 ms (-step): how fast do they come?",
+    limit="a hand-written pipeline of DALI on the same GPU; for -step, the same loop over data on the GPU",
+    prepare=data.jpegs,
+    num_records=(2_000, 160),
+    batch_size=64,
+    variants=(ALONE, LOOP),
+    peers=(
+        Peer(
+            "dali", consumed(dali(HARDWARE_LOAD)), "readers.file, image_random_crop, resize; hardware decoder", _DALI,
+            variants=(ALONE,), role="limit", cache=_WARM,
+        ),
+        Peer(
+            "resident", consumed(resident), "data on the GPU already", ("cupy",), variants=(LOOP,), role="limit",
+            cache=_WARM,
+        ),
+        Peer(
+            "dali_loop", consumed(dali(HARDWARE_LOAD)), "readers.file, image_random_crop, resize; hardware decoder",
+            _DALI, variants=(LOOP,), cache=_WARM,
+        ),
+        Peer("dali_cuda", consumed(dali(0.0)), "the same without the hardware decoder", _DALI, cache=_WARM),
+        Peer(
+            "threads", consumed(bare), "a thread pool over simplejpeg and OpenCV, cupy.asarray", ("cupy", *_BOTH),
+            role="floor", cache=_WARM,
+        ),
+        Peer(
+            "gpuload", consumed(gpuload), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI), uses=KERNELS,
+            role="ours", cache=_WARM,
+        ),
+        Peer(
+            "torch", consumed(torch), "DataLoader, up to 16 workers, simplejpeg, OpenCV, pin_memory",
+            ("cupy", "torch", "torch.utils.data", *_BOTH), cache=_WARM,
+        ),
+        Peer(
+            "tfdata", consumed(tfdata), "decode_and_crop_jpeg, fast DCT, resize on the host, prefetch_to_device",
+            ("cupy", "tensorflow"), cache=_WARM,
+        ),
+    ),
+)  # fmt: skip
