@@ -53,6 +53,22 @@ def test_importing_the_package_loads_numpy_only_and_starts_no_thread():
     assert (foreign, heavy, num_threads) == (set(), set(), "1")
 
 
+def test_the_walk_of_one_batch_names_what_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walk = text[text.index("## One batch") : text.index("## Where things are")]
+    defined = {node.name for module in MODULES for node in module.nodes if hasattr(node, "name")}
+
+    named = {name for code in re.findall(r"`([^`\n]+)`", walk) for name in re.findall(r"[A-Za-z_]\w*", code)}
+    files = {name.rpartition("/")[2] for name in re.findall(r"[\w/]+\.py", walk)}
+
+    assert len(named) > 25
+    assert files - {Path(module.path).name for module in MODULES} == set()
+    assert named - defined - {Path(module.path).stem for module in MODULES} - ROOMS_AND_WORDS == set()
+
+
+ROOMS_AND_WORDS = {"pipeline", "executors", "sources", "storage", "ops", "array", "for", "batch", "in", "loader"}
+
+
 def test_every_extra_that_is_named_exists():
     extras = _project()["optional-dependencies"]
     texts = [*ROOT.glob("*.md"), ROOT / "pyproject.toml", *(ROOT / house.PACKAGE).rglob("*.py")]

@@ -111,7 +111,7 @@ class _Board:
         self.tray: Tray[Made] = Tray()
         self._num_steps, self._next, self._allowed = num_steps, 0, 0
         self._started: deque[tuple[int, Made]] = deque()
-        self._uploading: deque[Made] = deque()  # their slots are read by the device until their events have passed
+        self._uploading: deque[Made] = deque()  # the device may read their slots until their events have passed
 
     def stop(self) -> None:
         """Let the thread end after what it is just doing; takes no lock, so that it may be called anywhere."""
@@ -156,15 +156,14 @@ class _Board:
             if self.lane is None:
                 made.fields = step.fields
                 self._run(made)
-                return
-            self._release()
-            with self.lane:
-                made.fields = uploaded(step, self.lane)
-                self._run(made)
-        except RowError as error:
-            made.error = step.damaged(error)
+            else:
+                self._release(self.lane)
+                self._uploading.append(made)
+                with self.lane:
+                    made.fields = uploaded(step, self.lane)
+                    self._run(made)
         except Exception as error:
-            made.error = error
+            self._failed(made, error)
 
     def _run(self, made: Made) -> None:
         graph = made.step.recipe.graph
@@ -177,37 +176,38 @@ class _Board:
             return
         try:
             if self.lane is None:
-                made.fields |= self._result(made)
+                made.fields |= self._result()
                 return
             with self.lane:
-                names = made.step.recipe.names
-                fields = {**made.fields, **self._result(made)}
-                made.fields = {name: _side_by_side(fields[name]) for name in names}
+                fields = {**made.fields, **self._result()}
+                made.fields = {name: _side_by_side(fields[name]) for name in made.step.recipe.names}
                 made.event = self.lane.mark()
-            self._uploading.append(made)
-        except RowError as error:
-            made.error = made.step.damaged(error)
         except Exception as error:
-            made.error = error
+            self._failed(made, error)
 
-    def _result(self, made: Made) -> dict[str, Any]:
+    def _result(self) -> dict[str, Any]:
         return self.executor.finish() if self.executor is not None else {}
 
-    def _release(self) -> None:
-        """Let go of the slots that the device has read, and free what consumers have done with."""
-        while self._uploading and self._uploading[0].event.done:
-            self._uploading.popleft().step.release()
+    def _failed(self, made: Made, error: Exception) -> None:
+        """Keep an error for its turn; whatever of the step was queued before it may still read the slot."""
+        made.error = made.step.damaged(error) if isinstance(error, RowError) else error
         if self.lane is not None:
-            self.lane.reclaim()
+            made.event = self.lane.mark()
+
+    def _release(self, lane: devices.Lane) -> None:
+        """Let go of the slots that the device has read, and free what consumers have done with."""
+        while self._uploading and self._uploading[0].event is not None and self._uploading[0].event.done:
+            self._uploading.popleft().step.release()
+        lane.reclaim()
 
     def end(self) -> None:
         """Wait for the device, which may still read slots, and give the executor back."""
-        for made in self._uploading:
-            made.event.synchronize()
-        self._uploading.clear()
-        self._started.clear()
         if self.lane is not None:
+            if self._uploading:
+                self.lane.mark().synchronize()  # behind all that was queued
+            self._uploading.clear()
             self.lane.reclaim()
+        self._started.clear()
         self.give_back(self.executor)
 
 

@@ -75,6 +75,7 @@ class Epoch:
             if cursor.now is before:
                 cursor.now = delivered
                 return batch
+        self._made.forget((self._end - 1 - self._start.step) // self._session.recipe.num_joined)
         self._made.close()
         raise StopIteration
 

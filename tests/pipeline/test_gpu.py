@@ -209,11 +209,12 @@ def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):
 def test_without_keeping_the_slot_until_its_upload_has_run_a_test_fails(monkeypatch, tmp_path):
     release = batches_module._Board._release
 
-    def at_once(self):
-        for made in self._uploading:
-            made.step.release()
-        self._uploading.clear()
-        release(self)
+    def at_once(self, lane):
+        for made in list(self._uploading):
+            if made.event is not None:
+                self._uploading.remove(made)
+                made.step.release()
+        release(self, lane)
 
     monkeypatch.setattr(batches_module._Board, "_release", at_once)
     assert fails(monkeypatch, tmp_path)
