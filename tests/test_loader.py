@@ -421,15 +421,29 @@ class Broken(gl.sources.base.Source):
 
     def _resolve(self, numbers):
         if 30 in numbers:
-            raise self.error
+            raise self.error("no record 30")
         return self._whole.resolve(numbers)
 
-    error = OSError("no record 30")
+    error = OSError
+
+
+@pytest.mark.parametrize("prefetch", [None, 1])
+def test_an_iterator_that_was_left_after_an_error_leaves_no_thread(prefetch):
+    before = threading.active_count()
+    run = iter(gl.Loader(Broken(), batch_size=4, prefetch=prefetch))
+    with pytest.raises(OSError, match="no record 30") as failure:
+        list(run)
+    del run, failure
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert threading.active_count() == before
 
 
 def test_a_stop_iteration_of_a_source_does_not_end_the_epoch_unseen():
     broken = Broken()
-    broken.error = StopIteration()
+    broken.error = StopIteration
     with pytest.raises(RuntimeError, match="StopIteration"):
         list(gl.Loader(broken, batch_size=4))
 

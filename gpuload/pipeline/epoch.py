@@ -13,6 +13,7 @@ from gpuload.order import Position
 from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.session import Session
+from gpuload.pipeline.step import Step
 from gpuload.ragged import Ragged
 
 
@@ -52,6 +53,7 @@ class Epoch:
         self._session, self._output, self._cursor = session, output, cursor
         self._start, self._end = cursor.position, session.recipe.plan.end(cursor.position)
         self._made = session.begin(cursor.position)
+        self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
 
     def __iter__(self) -> Epoch:
         return self
@@ -69,30 +71,44 @@ class Epoch:
                 error, failed = _raisable(made.error), (after, before[1])
                 if cursor.now is before:
                     cursor.now = failed
+                    # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
+                    made.error = made.step.error = None
                     raise error
+                continue
+            if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
             batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
             if cursor.now is before:
                 cursor.now = delivered
                 return batch
         self._made.forget((self._end - 1 - self._start.step) // self._session.recipe.num_joined)
+        self._latest = (-1, None)
         self._made.close()
         raise StopIteration
 
     def _take(self, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
         number = (step - self._start.step) // self._session.recipe.num_joined
-        self._made.forget(number - 1)
-        made = self._made.take(number)
-        if made is None or isinstance(made, Made):
-            return made
-        if made.alone:
-            made = made.alone[step - made.position.step]
-        return Made(made, {} if made.error else made.fields, error=made.error)
+        latest, made = self._latest
+        if latest != number:
+            self._made.forget(number - 1)
+            taken = self._made.take(number)
+            if taken is None:
+                return None
+            made = taken if isinstance(taken, Made) else _made(taken)
+            self._latest = number, made
+        if made is not None and made.step.alone:
+            return _made(made.step.alone[step - made.step.position.step])
+        return made
 
     def close(self) -> None:
         """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
         self._made.close()
+
+
+def _made(step: Step) -> Made:
+    """Return what became of a step that its workers finished."""
+    return Made(step, {} if step.error or step.alone else step.fields, error=step.error)
 
 
 def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:

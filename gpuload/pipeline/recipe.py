@@ -28,6 +28,7 @@ from gpuload.sources.base import Source
 from gpuload.spec import Layout, Spec
 
 JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
+STRETCH_RECORDS = 4096  # of so many records it is found out at once which they are, where they lie and what is drawn
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
 
@@ -79,6 +80,7 @@ class Recipe:
         num_parts: into how many parts a step is cut, which workers do side by side.
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
+        num_stretched: of how many of these records and draws are found out at once.
     """
 
     source: Source
@@ -92,11 +94,18 @@ class Recipe:
     num_parts: int = 1
     num_joined: int = 1
     num_ahead: int = 2
+    num_stretched: int = 1
 
     @property
     def on_rows(self) -> bool:
         """True if the workers finish a step, so that no executor of whole batches follows."""
         return self.device == "cpu" and (self.executor is not None or not self.graph.ops)
+
+    @cached_property
+    def draws_ahead(self) -> bool:
+        """True if draws depend on nothing that only the records themselves tell: no image of unknown size."""
+        graph = self.graph
+        return bool(graph.ops) and all(graph.spec_in[name].uniform for name in graph.touched)
 
     @property
     def num_rows(self) -> int:
@@ -214,7 +223,8 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
         joined = max(1, min(JOINED_BYTES // max(recipe.slot_bytes, 1), most))
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
-    return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead)
+    stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
+    return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
 
 
 def _can_be_joined(recipe: Recipe) -> bool:

@@ -19,6 +19,7 @@ from gpuload.pipeline.batches import Batches, Made, uploaded
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.step import Step
+from gpuload.pipeline.stretch import Stretch
 from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from gpuload.storage.memory import cache_bytes
@@ -137,11 +138,15 @@ class Session:
         plan, many = recipe.plan, recipe.num_joined
         end = plan.end(position)
         windows = Windows(recipe)
+        stretch: Stretch | None = None
 
         def make(number: int) -> Step:
+            nonlocal stretch
             first = position.step + number * many
+            if number % recipe.num_stretched == 0:
+                stretch = _stretch(recipe, plan.at(position, first), min(many * recipe.num_stretched, end - first))
             windows.ask(position, first, min(many, end - first))
-            return Step(recipe, ring, counters, plan.at(position, first), min(many, end - first))
+            return Step(recipe, ring, counters, plan.at(position, first), min(many, end - first), stretch)
 
         return make
 
@@ -162,6 +167,14 @@ class Session:
             executor.close()
         else:
             self._idle.append(executor)
+
+
+def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
+    """Return a stretch; None where something is wrong with it, so that each of its steps meets what is its own."""
+    try:
+        return Stretch(recipe, position, num_steps)
+    except Exception:  # of a source or op of the user's it may be any; the step at fault raises it again, as itself
+        return None
 
 
 class Windows:

@@ -1,6 +1,6 @@
 """Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or several parts.
 
-    prepare()     which records these are, and memory for them                       once
+    prepare()     memory, and which records these are if nobody has found out        once
     do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
     batch(...)    the arrays of the step                                             by whoever takes the step
 
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from gpuload import rawdecode
 from gpuload.errors import RecordError
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import Ring
+from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, joined
 from gpuload.sources.leaf import Share, Values, fill, values
 from gpuload.stats import Counters
@@ -41,6 +41,7 @@ class Step:
         counters: ``read_s`` and ``ops_s`` are added to.
         position: of the first of the steps.
         num_steps: how many there are.
+        stretch: in which these steps are; None to find it out for them alone.
 
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
@@ -49,11 +50,19 @@ class Step:
         alone: for some short steps of which one failed: each by itself.
     """
 
-    def __init__(self, recipe: Recipe, ring: Ring, counters: Counters, position: Position, num_steps: int = 1) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        ring: Ring,
+        counters: Counters,
+        position: Position,
+        num_steps: int = 1,
+        stretch: Stretch | None = None,
+    ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
         self.alone: list[Step] = []
-        self._ring, self._counters = ring, counters
+        self._ring, self._counters, self._stretch = ring, counters, stretch
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._errors: dict[int, BaseException] = {}
@@ -80,7 +89,8 @@ class Step:
         if next(self._num_done) < self.num_parts:
             return False
         if self._errors:
-            self._fail(self._errors[min(self._errors)])
+            errors, self._errors = self._errors, {}
+            self._fail(errors[min(errors)])
         return True
 
     def run(self) -> Step:
@@ -100,11 +110,12 @@ class Step:
 
     def prepare(self) -> None:
         """Find out the records and take memory for them."""
-        plan, source = self.recipe.plan, self.recipe.source
-        self.records, self.valid, self._counts = plan.span(self.position, self.num_steps)
+        self.recipe.source.check_open()
+        self._stretch = self._stretch or Stretch(self.recipe, self.position, self.num_steps)
+        self._first, end = self._stretch.rows(self.position.step, self.num_steps)
+        self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
         self._slot = self._ring.take(self.recipe.slot_bytes)
         self.arrays = self.recipe.arrays(self._slot, self.records.size)
-        source.check_open()
 
     def do(self, part: int) -> None:
         """Read, decode and run the ops on the rows of one part."""
@@ -132,7 +143,7 @@ class Step:
 
     def _read(self, part: int, begin: int, end: int) -> dict[str, Any]:
         """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
-        shares = self.recipe.source.resolve(self.records[begin:end])
+        shares = self._known.shares(self._first + begin, self._first + end)
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
             if route.layout is None:
@@ -174,10 +185,10 @@ class Step:
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
-        records = self.records[begin:end]
-        varying = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
-        sizes = {name: image_sizes(graph.spec_in[name], varying.get(name), records.size) for name in graph.touched}
-        draws = graph.draw(seed=recipe.plan.seed, epoch=self.position.epoch, records=records, sizes=sizes)
+        draws = self._known.draws(self._first + begin, self._first + end)
+        if draws is None:
+            known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
+            draws = draw(recipe, self.position.epoch, self.records[begin:end], known)
         if recipe.executor is None:
             self._draws[part] = draws
             return
@@ -185,6 +196,12 @@ class Step:
         made = recipe.executor.run(fields, draws, out)
         for name in graph.touched - out.keys():
             self._keep(part, name, made[name])
+
+    @property
+    def _known(self) -> Stretch:
+        if self._stretch is None:
+            raise RuntimeError("a step is prepared before it is done")
+        return self._stretch
 
     @property
     def _drawn_from(self) -> list[str]:
@@ -229,8 +246,8 @@ class Step:
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps."""
-        first = sum(self._counts[: step - self.position.step])
-        return slice(first, first + self._counts[step - self.position.step])
+        begin, end = self._known.rows(step)
+        return slice(begin - self._first, end - self._first)
 
 
 def _as_raw(rows: Array, record_bytes: int) -> Bytes:

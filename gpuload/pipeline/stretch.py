@@ -1,0 +1,76 @@
+"""Stretch: what can be found out about steps before they are done, for many at once, since it costs each the less.
+
+Which records they are, where these lie, and what is drawn for them, as far as that does not depend on what the records
+hold. A batch does not depend on how far its stretch reaches: records, places and draws are those of each record alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.ops.base import Draw
+from gpuload.ops.graph import image_sizes
+from gpuload.order import Position
+from gpuload.pipeline.recipe import Recipe
+from gpuload.sources.leaf import Share
+
+
+class Stretch:
+    """Some steps that follow one another.
+
+    Args:
+        recipe: what becomes of a step.
+        position: of the first.
+        num_steps: how many there are.
+
+    Attributes:
+        records: int64 ``[n]``, the records of all of them.
+        valid: bool ``[n]``, False where a record only pads a batch.
+        starts: for each step, and for the end, the row where it begins.
+    """
+
+    def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
+        self.first = position.step
+        self.records, self.valid, counts = recipe.plan.span(position, num_steps)
+        self.starts = tuple(accumulate(counts, initial=0))
+        self._shares = recipe.source.resolve(self.records)
+        self._draws: list[Draw] | None = None
+        if recipe.draws_ahead:
+            self._draws = draw(recipe, position.epoch, self.records, {})
+
+    def rows(self, step: int, num_steps: int = 1) -> tuple[int, int]:
+        """Return where some of the steps begin and end."""
+        return self.starts[step - self.first], self.starts[step - self.first + num_steps]
+
+    def shares(self, begin: int, end: int) -> list[Share]:
+        """Return which leaf holds which of some rows, counted from the first of these."""
+        if (begin, end) == (0, self.records.size):
+            return self._shares
+        return [cut for share in self._shares if (cut := _cut(share, begin, end)).numbers.size]
+
+    def draws(self, begin: int, end: int) -> list[Draw] | None:
+        """Return the draws of every op for some rows; None where they depend on what the records hold."""
+        if self._draws is None:
+            return None
+        return [{name: values[begin:end] for name, values in one.items()} for one in self._draws]
+
+
+def draw(recipe: Recipe, epoch: int, records: NDArray[np.int64], known: Mapping[str, Any]) -> list[Draw]:
+    """Return the draws of every op for some records; ``known`` has the values of fields whose sizes vary."""
+    graph = recipe.graph
+    sizes = {name: image_sizes(graph.spec_in[name], known.get(name), records.size) for name in graph.touched}
+    return graph.draw(seed=recipe.plan.seed, epoch=epoch, records=records, sizes=sizes)
+
+
+def _cut(share: Share, begin: int, end: int) -> Share:
+    """Return the part of a share that some rows have; its rows are in ascending order."""
+    if share.rows is None:
+        return replace(share, numbers=share.numbers[begin:end])
+    first, after = np.searchsorted(share.rows, [begin, end]).tolist()
+    return replace(share, numbers=share.numbers[first:after], rows=share.rows[first:after] - begin)
