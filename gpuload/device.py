@@ -17,7 +17,6 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import cache
 from types import ModuleType
@@ -445,11 +444,6 @@ class _Ledger:
                 self._loans[array.data.mem.ptr] = loans - 1, num_bytes
             else:
                 self._loans.pop(array.data.mem.ptr, None)
-
-
-def footprint(arrays: Iterable[Any]) -> int:
-    """Return the bytes of device memory that some CuPy arrays keep; arrays that share one memory count once."""
-    return sum({array.data.mem.ptr: _memory_bytes(array) for array in arrays if array.size}.values())
 
 
 def _memory_bytes(array: Any) -> int:
