@@ -26,6 +26,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
+
+SHORT_S = 0.001
 
 _running: dict[threading.Thread, Stop] = {}  # each operation on it is one step of the interpreter; there is no lock
 _ended = False
@@ -88,10 +91,16 @@ def start(
 
 
 def join(threads: Sequence[threading.Thread]) -> None:
-    """Wait until threads have ended, for an explicit close; never call it from a finalizer."""
+    """Wait until threads have ended, for an explicit close; never call it from a finalizer.
+
+    A ``Thread.join`` that a signal handler broke off with an exception may take the thread for ended from then on
+    (CPython 3.11, ``Thread._wait_for_tstate_lock``), so the list of those that run has the last word.
+    """
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join()
+            while thread in _running:
+                time.sleep(SHORT_S)
 
 
 def each(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
