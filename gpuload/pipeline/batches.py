@@ -27,7 +27,7 @@ from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
 from gpuload.kernels import threads
 from gpuload.ops.base import RowError
-from gpuload.pipeline.recipe import Route, raw_region
+from gpuload.pipeline.recipe import Recipe, raw_region
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
@@ -240,7 +240,7 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     recipe, fields = step.recipe, {}
     for route in recipe.routes:
         if route.layout is not None:
-            fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route, step), lane))
+            fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route.layout, recipe), lane))
     for name, values in step.varying.items():
         field = recipe.source.spec[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
@@ -253,12 +253,10 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     return fields
 
 
-def _needed(route: Route, step: Step) -> Layout:
+def _needed(layout: Layout, recipe: Recipe) -> Layout:
     """Return the layout of a group, with the parts that the batch or an op needs."""
-    if route.layout is None:
-        raise RuntimeError("a route of records of fixed size has a layout")
-    wanted = {*step.recipe.names, *step.recipe.graph.touched}
-    return replace(route.layout, parts=tuple(part for part in route.layout.parts if part.field.name in wanted))
+    wanted = {*recipe.names, *recipe.graph.touched}
+    return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in wanted))
 
 
 def _uploaded_group(raw: Any, layout: Layout, lane: devices.Lane) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     prepare()     memory, and which records these are if nobody has found out        once
     do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
-    batch(...)    the arrays of the step                                             by whoever takes the step
+    fields, draws what the finished step holds                                       for whoever takes the step
 
 Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which share a slot.
 """
@@ -26,6 +26,7 @@ from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, joined
 from gpuload.sources.leaf import Share, Values, fill, values
+from gpuload.spec import Layout
 from gpuload.stats import Counters
 
 Array = NDArray[Any]
@@ -149,17 +150,16 @@ class Step:
             if route.layout is None:
                 fields.update(self._read_varying(route, shares, part, end - begin))
             else:
-                fields.update(self._read_fixed(route, route.layout.record_bytes, shares, begin, end))
+                fields.update(self._read_fixed(route, route.layout, shares, begin, end))
         return fields
 
-    def _read_fixed(self, route: Route, record_bytes: int, shares: list[Share], begin: int, end: int) -> dict[str, Any]:
-        if route.layout is None:
-            raise RuntimeError("a route of records of fixed size has a layout")
+    def _read_fixed(self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int) -> dict[str, Any]:
+        record_bytes = layout.record_bytes
         if route.direct is not None:
             raw = _as_raw(self.arrays[route.direct][begin:end], record_bytes)
         else:
             raw = _scratch(route.group, (end - begin) * record_bytes).reshape(end - begin, record_bytes)
-        fill(shares, route.group, route.layout, raw)
+        fill(shares, route.group, layout, raw)
         if route.to_slot.parts:
             names = [part.field.name for part in route.to_slot.parts]
             rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})

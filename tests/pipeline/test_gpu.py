@@ -194,13 +194,6 @@ def wait_for_next(run):
 # Waits and guards of the pipeline, each taken out by hand: the simulation, or a wrong batch, must show it.
 
 
-def all_batches(loaders, **changes):
-    cpu, on_gpu = loaders(**changes)
-    with on_gpu:
-        for ours, theirs in zip(on_gpu, cpu, strict=True):
-            assert_same(ours, theirs)
-
-
 def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(devices.Lane, "hand_over", lambda self, event: None)
     assert fails(monkeypatch, tmp_path)
