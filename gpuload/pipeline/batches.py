@@ -179,8 +179,7 @@ class _Board:
                 made.fields |= self._result()
                 return
             with self.lane:
-                fields = {**made.fields, **self._result()}
-                made.fields = {name: _side_by_side(fields[name]) for name in made.step.recipe.names}
+                made.fields = side_by_side({**made.fields, **self._result()}, made.step.recipe.names)
                 made.event = self.lane.mark()
         except Exception as error:
             self._failed(made, error)
@@ -226,9 +225,13 @@ def _serve(board: _Board) -> None:
         board.stop()
 
 
-def _side_by_side(values: Any) -> Any:
-    """Return values on a GPU as frameworks take them: in C order, a copy only where they are not."""
-    is_array = hasattr(values, "flags") and not isinstance(values, np.ndarray)
+def side_by_side(fields: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the named fields as frameworks take them from a GPU: in C order, a copy only where they are not."""
+    return {name: _in_c_order(fields[name]) for name in names}
+
+
+def _in_c_order(values: Any) -> Any:
+    is_array = not isinstance(values, (np.ndarray, Ragged, list))
     return values.copy(order="C") if is_array and not values.flags.c_contiguous else values
 
 

@@ -15,7 +15,7 @@ from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.base import RowError
 from gpuload.order import Blocks, Position
-from gpuload.pipeline.batches import Batches, Made, uploaded
+from gpuload.pipeline.batches import Batches, Made, side_by_side, uploaded
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.step import Step
@@ -212,7 +212,10 @@ def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | N
         return Made(step, {**step.fields, **run(step.fields)})
     with lane:
         lane.reclaim()
-        fields = uploaded(step, lane)
-        made = Made(step, {**fields, **run(fields)}, event=lane.mark())
-    made.event.synchronize()  # the step's slot is free afterwards
-    return made
+        try:
+            fields = uploaded(step, lane)
+            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+        finally:
+            event = lane.mark()
+            event.synchronize()  # the step's slot is free afterwards, also where something went wrong
+    return Made(step, fields, event=event)
