@@ -2,6 +2,7 @@
 
 GpuloadError
 ├── SpecError          ValueError         fields, shapes, dtypes or arguments that do not fit
+│   └── TooLargeError        MemoryError  more memory is needed than there is
 ├── FormatError        ValueError         a file that is not what it claims to be
 ├── RecordError        ValueError         one record is damaged
 ├── FileError          OSError            a file that cannot be used
@@ -15,6 +16,8 @@ GpuloadError
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
 └── MissingPackageError ImportError       an optional package; names the extra to install
+
+RowError stays inside: who knows files and records makes a RecordError of it.
 """
 
 from __future__ import annotations
@@ -59,6 +62,10 @@ def _rebuild(kind: type[GpuloadError], what: str, cause: str, remedy: str) -> Gp
 
 class SpecError(GpuloadError, ValueError):
     """Fields, shapes, dtypes or arguments do not fit together."""
+
+
+class TooLargeError(SpecError, MemoryError):
+    """More memory is needed than there is."""
 
 
 class FormatError(GpuloadError, ValueError):
@@ -111,6 +118,33 @@ class DeviceError(GpuloadError, RuntimeError):
 
 class MissingPackageError(GpuloadError, ImportError):
     """An optional package is missing."""
+
+
+class RowError(Exception):
+    """One row of a batch cannot be used; the loader, which knows records and files, makes a RecordError of it.
+
+    Args:
+        row: its place in the batch.
+        reason: what is wrong with it.
+        cause: why it is, if not that its bytes are damaged.
+        remedy: what to do about that.
+    """
+
+    def __init__(self, row: int, reason: str, *, cause: str = "", remedy: str = "") -> None:
+        super().__init__(f"row {row} of the batch: {reason}")
+        self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
+
+    def moved(self, rows: int) -> RowError:
+        """Return the error for a batch in which ``rows`` others stand before those that it was found in."""
+        return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
+
+    def of_record(self, where: str) -> RecordError:
+        """Return the error that names file and record."""
+        return RecordError(
+            f"{where}: {self.reason}",
+            cause=self.cause or "the record is damaged, or holds something else than the ops are for",
+            remedy=self.remedy or "repair it, or leave it out with source.select(...)",
+        )
 
 
 def missing_package(package: str, *, needed_for: str, extra: str) -> MissingPackageError:

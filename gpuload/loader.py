@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuload import device as devices
@@ -94,7 +95,7 @@ class Loader:
         self.device, self._device_why = devices.choose(device)
         self._executor_name, self._executor_why = choose.choose(executor, self._graph, self.device)
         self._session = self._make_session(names)
-        self._identity = state.identity(source.fingerprint(), tuple(ops), self._plan)
+        self._ops = tuple(ops)
         self._next = Position()  # where the next iterator begins
         self._latest = Cursor(self._next)  # where the latest iterator is
         if "auto" in (device, executor):
@@ -132,7 +133,7 @@ class Loader:
             self._executor_name,
             self._graph,
             device=self.device,
-            batch_size=self.batch_size,
+            batch_size=self._plan.most_records,
             num_threads=self.num_threads,
         )
 
@@ -146,6 +147,11 @@ class Loader:
         batches = Epoch(self._session, self.output, cursor)
         self._latest, self._next = cursor, Position(cursor.position.epoch + 1)
         return batches
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What a state is compared by; found out when it is first needed, for it looks into the data."""
+        return state.identity(self.source.fingerprint(), self._ops, self._plan)
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.

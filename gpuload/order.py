@@ -211,6 +211,13 @@ class Plan:
         """The records that all shards together take at a step."""
         return self.batch_size * self.num_shards
 
+    @cached_property
+    def most_records(self) -> int:
+        """The most records that a step has on this shard: not ``batch_size`` where there are not so many."""
+        if self.last_batch == "pad":
+            return self.batch_size
+        return max(1, min(self.batch_size, -(-self.length // self.num_shards)))
+
     def end(self, position: Position = Position()) -> int:
         """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
         left = self.length - position.offset

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import RowError, SpecError
+from gpuload.ragged import Ragged
 from gpuload.spec import Layout, Part
 
 Array = Any  # numpy.ndarray or cupy.ndarray
+LAST_CHARACTER = 0x10FFFF  # Unicode 16, section 2.4
 
 
 def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
@@ -61,6 +63,33 @@ def stored(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
         return raw[:, part.offset_bytes : part.offset_bytes + part.num_bytes].view(part.dtype).reshape(shape)
     first = raw[:, part.offset_bytes : part.offset_bytes + part.dtype.itemsize].view(part.dtype)
     return as_strided(first, shape, (raw.strides[0], *part.strides), writeable=raw.flags.writeable)
+
+
+def check_text(values: Any) -> None:
+    """Raise ``RowError`` if a record holds text with a number that is no character; Python cannot make a str of it.
+
+    Args:
+        values: of dtype U, ``[N, ...]``, a ``Ragged`` or a list of arrays.
+    """
+    at_once = values.payload if isinstance(values, Ragged) else values
+    if not isinstance(at_once, list) and not _is_no_text(at_once):
+        return
+    for row in range(len(values)):
+        # Not values[row], where that is a single text: NumPy cannot make it.
+        if _is_no_text(values[row : row + 1] if isinstance(values, np.ndarray) else values[row]):
+            raise RowError(
+                row,
+                "its text holds a number that is no Unicode character",
+                cause=f"characters are numbered 0 to {LAST_CHARACTER:#x}: the bytes are damaged, or are no UTF-32",
+            )
+
+
+def _is_no_text(values: Any) -> bool:
+    array = np.asarray(values)
+    if not array.size or not array.itemsize:
+        return False
+    characters = np.ascontiguousarray(array).view(array.dtype.byteorder.replace("|", "=") + "u4")
+    return bool(characters.max() > LAST_CHARACTER)
 
 
 def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:

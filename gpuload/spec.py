@@ -222,5 +222,10 @@ class Layout:
         """The fields."""
         return Spec(tuple(part.field for part in self.parts))
 
+    @cached_property
+    def texts(self) -> tuple[Part, ...]:
+        """The fields of text, whose bytes may be no text."""
+        return tuple(part for part in self.parts if part.dtype.kind == "U")
+
     def _fills_record(self) -> bool:
         return self.parts[0].offset_bytes == 0 and self.parts[0].num_bytes == self.record_bytes

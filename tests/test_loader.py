@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import json
 import logging
 import os
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -27,6 +30,8 @@ from gpuload.errors import (
     UnknownFieldError,
 )  # fmt: skip
 from gpuload.pipeline import session as session_module
+from gpuload.sources.leaf import Group
+from gpuload.spec import Field, Layout, Part, Spec
 from tests.interrupts import Alarm
 
 OPS = [gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))]
@@ -125,11 +130,40 @@ def test_a_slice_of_a_batch_stays_what_it_was():
 
 def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
     with loader(2000, batch_size=4, prefetch=3) as load:
-        for _ in range(4):
+        for epoch in range(1, 5):
             for _ in load:
                 pass
-        assert load.stats()["slots_made"] <= load.prefetch + 3
+            assert load.stats()["slots_made"] <= epoch * (load.prefetch + 3)
         assert load.stats()["batches_copied"] == 0
+
+
+@pytest.mark.parametrize("leave", ["at the end", "early", "by an error"])
+def test_a_loader_between_two_epochs_keeps_no_memory_for_steps(leave):
+    load = loader(2000, batch_size=4)
+    kept = []
+    with contextlib.suppress(KeyError):
+        for batch in load:
+            kept.append(batch)
+            if leave == "early" and batch.step == 20:
+                break
+            if leave == "by an error" and batch.step == 20:
+                raise KeyError
+    del batch
+    memories = [weakref.ref(_memory(batch["image"])) for batch in kept]
+    kept.clear()
+    for _ in range(1000):
+        alive = sum(memory() is not None for memory in memories)
+        if not alive and not load._session.ring.num_idle_bytes:
+            break
+        threading.Event().wait(0.01)
+    assert (alive, load._session.ring.num_idle_bytes) == (0, 0)
+
+
+def _memory(values):
+    """Return the memory that an array is a view of."""
+    while isinstance(values.base, np.ndarray):
+        values = values.base
+    return values if values.base is None else values.base.memory[0]
 
 
 def test_arrays_of_a_batch_are_aligned_and_contiguous():
@@ -416,7 +450,7 @@ class Broken(gl.sources.base.Source):
     def _where(self, number):
         return f"record {number}"
 
-    def fingerprint(self):
+    def _digest(self):
         return "broken"
 
     def _resolve(self, numbers):
@@ -556,3 +590,87 @@ def test_a_killed_run_goes_on_with_the_next_batch(tmp_path, request):
     for stop in (1, 5, 9, 12):
         resumed = first_lines(3, json.dumps(whole[stop - 1][3]))
         assert [line[:3] for line in resumed] == [line[:3] for line in whole[stop : stop + 3]]
+
+
+def test_a_batch_size_beyond_the_records_takes_memory_for_the_records_alone():
+    load = loader(batch_size=10**12, ops=[], last_batch="partial")
+    assert load._session.recipe.slot_bytes < 100_000
+    [batch] = load
+    assert sorted(batch.records) == list(range(61))
+    parts = [gl.Loader(source(), batch_size=10**12, shard_id=i, num_shards=7, device="cpu") for i in range(7)]
+    assert sorted(record for part in parts for batch in part for record in batch.records) == list(range(61))
+    assert max(part._session.recipe.num_rows for part in parts) == 9
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_the_work_for_a_loader_grows_with_its_fields_and_not_with_their_square():
+    def compared(count):
+        names = [Name(f"f{number}") for number in range(count)]
+        many = gl.arrays(x=np.zeros(3)).rename(x="f0")
+        fields = [Field(name, np.dtype("u1"), ()) for name in names]
+        layout = Layout(count, tuple(Part(field, field.dtype, number) for number, field in enumerate(fields)))
+        many.groups, many.spec = (Group.of(layout),), Spec(tuple(fields))
+        Name.compared = 0
+        gl.Loader(many, batch_size=2, device="cpu")
+        return Name.compared
+
+    assert compared(800) < 3 * compared(400) + 1000
+
+
+def test_text_that_is_none_is_named_with_its_record(tmp_path):
+    texts = np.array([[65, 0], [66, 0], [0x110000, 0], [67, 0]], np.uint32).view("U2")
+    for swapped in (False, True):
+        np.save(tmp_path / "a.npy", texts.astype(texts.dtype.newbyteorder(">")) if swapped else texts)
+        with gl.npy(tmp_path / "a.npy") as rows:
+            assert rows[1]["x"] == ["B"]
+            with pytest.raises(RecordError, match=r"a\.npy, record 2: its text holds a number that is no Unicode"):
+                rows[2]
+            run, names = iter(gl.Loader(rows, batch_size=1, device="cpu")), []
+            for step in range(4):
+                if step == 2:
+                    with pytest.raises(RecordError, match=r"a\.npy, record 2"):
+                        next(run)
+                else:
+                    names.append(next(run)["x"].item())
+            assert names == ["A", "B", "C"]
+
+
+def test_text_that_is_none_is_named_with_its_record_also_where_lengths_vary(tmp_path):
+    for number in range(3):
+        texts = np.array([65, 0x110000 if number == 1 else 66, *[67] * number], np.uint32).view("U1")
+        np.save(tmp_path / f"{number}.npy", texts)
+    files = gl.npy(tmp_path / "*.npy", record="file")
+    assert files[2]["x"].tolist() == ["A", "B", "C", "C"]
+    for ask in (lambda: files[1], lambda: files.read([0, 1]), lambda: list(gl.Loader(files, batch_size=3))):
+        with pytest.raises(RecordError, match=r"1\.npy, record 0: its text"):
+            ask()
+
+
+def test_a_record_that_no_memory_can_hold_is_named(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.zeros(10, np.uint8))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (1 << 42,)})
+    (tmp_path / "b.npy").write_bytes(header.getvalue())
+    os.truncate(tmp_path / "b.npy", len(header.getvalue()) + (1 << 42))  # holes, which take no place
+    empty = np.empty
+
+    def of_this_machine(shape, dtype=float, **more):  # some systems promise any memory, and end who uses it
+        if np.prod(shape, dtype=float) > 1 << 40:
+            raise MemoryError("Unable to allocate")
+        return empty(shape, dtype, **more)
+
+    monkeypatch.setattr(np, "empty", of_this_machine)
+    files = gl.npy(tmp_path / "*.npy", record="file")
+    for ask in (lambda: files[1], lambda: list(gl.Loader(files, batch_size=2, device="cpu"))):
+        with pytest.raises(RecordError, match=r"b\.npy, record 0: its 4398046511104 bytes are too many"):
+            ask()

@@ -1,6 +1,6 @@
-"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops have equal ``repr``.
+"""Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told alike.
 
-An op's ``repr`` is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
+What is told of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
@@ -26,25 +27,6 @@ Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, recor
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
 VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
-
-
-class RowError(Exception):
-    """One row of a batch cannot be used; the loader, which knows records and files, makes a RecordError of it.
-
-    Args:
-        row: its place in the batch.
-        reason: what is wrong with it.
-        cause: why it is, if not that its bytes are damaged.
-        remedy: what to do about that.
-    """
-
-    def __init__(self, row: int, reason: str, *, cause: str = "", remedy: str = "") -> None:
-        super().__init__(f"row {row} of the batch: {reason}")
-        self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
-
-    def moved(self, rows: int) -> RowError:
-        """Return the error for a batch in which ``rows`` others stand before those that it was found in."""
-        return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
 
 
 @dataclass(frozen=True)
@@ -155,6 +137,16 @@ class Op:
             return self.array(xp, x[row], {name: values[row] for name, values in draw.items()})
         except RowError as error:
             raise error.moved(row) from None
+
+    def check_heads(self, heads: NDArray[np.int32]) -> None:
+        """Check what the headers of encoded images say before any of them is decoded, by whichever executor.
+
+        Args:
+            heads: int32 ``[N, 3]``, height and width in pixels and the number of scans, from ``image_sizes``.
+
+        Raises:
+            RowError: the op refuses an image.
+        """
 
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return which rows of a batch hold values that the op cannot take, boolean ``[N]`` of ``xp``.

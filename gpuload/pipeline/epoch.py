@@ -14,6 +14,7 @@ from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
+from gpuload.pipeline.tray import raisable
 from gpuload.ragged import Ragged
 
 
@@ -68,7 +69,7 @@ class Epoch:
                 continue
             after = self._session.recipe.plan.at(self._start, step + 1)
             if made.error is not None:
-                error, failed = _raisable(made.error), (after, before[1])
+                error, failed = raisable(made.error), (after, before[1])
                 if cursor.now is before:
                     cursor.now = failed
                     # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
@@ -153,15 +154,6 @@ def _lent(lane: devices.Lane, values: Any) -> Any:
     if isinstance(values, list):
         return [_lent(lane, one) for one in values]
     return lane.lend(values)
-
-
-def _raisable(error: BaseException) -> BaseException:
-    """Return an error as it may leave ``next``, for which StopIteration means something else."""
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = RuntimeError("a source or an op raised StopIteration, which would end the epoch unseen")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _num_bytes(values: Any) -> int:

@@ -110,7 +110,7 @@ class Recipe:
     @property
     def num_rows(self) -> int:
         """The rows of a slot."""
-        return self.plan.batch_size * self.num_joined
+        return self.plan.most_records * self.num_joined
 
     @cached_property
     def slot_bytes(self) -> int:
@@ -122,7 +122,9 @@ class Recipe:
         """The bytes of a batch after all ops, of the fields whose size is known."""
         fields = [self.graph.spec_out[name] for name in self.names]
         return sum(
-            Region(field.dtype, field.fixed_shape).num_bytes(self.plan.batch_size) for field in fields if field.uniform
+            Region(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
+            for field in fields
+            if field.uniform
         )
 
     def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
@@ -155,12 +157,12 @@ def make_recipe(
         num_threads: how many workers there are.
         prefetch: how many steps the user wants to be ahead; None to choose.
     """
-    needed = [name for name in source.spec.names if name in names or name in graph.touched]
+    needed = frozenset(names) | graph.touched
     regions = _regions(source, graph, names, needed, device, executor)
     routes = tuple(
         _route(number, group.spec, group.layout, needed, graph, regions, executor)
         for number, group in enumerate(source.groups)
-        if any(name in needed for name in group.spec.names)
+        if not needed.isdisjoint(group.spec.names)
     )
     recipe = Recipe(source, graph, plan, names, device, executor, routes, regions)
     return _divided(recipe, num_threads, prefetch)
@@ -172,8 +174,9 @@ def raw_region(group: int) -> str:
 
 
 def _regions(
-    source: Source, graph: Graph, names: tuple[str, ...], needed: list[str], device: str, executor: RowExecutor | None
-) -> dict[str, Region]:
+    source: Source, graph: Graph, names: tuple[str, ...], needed: frozenset[str], device: str,
+    executor: RowExecutor | None,
+) -> dict[str, Region]:  # fmt: skip
     """Return what a slot holds: the batch, or what the executor of whole batches is fed."""
     if device != "cpu":
         groups = [(number, group.layout) for number, group in enumerate(source.groups)]
@@ -184,12 +187,13 @@ def _regions(
         }
     finished = executor is not None or not graph.ops
     spec = graph.spec_out if finished else source.spec
-    held = [spec[name] for name in spec.names if name in (names if finished else needed)]
+    wanted = frozenset(names) if finished else needed
+    held = [field for field in spec if field.name in wanted]
     return {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.uniform}
 
 
 def _route(
-    number: int, spec: Spec, layout: Layout | None, needed: list[str], graph: Graph, regions: dict[str, Region],
+    number: int, spec: Spec, layout: Layout | None, needed: frozenset[str], graph: Graph, regions: dict[str, Region],
     executor: RowExecutor | None,
 ) -> Route:  # fmt: skip
     nothing = Layout(0, ())
@@ -220,7 +224,7 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     joined = 1
     if _can_be_joined(recipe):
         most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
-        joined = max(1, min(JOINED_BYTES // max(recipe.slot_bytes, 1), most))
+        joined = max(1, min(JOINED_BYTES // max(recipe.slot_bytes, 1), most, recipe.plan.end()))
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
     stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
@@ -230,13 +234,14 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
 def _can_be_joined(recipe: Recipe) -> bool:
     """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there."""
     fixed = all(route.layout is not None for route in recipe.routes)
-    sizes = [region.num_bytes(recipe.plan.batch_size) for region in recipe.regions.values()]
+    sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
     uniform = all(recipe.graph.spec_out[name].uniform for name in recipe.names)
     return fixed and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
 
 def _hands_out_ragged(recipe: Recipe) -> bool:
     """Return True if a ragged field stays as it was read, which parts would have to be copied together for."""
-    fields = [recipe.source.spec[name] for route in recipe.routes for name in route.spec.names]
-    kept = [field for field in fields if field.name in recipe.names or not recipe.on_rows]
+    names = frozenset(recipe.names)
+    fields = [field for route in recipe.routes for field in route.spec]
+    kept = [field for field in fields if field.name in names or not recipe.on_rows]
     return any(field.ragged and not (recipe.on_rows and field.name in recipe.graph.touched) for field in kept)

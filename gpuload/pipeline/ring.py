@@ -3,7 +3,8 @@
 A slot is host memory for one step, page-aligned (page-locked where a GPU copies from it). Every array of a batch is a
 view of its slot, and the slot lives as long as any view, slice, DLPack capsule or tensor made of them. When the last of
 them is gone the memory comes back by itself. So a batch stays what it was for as long as anything refers to it, and a
-loop that drops its batches allocates nothing after its first laps.
+loop that drops its batches allocates nothing after its first laps. What is kept for that is bounded, and where no
+iterator is running nothing is kept: a loader that waits for its next epoch holds no memory.
 
 Who runs where: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
 also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.errors import TooLargeError
 from gpuload.stats import Counters
 
 ALIGN_BYTES = 256  # TensorFlow 2.21 ends the process below 64, GPUs like 256
@@ -31,10 +33,16 @@ Memory = tuple[NDArray[np.uint8], int]  # of a slot, and its address, which NumP
 
 
 class Loan(weakref.ref["Slot"]):
-    """Stands for a slot that is lent, and appends itself to what was returned when the slot is dropped."""
+    """Stands for a slot that is lent, and appends itself to what was returned when the slot is dropped.
 
-    __slots__ = ("memory",)
-    memory: Memory
+    Attributes:
+        size: bytes of the slot.
+        memory: what comes back; None where it should be freed, which then happens as soon as the slot is dropped.
+    """
+
+    __slots__ = ("memory", "size")
+    size: int
+    memory: Memory | None
 
 
 class Ring:
@@ -58,6 +66,23 @@ class Ring:
         self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
         self._idle: defaultdict[int, list[Memory]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
+        self._num_users, self._is_resting = 0, False
+
+    def begin(self) -> None:
+        """Say that an iterator begins."""
+        with self._lock:
+            self._num_users, self._is_resting = self._num_users + 1, False
+
+    def end(self) -> None:
+        """Say that an iterator has ended; with the last one all memory that is kept is freed."""
+        with self._lock:
+            self._num_users -= 1
+            if self._num_users > 0:
+                return
+            self._is_resting = True
+            self._sort(0)
+            for loan in self._loans.values():
+                loan.memory = None
 
     def take(self, num_bytes: int) -> Slot:
         """Return a slot of at least ``num_bytes`` bytes; it comes back when it and all its arrays are gone."""
@@ -69,10 +94,12 @@ class Ring:
         self._counters.add(**{"slots_reused" if memory else "slots_made": 1})
         slot = Slot(memory or self._new(size))
         loan = Loan(slot, self._returned.append)
-        loan.memory = slot.memory
+        loan.size, loan.memory = size, slot.memory
         with self._lock:
             self._loans[id(loan)] = loan
             self._num_lent_bytes += size
+            if self._is_resting or self._num_lent_bytes > self.idle_bytes:
+                loan.memory = None
             self.crowded = self._num_lent_bytes > self.crowded_bytes
         return slot
 
@@ -93,18 +120,25 @@ class Ring:
         most = self.idle_bytes if idle_bytes is None else idle_bytes
         while self._returned:
             loan = self._returned.popleft()
-            size = loan.memory[0].size
             if self._loans.pop(id(loan), None) is not None:
-                self._num_lent_bytes -= size
-            self._idle[size].append(loan.memory)
-            self._num_idle_bytes += size
+                self._num_lent_bytes -= loan.size
+            if loan.memory is not None:
+                self._idle[loan.size].append(loan.memory)
+                self._num_idle_bytes += loan.size
         for size in sorted(self._idle, reverse=True) if self._num_idle_bytes > most else ():
             while self._idle[size] and self._num_idle_bytes > most:
                 del self._idle[size][0]  # the one that came back first: it is in no cache any more
                 self._num_idle_bytes -= size
 
     def _new(self, num_bytes: int) -> Memory:
-        memory = self._allocate(num_bytes)
+        try:
+            memory = self._allocate(num_bytes)
+        except MemoryError as error:
+            raise TooLargeError(
+                f"{num_bytes} bytes for a step",
+                cause=f"there is not so much memory: {error}",
+                remedy="use a smaller batch_size, or a smaller prefetch",
+            ) from None
         return memory, int(memory.ctypes.data)
 
 

@@ -6,14 +6,14 @@ gives back, the next one takes. The executor on rows is shared by all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable
 
 from gpuload import device as devices
-from gpuload.errors import ClosedError
+from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.ops.base import RowError
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Made, side_by_side, uploaded
 from gpuload.pipeline.recipe import Recipe
@@ -24,6 +24,8 @@ from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from gpuload.storage.memory import cache_bytes
 
+# What a source or op may raise about its records: ours, and what Python and NumPy raise about values that do not fit.
+EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
 KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller who keeps more of them gets copies
 
 
@@ -65,12 +67,14 @@ class Session:
         self.check()
         recipe = self.recipe
         num_steps = -(-(recipe.plan.end(position) - position.step) // recipe.num_joined)
+        self.ring.begin()
         workers = Workers(
             self._maker(position),
             num_steps=num_steps,
             num_ahead=recipe.num_ahead,
             num_threads=self.num_threads,
             counters=self.counters if recipe.on_rows else None,
+            ended=self.ring.end,
         )
         made: Workers | Batches = workers
         if not recipe.on_rows:
@@ -170,10 +174,14 @@ class Session:
 
 
 def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-    """Return a stretch; None where something is wrong with it, so that each of its steps meets what is its own."""
+    """Return a stretch; None where something is wrong with it, so that each of its steps meets what is its own.
+
+    Nothing is lost by that: a step without a stretch finds out for itself what it needs, and the one at fault raises
+    the error again. An error that sources and ops are not expected to raise ends the epoch here, as itself.
+    """
     try:
         return Stretch(recipe, position, num_steps)
-    except Exception:  # of a source or op of the user's it may be any; the step at fault raises it again, as itself
+    except EXPECTED:
         return None
 
 
@@ -194,8 +202,10 @@ class Windows:
         if not self._useful:
             return
         records = self._plan.ahead(start, first, num_steps=num_steps)
-        for share in self._source.resolve(records) if records.size else ():
-            share.leaf.advise(share.numbers)
+        # Errors here are left to the step that reads the same records: it raises them again and names the record.
+        with contextlib.suppress(*EXPECTED):
+            for share in self._source.resolve(records) if records.size else ():
+                share.leaf.advise(share.numbers)
 
 
 def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import rawdecode
-from gpuload.errors import RecordError
-from gpuload.ops.base import Draw, RowError
+from gpuload.errors import RecordError, RowError
+from gpuload.ops.base import Draw
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import Ring
@@ -135,12 +135,7 @@ class Step:
 
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
-        where = self.recipe.source.where(int(self.records[begin + error.row]))
-        return RecordError(
-            f"{where}: {error.reason}",
-            cause=error.cause or "the record is damaged, or holds something else than the ops are for",
-            remedy=error.remedy or "repair it, or leave it out with source.select(...)",
-        )
+        return error.of_record(self.recipe.source.where(int(self.records[begin + error.row])))
 
     def _read(self, part: int, begin: int, end: int) -> dict[str, Any]:
         """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
@@ -167,7 +162,7 @@ class Step:
 
     def _read_varying(self, route: Route, shares: list[Share], part: int, count: int) -> dict[str, Any]:
         recipe, ops_here = self.recipe, self.recipe.executor is not None
-        memory = self._payload if recipe.device != "cpu" else _new
+        memory = self._payload if recipe.device != "cpu" else None
         fields = {}
         read = values(shares, route.group, route.spec, count, memory=memory)
         for name, one in zip(route.spec.names, read, strict=True):
@@ -262,10 +257,6 @@ def _together(parts: list[Values | None]) -> Values:
         return some[0]
     ragged = [part for part in some if isinstance(part, Ragged)]
     return joined(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
-
-
-def _new(num_bytes: int) -> Bytes:
-    return np.empty(num_bytes, np.uint8)
 
 
 _local = threading.local()

@@ -59,7 +59,7 @@ class Tray(Generic[Item]):
             began = time.perf_counter()
             while (item := self._items.get(number)) is None and number >= self._first:
                 if self._error is not None:
-                    raise self._error
+                    raise raisable(self._error)
                 if self.stopped:
                     raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
                 self._news.acquire(timeout=LOOK_AGAIN_S)
@@ -82,3 +82,12 @@ class Tray(Generic[Item]):
             self._news.release()
         except RuntimeError:  # it is released already: nobody has looked since the last time
             return
+
+
+def raisable(error: BaseException) -> BaseException:
+    """Return an error as it may leave ``next``, for which StopIteration means something else."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("a source or an op raised StopIteration, which would end the epoch unseen")
+    wrapped.__cause__ = error
+    return wrapped

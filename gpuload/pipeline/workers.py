@@ -13,6 +13,7 @@ worker that gets it stops the others. ``close`` also waits for the threads.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class Workers:
         num_ahead: how many are begun beyond the one that is being taken, at most.
         num_threads: how many threads.
         counters: ``wait_s`` is added to; None to count nothing.
+        ended: called by the last of the threads when it ends.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class Workers:
         num_ahead: int,
         num_threads: int,
         counters: Counters | None,
+        ended: Callable[[], None] | None = None,
     ) -> None:
-        self._board = board = _Board(make, num_steps, num_threads)
+        self._board = board = _Board(make, num_steps, num_threads, ended)
         self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
         board.dropped = weakref.ref(self, board.calls.put)
@@ -82,10 +85,13 @@ class _Board:
         num_parts: of a step: so many workers are called for one more.
     """
 
-    def __init__(self, make: Callable[[int], Step], num_steps: int, num_threads: int) -> None:
+    def __init__(
+        self, make: Callable[[int], Step], num_steps: int, num_threads: int, ended: Callable[[], None] | None
+    ) -> None:
         self.tray: Tray[Step] = Tray()
         self.num_parts = 1
-        self._make, self._num_steps, self._num_threads = make, num_steps, num_threads
+        self._make, self._num_steps, self._num_threads, self._ended = make, num_steps, num_threads, ended
+        self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
         self.calls: SimpleQueue[object] = SimpleQueue()
         self.dropped: object = None
         self._lock = threading.Lock()  # taken by workers only, in whom no signal handler runs
@@ -115,6 +121,11 @@ class _Board:
         if not self.tray.stopped:
             self.stop()
 
+    def end(self) -> None:
+        """Be the end of a worker."""
+        if next(self._num_ended) == self._num_threads and self._ended is not None:
+            self._ended()
+
     def _claim(self, until: int) -> tuple[int, Step, int] | None:
         """Return the number of the next step, the step, and which part of it to do; None if all may wait."""
         with self._lock:
@@ -139,3 +150,5 @@ def _serve(board: _Board) -> None:
     except BaseException as error:
         board.tray.stop(error)
         board.stop()
+    finally:
+        board.end()

@@ -75,7 +75,7 @@ class ArraysSource(Source):
         """Return one line about how records are read."""
         return ArrayLeaf.how
 
-    def fingerprint(self) -> str:
+    def _digest(self) -> str:
         """Return a short text of names, dtypes, shapes, and the values of the first, middle and last MiB of each.
 
         How they lie in memory makes no difference: NumPy changes that when arrays are pickled.

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuload import rawdecode
-from gpuload.errors import ClosedError, SpecError
+from gpuload.errors import ClosedError, RowError, SpecError
 from gpuload.order import Split
 from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
 from gpuload.spec import Field, Spec
@@ -50,6 +50,7 @@ class Source(ABC):
     spec: Spec
     classes: tuple[str, ...] = ()
     _closed: bool = False
+    _fingerprint: str = ""
 
     def __init__(self, groups: tuple[Group, ...]) -> None:
         self.groups = groups
@@ -68,8 +69,21 @@ class Source(ABC):
         """Return where a record is; the number lies in ``0 .. len - 1``."""
 
     @abstractmethod
+    def _digest(self) -> str:
+        """Return the fingerprint; called once."""
+
     def fingerprint(self) -> str:
-        """Return a short text that differs for other data: names, lengths and layout, not times or folders."""
+        """Return a short text that differs for other data; a saved state is refused where it is another one.
+
+        It is found out once, when it is first asked for: when a state is saved or loaded, or the source is pickled.
+        Of files it sees names, order, sizes, layout, labels, and a sample of the bytes (`storage.files.Files.digest`
+        says which: all of small data, 64 pieces of large data); of arrays in memory the values of three MiB each. It
+        does not see folders, times or inodes, which differ between the machines of one run, nor bytes between the
+        samples: another file of the same name and size that differs there alone is taken for the same.
+        """
+        if not self._fingerprint:
+            self._fingerprint = self._digest()
+        return self._fingerprint
 
     def describe(self) -> str:
         """Return one line about how records are read."""
@@ -112,14 +126,17 @@ class Source(ABC):
         numbers = self.checked(indices)
         shares = self.resolve(numbers)
         fields: Fields = {}
-        for number, group in enumerate(self.groups):
-            if group.layout is None:
-                found = values(shares, number, group.spec, numbers.size)
-                fields.update(zip(group.spec.names, found, strict=True))
-            else:
-                raw = room((numbers.size, group.layout.record_bytes), np.dtype(np.uint8))
-                fill(shares, number, group.layout, raw)
-                fields.update(rawdecode.decode(np, raw, group.layout))
+        try:
+            for number, group in enumerate(self.groups):
+                if group.layout is None:
+                    found = values(shares, number, group.spec, numbers.size)
+                    fields.update(zip(group.spec.names, found, strict=True))
+                else:
+                    raw = room((numbers.size, group.layout.record_bytes), np.dtype(np.uint8))
+                    fill(shares, number, group.layout, raw)
+                    fields.update(rawdecode.decode(np, raw, group.layout))
+        except RowError as error:
+            raise error.of_record(self.where(int(numbers[error.row]))) from None
         return fields
 
     def checked(self, indices: ArrayLike) -> Indices:
@@ -233,7 +250,7 @@ class Composed(Source):
         """Return one line about how records are read."""
         return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
 
-    def _digest(self, *more: object) -> str:
+    def _digest_with(self, *more: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)
         return hashlib.sha256(repr(about).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -284,14 +301,13 @@ class Selected(Composed):
     def _where(self, number: int) -> str:
         return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
 
-    def fingerprint(self) -> str:
-        """Return a short text of the source and of which records."""
+    def _digest(self) -> str:
         own = self._chosen
         if isinstance(own, range):
-            return self._digest(len(own), *(own[:1] or [0]), own.step if len(own) > 1 else 1)
+            return self._digest_with(len(own), *(own[:1] or [0]), own.step if len(own) > 1 else 1)
         if isinstance(own, Split):
-            return self._digest("split", own.length, own.count, own.seed, own.second)
-        return self._digest(hashlib.sha256(np.ascontiguousarray(own, "<i8").tobytes()).hexdigest())
+            return self._digest_with("split", own.length, own.count, own.seed, own.second)
+        return self._digest_with(hashlib.sha256(np.ascontiguousarray(own, "<i8").tobytes()).hexdigest())
 
 
 class Renamed(Composed):
@@ -333,6 +349,5 @@ class Renamed(Composed):
     def _where(self, number: int) -> str:
         return self._source.where(number)
 
-    def fingerprint(self) -> str:
-        """Return a short text of the source and of the names."""
-        return self._digest(sorted(self._names.items()))
+    def _digest(self) -> str:
+        return self._digest_with(sorted(self._names.items()))

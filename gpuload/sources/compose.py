@@ -55,9 +55,8 @@ class Zipped(Composed):
     def _where(self, number: int) -> str:
         return " | ".join(part.where(number) for part in self._parts)
 
-    def fingerprint(self) -> str:
-        """Return a short text of the sources."""
-        return self._digest()
+    def _digest(self) -> str:
+        return self._digest_with()
 
 
 def concat(*sources: Source) -> Concatenated:
@@ -123,9 +122,8 @@ class Concatenated(Composed):
         owner = int(np.searchsorted(self._starts, number, side="right")) - 1
         return f"part {owner}: {self._parts[owner].where(number - int(self._starts[owner]))}"
 
-    def fingerprint(self) -> str:
-        """Return a short text of the sources."""
-        return self._digest()
+    def _digest(self) -> str:
+        return self._digest_with()
 
 
 def _grouping(source: Source) -> tuple[tuple[tuple[str, ...], bool], ...]:

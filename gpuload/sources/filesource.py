@@ -7,7 +7,6 @@ Close   nothing is kept open but maps, which are undone when the last thread has
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,17 +38,6 @@ class FileSource(Source):
     def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
         super().__init__(groups)
         self._files, self._opening, self._how = files, opening, storage.how
-        self._fingerprint = ""
-
-    @abstractmethod
-    def _digest(self) -> str:
-        """Return the fingerprint."""
-
-    def fingerprint(self) -> str:
-        """Return a short text of the files and how they store what; computed once."""
-        if not self._fingerprint:
-            self._fingerprint = self._digest()
-        return self._fingerprint
 
     def describe(self) -> str:
         """Return one line about how records are read."""

@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import rawdecode
-from gpuload.errors import RecordIndexError, SpecError
+from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.spec import Field, Layout, Part, Shape, Spec
@@ -161,6 +161,7 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         SpecError: ``out`` is no such array.
         RecordIndexError: there is no such record.
         FileError: a file changed, disappeared or cannot be read.
+        RowError: a record holds text that is none.
     """
     own = _shares_of(shares, group, len(out) if out.ndim else 0)
     if out.dtype != UINT8 or out.ndim != 2 or out.shape[1] != layout.record_bytes or not out.flags.carray:
@@ -174,6 +175,8 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
             share.leaf.read(share.numbers, out.reshape(-1), _begins(share, layout.record_bytes))
         else:
             _convert(share, layout, out)
+    for part in layout.texts:
+        rawdecode.check_text(rawdecode.stored(out, part))
 
 
 def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
@@ -191,17 +194,24 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
 
     Raises:
         RecordError, FileError: a record or its file cannot be read.
+        RowError: a record holds text that is none, or needs more memory than there is.
     """
     own = _shares_of(shares, group, count)
     if not count:
         return [_no_values(field) for field in spec]
+    merged: list[Values]
     if all(share.leaf.is_direct for share in own):
-        return [_of_elements(spec.fields[0], _side_by_side(own, count, memory or _empty))]
-    made = [_of_share(share) for share in own]
-    return [
-        _merged(field, [(share.rows, some[number]) for share, some in zip(own, made, strict=True)], count, memory)
-        for number, field in enumerate(spec)
-    ]
+        merged = [_of_elements(spec.fields[0], _side_by_side(own, count, memory or _empty))]
+    else:
+        made = [_of_share(share) for share in own]
+        merged = [
+            _merged(field, [(share.rows, some[number]) for share, some in zip(own, made, strict=True)], count, memory)
+            for number, field in enumerate(spec)
+        ]
+    for field, some in zip(spec, merged, strict=True):
+        if field.dtype.kind == "U":
+            rawdecode.check_text(some)
+    return merged
 
 
 def plain(numbers: Indices) -> Indices:
@@ -258,12 +268,12 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return new memory for an array.
 
     Raises:
-        SpecError: there is not so much.
+        TooLargeError: there is not so much.
     """
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
-        raise SpecError(
+        raise TooLargeError(
             f"an array of {dtype} {shape}",
             cause=f"there is not so much memory: {error}",
             remedy="read fewer records at once; a record that is too large has to be cut into several",
@@ -327,12 +337,15 @@ def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
 def _of_share(share: Share) -> list[Values]:
     """Return the fields of the group of the records of one share, in their order there."""
     leaf, made = share.leaf, list[Values]()
-    if leaf.layout is None:
-        made = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
-    else:
-        raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)
-        fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
-        made += rawdecode.decode(np, raw, leaf.layout).values()
+    try:
+        if leaf.layout is None:
+            made = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
+        else:
+            raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)
+            fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
+            made += rawdecode.decode(np, raw, leaf.layout).values()
+    except RowError as error:
+        raise error.moved(int(_rows(share)[error.row]) - error.row) from None
     return made if share.picks is None else [made[pick] for pick in share.picks]
 
 
@@ -342,7 +355,16 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
     for share in shares:
         lengths[_rows(share)] = share.leaf.num_bytes(share.numbers)
     offsets = offsets_of(lengths)
-    payload = memory(int(offsets[-1]))
+    try:
+        payload = memory(int(offsets[-1]))
+    except TooLargeError as error:
+        row = int(lengths.argmax())
+        raise RowError(
+            row,
+            f"its {int(lengths[row])} bytes are too many",
+            cause=f"{count} records that are read together have {int(offsets[-1])} bytes; {error.cause}",
+            remedy="use a smaller batch_size; a record that is too large has to be cut into several",
+        ) from None
     for share in shares:
         share.leaf.read(share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows])
     return Ragged(payload, offsets)

@@ -9,6 +9,7 @@ Memory  three int64 numbers and a path a file; no file is kept open.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import io
@@ -33,6 +34,11 @@ from gpuload.errors import (
 from gpuload.kernels.threads import each
 from gpuload.storage.memory import cache_bytes
 
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
+
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path]
 Stamp = tuple[int, int, int]
@@ -44,10 +50,18 @@ WAITED = 2.0  # a chunk that took so many times the processor time that it used 
 ONE_REQUEST_BYTES = 1 << 17  # what storage commonly gives at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
 READ_AT = getattr(os, "preadv", None)  # nor this
-CHUNK = 64 if ADVISE is not None else 1  # files that each of the threads has open, to ask for all before it reads one
+MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
 OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+REMEDIES = {
+    errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
+    errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",
+    errno.ELOOP: "remove the link that leads to itself",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ESTALE: "mount the file server again: the file was replaced there",
+}
 LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
+SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some milliseconds on a local disk
 WILDCARDS = frozenset("*?[")
 
 
@@ -301,10 +315,45 @@ class Files:
             raise self.changed(number, difference(self.stamp(number), now))
 
     def digest(self, *more: object) -> str:
-        """Return a short text made of the names and sizes of the files and of ``more``, not of folders or times."""
+        """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``more``.
+
+        The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most SAMPLED_FILES of them,
+        from the first to the last, and in each file from its beginning to its end. Folders and times are left out.
+
+        Raises:
+            ChangedFileError, FileError: one of the files that are looked into changed, or cannot be read.
+        """
         text = hashlib.sha256(repr((self.names, more)).encode("utf-8", "surrogateescape"))
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
+        for piece in by_chunks(
+            lambda chunk: [self._sampled(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
+        ):
+            text.update(piece)
         return text.hexdigest()[:16]
+
+    def _sampled(self, number: int) -> bytes:
+        """Return some pieces of a file, one after the other."""
+        size = int(self.sizes[number])
+        num_pieces = max(2, SAMPLED_PIECES // min(len(self), SAMPLED_FILES))
+        pieces = bytearray()
+        with self.opened(number) as descriptor:
+            for begin in _spread(max(1, size - PIECE_BYTES + 1), num_pieces):
+                piece = bytearray(min(PIECE_BYTES, size - begin))
+                try:
+                    num_read = read_at(descriptor, memoryview(piece), begin)
+                except OSError as error:
+                    raise open_error(self.paths[number], error) from None
+                if num_read < len(piece):
+                    raise self.changed(number, f"it ends at byte {begin + num_read}")
+                pieces += piece
+            self.check_opened(number, descriptor)
+        return bytes(pieces)
+
+
+def _spread(length: int, most: int) -> list[int]:
+    """Return at most so many of the numbers ``0 .. length - 1``, evenly spread, with the first and the last."""
+    count = min(length, most)
+    return sorted({i * (length - 1) // max(1, count - 1) for i in range(count)})
 
 
 def look_at(
@@ -429,7 +478,11 @@ def open_error(path: str, error: OSError) -> FileError:
         return UnreadableFileError(
             f"{path} cannot be opened", cause="its permissions do not allow it", remedy=f"chmod +r {path}"
         )
-    return FileError(f"{path} cannot be read", cause=str(error.strerror or error), remedy="see what the system says")
+    return FileError(
+        f"{path} cannot be read",
+        cause=str(error.strerror or error),
+        remedy=REMEDIES.get(error.errno or 0, "look for what the system says about it (dmesg), and check the disk"),
+    )
 
 
 def _no_file(path: str, mode: int) -> FileError:
@@ -450,17 +503,22 @@ def by_chunks(function: Callable[[Sequence[Item]], list[Result]], items: Sequenc
     The caller does it as long as it need not wait; from the first chunk on that had to wait threads do.
     """
     done: list[Result] = []
-    for start in range(0, len(items), CHUNK):
+    size = _chunk_size()
+    chunks = [items[start : start + size] for start in range(0, len(items), size)]
+    for number, chunk in enumerate(chunks):
         began, used = perf_counter(), thread_time()
-        done += function(items[start : start + CHUNK])
+        done += function(chunk)
         if perf_counter() - began > WAITED * (thread_time() - used):
-            return done + _in_threads(function, items[start + CHUNK :])
+            return done + [one for some in each(function, chunks[number + 1 :], NUM_THREADS) for one in some]
     return done
 
 
-def _in_threads(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
-    chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
-    return [result for done in each(function, chunks, NUM_THREADS) for result in done]
+def _chunk_size() -> int:
+    """Return how many files a thread may have open at a time: all threads together a quarter of what is allowed."""
+    if resource is None:
+        return MOST_CHUNK
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(MOST_CHUNK, allowed // (4 * NUM_THREADS))) if allowed >= 0 else MOST_CHUNK
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

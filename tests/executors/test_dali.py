@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import os
+import subprocess
+import sys
 import weakref
 from dataclasses import dataclass
 from types import ModuleType
@@ -580,6 +582,42 @@ class TestEnd:
         assert "libjpeg-turbo" in said["decoder"]
         assert said["executor"].startswith("dali 2.")
         assert all("\n" not in line for line in said.values())
+
+
+FORKING = """
+import os, sys
+import numpy as np
+import gpuload as gl
+
+def loader(executor):
+    return gl.Loader(gl.arrays(image=np.zeros((40, 8, 8, 3), np.uint8)), batch_size=4, executor=executor, device="cpu",
+                     ops=[gl.ops.RandomFlip(), gl.ops.Normalize(1.0, 2.0)])
+
+load = loader("dali")
+run = iter(load)
+next(run)
+if sys.argv[1] == "between epochs":
+    for _ in run:
+        pass
+child = os.fork()
+if child == 0:
+    try:
+        next(iter(load))
+    except gl.GpuloadError as error:
+        assert "forked" in str(error), error
+        assert sum(1 for _ in loader("array")) == 10
+        load.close()
+        sys.exit(7)  # through the whole end of an interpreter
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 1 + sum(1 for _ in run))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("when", ["in an epoch", "between epochs"])
+def test_a_child_of_fork_is_told_so_works_with_arrays_and_ends_as_it_should(when: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING, when], capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["7", "10" if when == "in an epoch" else "1"], done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 @pytest.mark.gpu

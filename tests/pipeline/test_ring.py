@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
 
 from gpuload.device import PAGE_BYTES, page_aligned
+from gpuload.errors import TooLargeError
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, size_class
 from gpuload.stats import Counters
 
@@ -89,6 +91,56 @@ def test_what_comes_back_beyond_the_idle_bytes_is_freed():
     assert slots.num_idle_bytes == 2048
     slots.trim(0)
     assert slots.num_idle_bytes == 0
+
+
+def alive(memories):
+    return sum(memory() is not None for memory in memories)
+
+
+def counted(allocate, living):
+    def counting(num_bytes):
+        memory = allocate(num_bytes)
+        living.append(weakref.ref(memory))
+        return memory
+
+    return counting
+
+
+def test_of_many_slots_only_what_is_kept_between_steps_stays_in_memory_when_all_are_dropped():
+    slots, living = ring(idle_bytes=4096), []
+    slots._allocate = counted(slots._allocate, living)
+    kept = [slots.take(1024) for _ in range(36)]
+    assert alive(living) == 36
+    kept.clear()
+    assert alive(living) == 4  # nobody has called the ring
+
+
+def test_with_the_last_iterator_the_memory_goes():
+    slots, living = ring(idle_bytes=4096), []
+    slots._allocate = counted(slots._allocate, living)
+    slots.begin()
+    slots.begin()
+    held = slots.take(1024)
+    slots.take(1024)
+    slots.end()
+    assert alive(living) == 2
+    slots.end()
+    assert alive(living) == 1
+    del held
+    assert alive(living) == 0
+    slots.begin()
+    slots.take(1024)
+    assert alive(living) == 1  # kept for the next step
+
+
+def test_memory_that_is_not_there_is_an_error_with_a_remedy():
+    def allocate(num_bytes):
+        raise MemoryError("no memory")
+
+    slots = ring()
+    slots._allocate = allocate
+    with pytest.raises(TooLargeError, match="remedy: use a smaller batch_size"):
+        slots.take(1 << 40)
 
 
 def test_idle_memory_of_another_size_is_freed_where_there_is_too_much():

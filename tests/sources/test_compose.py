@@ -64,7 +64,7 @@ class Lists(Source):
     def _where(self, number):
         return f"list, record {number}"
 
-    def fingerprint(self):
+    def _digest(self):
         return f"lists of {[len(value) for value in self._values]}"
 
     def __reduce__(self):
@@ -401,7 +401,7 @@ class Counted(Source):
     def _where(self, number):
         return str(number)
 
-    def fingerprint(self):
+    def _digest(self):
         return str(len(self))
 
 

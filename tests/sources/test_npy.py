@@ -83,7 +83,8 @@ class TestRowsOfTablesOfStructures(SourceContract):
 
     def open(self, folder):
         write(folder / "a.npy", self.array[:4])
-        write(folder / "b.npy", np.asfortranarray(self.array[4:]))
+        raw = self.array[4:].view(f"V{STRUCTURE.itemsize}")  # so that NumPy copies also what lies between the fields
+        write(folder / "b.npy", np.asfortranarray(raw).view(STRUCTURE))
         return npy(f"{folder}/?.npy")
 
     def open_other(self, folder):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -154,8 +156,8 @@ def test_a_file_named_twice_is_refused(folder, paths):
         files.expand(paths)
 
 
-def look(path):
-    return files.look_at([str(path)], 4, lambda path, size_bytes, head: (size_bytes, head))
+def look(*paths):
+    return files.look_at([str(path) for path in paths], 4, lambda path, size_bytes, head: (size_bytes, head))
 
 
 def test_looking_gives_the_beginning_and_the_stamp(folder):
@@ -347,7 +349,7 @@ def test_a_changed_file_does_not_pass_the_check(folder, change, cause):
     assert cause in caught.value.cause
 
 
-def test_the_digest_depends_on_names_and_sizes_alone(tmp_path):
+def test_the_digest_depends_on_names_and_sizes_and_not_on_folders_or_times(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a").write_bytes(b"1234")
@@ -360,6 +362,59 @@ def test_the_digest_depends_on_names_and_sizes_alone(tmp_path):
 
     assert digest("one", "a") == digest("two", "a")
     assert len({digest("one", "a"), digest("b"), digest("two", "c")}) == 3
+
+
+@pytest.mark.parametrize("num_files", [1, 2, 40])
+@pytest.mark.parametrize("changed", ["first byte", "last byte", "first file", "last file"])
+def test_the_digest_sees_other_bytes_at_the_ends_of_files_of_equal_name_and_size(tmp_path, num_files, changed):
+    def digest():
+        return look(*sorted(tmp_path.iterdir()))[0].digest()
+
+    for number in range(num_files):
+        (tmp_path / f"{number:02}").write_bytes(bytes(100_000))
+    before = digest()
+    assert digest() == before
+    target = tmp_path / f"{0 if changed != 'last file' else num_files - 1:02}"
+    data = bytearray(bytes(100_000))
+    data[-1 if changed == "last byte" else 0] = 1
+    target.write_bytes(data)
+
+    assert digest() != before
+
+
+@pytest.mark.parametrize("place", [0, 1, 5000, 131071, 262143])
+def test_the_digest_sees_every_byte_of_a_small_file(tmp_path, place):
+    data = bytearray(np.random.default_rng(0).bytes(64 * 4096))
+    (tmp_path / "a").write_bytes(data)
+    before = look(tmp_path / "a")[0].digest()
+    data[place] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    assert look(tmp_path / "a")[0].digest() != before
+
+
+def test_the_digest_reads_a_bounded_sample_of_any_number_of_large_files(tmp_path, monkeypatch):
+    read, real = [], files.read_at
+
+    def counting(descriptor, to, offset):
+        read.append(len(to))
+        return real(descriptor, to, offset)
+
+    paths = [tmp_path / f"{number:03}" for number in range(500)]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.truncate(1 << 30)
+    found = look(*paths)[0]
+    monkeypatch.setattr(files, "read_at", counting)
+    found.digest()
+    assert sum(read) <= 64 * 4096
+
+
+def test_a_file_that_changed_has_no_digest(tmp_path):
+    (tmp_path / "a").write_bytes(b"1234")
+    found = look(tmp_path / "a")[0]
+    (tmp_path / "a").write_bytes(b"123")
+    with pytest.raises(ChangedFileError):
+        found.digest()
 
 
 def test_stamps_hold_inodes_of_the_highest_numbers():
@@ -402,3 +457,27 @@ def test_bytes_at_a_place_are_read_with_and_without_positioned_reads(folder, mon
 
     assert data == b"_tes.txt"
     os.close(descriptor)
+
+
+LIMITED = """
+import resource, sys
+import gpuload as gl
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+try:
+    print(len(gl.fixed(sys.argv[2], "u1")))
+except gl.GpuloadError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(files.resource is None, reason="this system has no such limits")
+def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number:03}").write_bytes(b"1")
+
+    def counted(limit):
+        run = [sys.executable, "-c", LIMITED, str(limit), f"{tmp_path}/*"]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+    assert counted(64) == counted(16) == "300\n"
+    assert "remedy: let this process open more files: ulimit -n 4096" in counted(3)

@@ -10,7 +10,10 @@ Checks    DALI has no error for values. Those of an input are checked when it is
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -59,6 +62,7 @@ class Program:
         pipeline = self.dali.pipeline.Pipeline(
             batch_size, num_threads, self.device_id, exec_dynamic=True, prefetch_queue_depth=1
         )
+        _pipelines.add(pipeline)
         try:
             with pipeline:
                 pipeline.set_outputs(*self._outputs())
@@ -256,3 +260,22 @@ def reason(error: Exception) -> str:
     lines = (line.strip() for line in (text.partition("encountered:")[2] or text).splitlines())
     said = next((line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text)
     return f"{operator[1]}: {said}" if operator else said
+
+
+_pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _abandon() -> None:
+    """In a child of fork: let nobody end the pipelines of the parent, whose threads are not here.
+
+    DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by a signal. Their
+    memory is shared with the parent; it is never freed here, which one reference too many sees to.
+    """
+    for pipeline in list(_pipelines):
+        inner, pipeline._pipe = pipeline._pipe, None
+        if inner is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(inner))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon)

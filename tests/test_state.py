@@ -1,0 +1,234 @@
+"""States: told in words that stay, and loaded for ever."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import state
+from gpuload.errors import ChangedFileError, StateError
+from gpuload.ops.base import Op
+
+GOLDEN = Path(__file__).parent / "golden"
+STATES = sorted((GOLDEN / "states").glob("*.json"))
+
+
+@dataclass(frozen=True)
+class Old(Op):
+    """An op as it was."""
+
+    size: int
+    weights: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True)
+class Later(Op):
+    """``Old`` after a release that gave it more arguments."""
+
+    size: int
+    weights: tuple[float, ...] = (1.0,)
+    rounding: str = "even"
+    factor: float = 1
+    range: tuple[float, float] = (0, 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", float(self.factor))
+        object.__setattr__(self, "range", tuple(map(float, self.range)))
+
+
+Later.__name__ = Old.__name__
+
+
+def test_an_argument_that_an_op_gets_later_with_a_default_changes_nothing():
+    assert state.told(Later(3)) == state.told(Old(3)) == "Old(size=3)"
+    assert state.told(Later(3, (2.0, 3.0))) == state.told(Old(3, (2.0, 3.0)))
+    assert state.told(Later(3, rounding="up")) != state.told(Old(3))
+
+
+def function(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (gl.ops.Resize(224, 224), "Resize(height=224, width=224)"),
+        (gl.ops.Resize(shorter=256, antialias=False), "Resize(shorter=256, antialias=False)"),
+        (gl.ops.RandomFlip(), "RandomFlip()"),
+        (gl.ops.Cast("float16", on=["a", "b"]), "Cast(on=('a', 'b'), dtype='float16')"),
+        (gl.Blocks(), "Blocks()"),
+        (gl.Blocks(64, lanes=4, chunk=8), "Blocks(block_records=64, lanes=4, chunk=8)"),
+        (True, "True"),
+        ([1, (2.5, "a")], "(1, (2.5, 'a'))"),
+        ({"b": 1, "a": None}, "{'a': None, 'b': 1}"),
+        (np.float32(1.5), "1.5"),
+        (np.dtype("f4"), "'<f4'"),
+        (function, f"{__name__}.function"),
+        (functools.partial(function, 1), "functools.partial"),
+        (np.ndarray, "numpy.ndarray"),
+    ],
+)
+def test_what_is_told_of_a_value(value, expected):
+    assert state.told(value) == expected
+
+
+def test_arrays_are_told_by_their_values():
+    long = np.arange(10_000.0)
+    other = long.copy()
+    other[5000] = -1
+    assert state.told(long) == state.told(long.copy())
+    assert len({state.told(long), state.told(other), state.told(long.astype("f4")), state.told(long[:, None])}) == 4
+
+
+def test_what_is_told_is_the_same_in_another_process():
+    value = "[{'x', 'y', 'z'}, {'k': np.arange(9)}, object()]"
+    code = f"import numpy as np\nfrom gpuload import state\nprint(state.told({value}))"
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1
+    assert "0x" not in texts.pop()
+
+
+def test_a_state_stays_short_whatever_the_ops_hold():
+    load = gl.Loader(
+        gl.arrays(image=np.zeros((4, 9, 9, 300), np.uint8)),
+        batch_size=2,
+        ops=[gl.ops.Normalize(mean=tuple(range(300)), std=tuple(range(1, 301)))],
+        device="cpu",
+    )
+    assert len(json.dumps(load.state_dict())) < 600
+    other = load.replace(ops=[gl.ops.Normalize(mean=tuple(range(300)), std=tuple(range(2, 302)))])
+    with pytest.raises(StateError, match="the ops"):
+        other.load_state_dict(load.state_dict())
+
+
+def test_files_of_equal_name_and_size_with_other_content_are_refused(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((100, 50)))
+    with gl.Loader(gl.npy(path), batch_size=4, device="cpu") as load:
+        saved = load.state_dict()
+    np.save(path, np.ones((100, 50)))
+    with (
+        gl.Loader(gl.npy(path), batch_size=4, device="cpu") as load,
+        pytest.raises(StateError, match="files, lengths, fields or bytes"),
+    ):
+        load.load_state_dict(saved)
+
+
+def test_a_loader_looks_into_its_files_once_and_only_for_a_state(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.zeros((100, 50)))
+    source, calls = gl.npy(tmp_path / "a.npy"), []
+    digest = type(source)._digest
+    monkeypatch.setattr(type(source), "_digest", lambda self: calls.append(self) or digest(self))
+    with gl.Loader(source[10:], batch_size=4, device="cpu") as load:
+        sum(1 for _ in load.replace(batch_size=5))
+        load.batch_at(3)
+        assert not calls
+        saved = load.state_dict()
+        load.load_state_dict(saved)
+        load.replace(batch_size=6).load_state_dict(saved)
+        assert len(calls) == 1
+
+
+def test_a_state_of_files_that_changed_is_not_saved(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((100, 50)))
+    load = gl.Loader(gl.npy(tmp_path / "a.npy"), batch_size=4, device="cpu")
+    np.save(tmp_path / "a.npy", np.zeros((101, 50)))
+    with pytest.raises(ChangedFileError):
+        load.state_dict()
+
+
+# The states below were saved by the version that their names say; none is ever changed, and every op is in one of them.
+
+
+def golden_loaders(folder):
+    """Return the loaders whose states are kept, by name."""
+    records = np.arange(40 * 7, dtype=np.uint8).reshape(40, 7)
+    (folder / "records.bin").write_bytes(records.tobytes())
+    np.save(folder / "rows.npy", np.arange(60, dtype=">f4").reshape(20, 3))
+    np.save(folder / "more.npy", np.asfortranarray(np.arange(30, dtype="<f4").reshape(10, 3)))
+    photos = sorted((GOLDEN / "images" / "Pillow").glob("hopper*.jpg"))
+    rows = gl.npy([folder / "rows.npy", folder / "more.npy"])
+    fixed = gl.fixed(folder / "records.bin", [("label", "u1"), ("image", "u1", (1, 2, 3))])
+    pixels = gl.arrays(image=np.arange(12 * 6 * 5 * 3, dtype=np.uint8).reshape(12, 6, 5, 3), label=np.arange(12) % 4)
+    decode = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip(p=0.25)]
+    return {
+        "rows": gl.Loader(rows, batch_size=4, shuffle=True, seed=2**63, device="cpu"),
+        "file_records": gl.Loader(gl.npy([folder / "rows.npy"], record="file"), batch_size=1, device="cpu"),
+        "fixed": gl.Loader(
+            fixed,
+            batch_size=6,
+            shuffle=gl.Blocks(4, 2),
+            ops=[gl.ops.Reshape((2, 3)), gl.ops.Cast("float32"), gl.ops.OneHot(256, on="label")],
+            device="cpu",
+        ),
+        "images": gl.Loader(
+            gl.images(photos, labels=None), batch_size=2, shuffle=True, seed=5, ops=decode, device="cpu"
+        ),
+        "arrays": gl.Loader(
+            gl.zip(pixels.split(0.5, seed=1)[0].rename(label="kind"), rows[3:9]),
+            batch_size=2,
+            ops=[
+                gl.ops.RandomCrop(4, 4, pad=1),
+                gl.ops.Resize(8, 8, interpolation="nearest"),
+                gl.ops.Normalize(mean=(1.0, 2.0, 3.0), std=(4.0, 5.0, 6.0)),
+                gl.ops.Transpose("CHW"),
+            ],
+            device="cpu",
+        ),
+        "concat": gl.Loader(gl.concat(rows, rows.select([1, 5, 5])), batch_size=4, shuffle=True, device="cpu"),
+    }
+
+
+@pytest.mark.parametrize("path", STATES, ids=lambda path: path.stem)
+def test_a_state_of_every_version_goes_on_where_it_was(path, tmp_path):
+    name = path.stem.partition("_")[2]
+    with golden_loaders(tmp_path)[name] as load:
+        kept = json.loads(path.read_text())
+        load.load_state_dict(kept["state"])
+        batch = next(iter(load))
+    assert batch.records.tolist() == kept["next records"]
+    assert (batch.epoch, batch.step) == (kept["state"]["epoch"], kept["state"]["step"])
+
+
+def test_each_loader_and_each_op_is_in_a_kept_state_of_this_version(tmp_path):
+    current = [json.loads(path.read_text())["state"] for path in STATES if path.stem.startswith(f"{state.VERSION}_")]
+    loaders = golden_loaders(tmp_path)
+    assert {path.stem for path in STATES} >= {f"{state.VERSION}_{name}" for name in loaders}
+    kept = {text.partition("(")[0] for one in current for text in one["ops"]}
+    assert kept == set(gl.ops.__all__) - {"Op"}
+
+
+def write_states(folder):
+    """Write the states of this version; `python -m tests.test_state` does it, for names that are not there yet."""
+    with tempfile.TemporaryDirectory() as data:
+        for name, load in golden_loaders(Path(data)).items():
+            path = folder / f"{state.VERSION}_{name}.json"
+            if path.exists():
+                continue
+            for _ in load:
+                pass
+            run = iter(load)
+            if len(load) > 1:
+                next(run)
+            saved = load.state_dict()
+            upcoming = next(run).records.tolist()
+            path.write_text(json.dumps({"state": saved, "next records": upcoming}, indent=1) + "\n")
+            load.close()
+
+
+if __name__ == "__main__":
+    write_states(GOLDEN / "states")
