@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
+from gpuload.kernels import aside
 
 PAGE_BYTES = 4096
 UNSEEN_TOGETHER = 8  # so many arrays wait until they are freed together, as that waits for the whole GPU
@@ -72,7 +73,7 @@ def gpu_problem(number: int) -> str | None:
 def cupy() -> ModuleType:
     """Return the module ``cupy``; raises ``MissingPackageError`` where it is not installed."""
     try:
-        return importlib.import_module("cupy")
+        return aside.call(lambda: importlib.import_module("cupy"))
     except ImportError:
         raise missing_package("cupy", needed_for="a GPU", extra="cuda12") from None
 

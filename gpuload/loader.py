@@ -205,7 +205,7 @@ class Loader:
             "device": f"{self.device} ({self._device_why})",
             "executor": f"{more.pop('executor')} ({self._executor_why})",
             **{name: line for name, line in more.items() if name not in ("device", "threads")},
-            "kernels": "compiled by Numba" if kernels.compiled() else "NumPy (Numba is not installed)",
+            "kernels": kernels.how(),
             "threads": f"{self.num_threads}, {together}{shared}",
             "ahead": f"{self.prefetch} steps",
             "memory": f"{recipe.slot_bytes} bytes a slot; {self._session.ring.idle_bytes} bytes are kept at most",

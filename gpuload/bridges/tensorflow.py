@@ -17,6 +17,7 @@ Ragged   a field of which only the first axis varies becomes a tf.RaggedTensor o
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from gpuload import device
 from gpuload.batch import arranged, names_in
 from gpuload.errors import DeviceError, SpecError, missing_package
+from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    import tensorflow as tf
+    tf: Any = aside.call(lambda: importlib.import_module("tensorflow"))
 except ImportError as error:
     raise missing_package("tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow") from error
 

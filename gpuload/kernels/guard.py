@@ -26,13 +26,12 @@ from functools import cache
 from typing import Any
 
 import llvmlite.binding
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gpuload.kernels.compile import kernel, libc
+from gpuload.kernels.compile import callback, kernel, libc
 from gpuload.kernels.memory import load_int, load_word, store_word
 
 SLOTS = 16384
@@ -63,7 +62,7 @@ _mmap = libc("mmap", types.int64, types.int64, types.int64, types.int32, types.i
 def supported() -> bool:
     """Return True where the guard works: the handler and the checks are written for these systems only."""
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64") and sys.maxsize > 2**32
-    if not known or not SIGBUS or numba.config.DISABLE_JIT:
+    if not known or not SIGBUS:
         return False
     system = ctypes.CDLL(None)
     if not hasattr(system, "statx"):
@@ -125,15 +124,7 @@ def _on_bus_error(number, information, context):  # type: ignore[no-untyped-def]
         _raise(number)
 
 
-def _compiled() -> Any:
-    signature = types.void(types.int32, types.int64, types.int64)
-    try:
-        return numba.cfunc(signature, cache=True)(_on_bus_error)
-    except RuntimeError:  # Numba: no folder for its cache can be written
-        return numba.cfunc(signature)(_on_bus_error)
-
-
-_handler = _compiled() if supported() else None
+_handler = callback(types.void(types.int32, types.int64, types.int64))(_on_bus_error) if supported() else None
 _state[HANDLER // 8] = _handler.address if _handler is not None else 0
 
 

@@ -103,6 +103,11 @@ def join(threads: Sequence[threading.Thread]) -> None:
                 time.sleep(SHORT_S)
 
 
+def running(name: str) -> list[threading.Thread]:
+    """Return the threads that were started with this name and have not ended; some may be about to start."""
+    return [thread for thread in list(_running) if thread.name.startswith(f"{name}-")]
+
+
 def each(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
     """Return ``[function(item) for item in items]``, called in several threads.
 

@@ -52,7 +52,7 @@ class ArrayRowExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
-        missing = ": Numba is not installed, which makes it many times faster"
+        missing = ": Numba is not installed or is switched off; with it this is many times faster"
         return {
             "executor": "array, compiled kernels" if kernels.compiled() else f"array, numpy{missing}",
             "device": "cpu",

@@ -27,6 +27,7 @@ from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 from gpuload.executors.base import Fields
 from gpuload.executors.dali.program import Program, Started, reason, refusal
+from gpuload.kernels import aside
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 
@@ -177,7 +178,7 @@ class DaliExecutor:
 def _load(device: str) -> ModuleType:
     """Return the module ``nvidia.dali``, able to use the device."""
     try:
-        dali = importlib.import_module("nvidia.dali")
+        dali = aside.call(lambda: importlib.import_module("nvidia.dali"))
     except ModuleNotFoundError:
         extra = "cpu" if device == "cpu" else "cuda12"
         raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None

@@ -1,0 +1,95 @@
+"""Aside: work that must not be broken off half way is done in a thread in which no signal handler runs.
+
+Ctrl-C is an exception at any line of the main thread, and so is whatever a signal handler raises. Code that is not made
+for that is left half done: an import leaves a module without half of its names in ``sys.modules``, where the next
+import takes it for whole, and a compiler keeps its lock. Python runs signal handlers in the main thread alone. So the
+main thread has such work done by a thread that lives as long as the work, and waits for it.
+
+Interrupted   The caller gets the exception at once, and the thread goes on to the end. Who calls next has a new thread,
+              which waits for the first where both need the same: for an import the lock of the module, for a kernel the
+              compiler's.
+Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is itself in the middle
+              of an import does the work itself: it holds the lock of the module that it imports. (A module of
+              ``gpuload.bridges`` is different: nothing that is done aside imports one.) This also holds for a signal
+              handler that was called during an import. `compile` does likewise for the compiler's lock.
+Other threads do the work themselves: no signal handler can break it off there.
+Finalizers    may run in the thread, as in any other. None of gpuload's imports, compiles or calls a kernel.
+Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
+              under way; it could only be that of a caller who was interrupted, or of another thread.
+Python's end  waits for the work, as for all threads (`threads`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+from gpuload.errors import GpuloadError
+from gpuload.kernels import threads
+
+R = TypeVar("R")
+
+NAME = "gpuload-aside"
+HARMLESS = "gpuload.bridges."
+FIND_AND_LOAD = ("<frozen importlib._bootstrap>", "_find_and_load")
+
+
+def call(function: Callable[[], R]) -> R:
+    """Return ``function()``, which no exception of a signal handler breaks off.
+
+    It is for what happens once in a process: to start the thread takes 0.1 ms.
+    """
+    if threading.current_thread() is not threading.main_thread() or _is_importing():
+        return function()
+    results: list[R] = []
+    errors: list[BaseException] = []
+    withdrawn: list[bool] = []
+
+    def work() -> None:
+        try:
+            if not withdrawn:
+                results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    def stop() -> None:
+        withdrawn.append(True)  # what has begun goes on to its end
+
+    try:
+        started = threads.start(1, work, name=NAME, stop=stop)
+    except GpuloadError:  # the system gives no thread, or Python is ending
+        return function()
+    threads.join(started)
+    if errors:
+        raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
+    return results.pop()
+
+
+def _is_importing() -> bool:
+    """Return True if this thread is in the middle of an import of a module that the work could wait for.
+
+    Python keeps no list of them; each is a call of ``_find_and_load`` (CPython 3.10 to 3.14).
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        where = (frame.f_code.co_filename, frame.f_code.co_name)
+        if where == FIND_AND_LOAD and not str(frame.f_locals.get("name")).startswith(HARMLESS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _wait_for_all() -> None:
+    """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
+    here = threading.current_thread()
+    while any(thread.ident is not None and thread is not here for thread in threads.running(NAME)):
+        time.sleep(threads.SHORT_S)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_all)

@@ -1,0 +1,291 @@
+"""A signal handler that raises breaks off the caller and not the work, and the next call goes on from there."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuload import kernels, rng
+from gpuload.kernels import aside, threads
+
+ROOT = Path(__file__).parents[2]
+needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+class Rang(Exception):
+    """The alarm."""
+
+
+@pytest.fixture
+def alarm():
+    """Have ``Rang`` raised in the main thread a moment later."""
+
+    def ring(*_):
+        raise Rang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.02)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_the_work_of_the_main_thread_is_done_in_another_one():
+    assert aside.call(threading.current_thread).name == "gpuload-aside-0"
+
+
+def test_any_other_thread_does_its_work_itself():
+    def work():
+        used.append(aside.call(threading.current_thread))
+
+    used = []
+    (worker,) = threads.start(1, work, stop=lambda: None)
+    threads.join([worker])
+    assert used == [worker]
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, StopIteration])
+def test_an_error_of_the_work_reaches_the_caller_as_itself(kind):
+    def fail():
+        raise kind("of the test")
+
+    with pytest.raises(kind, match="of the test"):
+        aside.call(fail)
+
+
+def test_an_error_keeps_nothing_alive():
+    class Held:
+        pass
+
+    held = []
+
+    def fail():
+        mine = Held()
+        held.append(weakref.ref(mine))
+        raise ValueError
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match=r"^$"):
+            aside.call(fail)
+        assert [one() for one in held] == [None]
+    finally:
+        gc.enable()
+
+
+@needs_timers
+def test_who_is_interrupted_hears_of_it_at_once_and_the_work_goes_on(alarm):
+    go_on, done = threading.Event(), threading.Event()
+
+    alarm()
+    with pytest.raises(Rang):
+        aside.call(lambda: (go_on.wait(), done.set()))
+
+    assert not done.is_set()
+    go_on.set()
+    assert done.wait(5)
+
+
+def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert aside.call(threading.current_thread) is threading.current_thread()
+
+
+def test_when_python_ends_the_caller_does_the_work():
+    registered = "import atexit, threading\natexit.register(lambda: print(aside.call(threading.current_thread).name))\n"
+    script = [sys.executable, "-c", f"{registered}from gpuload.kernels import aside"]
+
+    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "MainThread\n"), done.stderr
+
+
+# --- locks that the caller holds
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["of_a_user", "gpuload.bridges.of_a_user"])
+def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, name):
+    path = tmp_path / "imported.py"
+    path.write_text(
+        "import importlib, sys, threading\n"
+        "from gpuload.kernels import aside\n"
+        "used = aside.call(threading.current_thread)\n"
+        f"again = aside.call(lambda: importlib.import_module({name!r})) if used is threading.main_thread() else None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path.rename(tmp_path / f"{name.rpartition('.')[2]}.py")
+    if "." in name:
+        import gpuload.bridges
+
+        monkeypatch.setattr(gpuload.bridges, "__path__", [str(tmp_path)])
+    module = __import__(name, fromlist=["used"])
+    monkeypatch.delitem(sys.modules, name)
+
+    expected = "gpuload-aside-0" if "." in name else "MainThread"
+    assert module.used.name == expected
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.skipif(not kernels.compiled(), reason="no compiled kernels on this system")
+def test_a_kernel_can_be_compiled_by_who_holds_the_compilers_lock():
+    from numba.core.compiler_lock import global_compiler_lock
+
+    from gpuload.kernels import compile
+
+    increased = compile.kernel(lambda x: x + 1)
+    with global_compiler_lock:  # as a signal handler may find it
+        assert increased(1) == 2
+
+
+# --- fork
+
+SCRIPT = """
+import atexit, importlib, os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+import gpuload
+from gpuload.kernels import aside
+
+def ring(*_):
+    raise TimeoutError
+
+signal.signal(signal.SIGALRM, ring)
+"""
+
+
+def run(code, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT + code, *arguments],
+        capture_output=True, text=True, cwd=ROOT, timeout=60, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@needs_fork
+@needs_timers
+def test_a_child_inherits_no_lock_of_work_that_was_under_way():
+    done = run(
+        """
+lock = threading.Lock()
+
+def work():
+    with lock:
+        time.sleep(0.5)
+
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    aside.call(work)
+except TimeoutError:
+    print("interrupted", lock.locked(), flush=True)
+child = os.fork()
+if child == 0:
+    os._exit(int(lock.locked()))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted True\n0\n"), done.stderr
+
+
+@needs_fork
+def test_work_that_forks_does_not_wait_for_itself():
+    done = run(
+        """
+def work():
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+print(aside.call(work))
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+# --- real packages
+
+KERNEL = """
+import numpy as np
+from gpuload import rng
+
+def use():
+    return rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
+"""
+CODEC = """
+from gpuload.images import decode
+
+def use():
+    return decode.codec()
+"""
+DALI = """
+from gpuload.executors.dali import executor
+
+def use():
+    return executor._load("cpu").__name__
+"""
+TENSORFLOW = """
+def use():
+    from gpuload.bridges import tensorflow
+    return tensorflow.tf.__name__
+"""
+TRY = """
+seconds, interrupts = float(sys.argv[1]), []
+for i in range(200):
+    signal.setitimer(signal.ITIMER_REAL, seconds if i < 150 else 0)
+    try:
+        made = use()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        break
+    except TimeoutError:
+        interrupts.append(i)
+print(len(interrupts) > 0, made)
+"""
+
+
+@needs_timers
+@pytest.mark.parametrize("seconds", [0.007, 0.031, 0.1, 0.4])
+def test_the_first_use_of_kernels_may_be_interrupted_at_any_moment(tmp_path, seconds):
+    values = rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
+    settings = {"NUMBA_CACHE_DIR": str(tmp_path)}
+
+    cold = run(KERNEL + TRY, str(seconds), **settings)
+    warm = run(KERNEL + TRY, str(seconds), **settings)
+
+    for done in (cold, warm):
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.partition(" ")[2] == f"{values}\n", done.stderr
+    if kernels.compiled():
+        assert cold.stdout.startswith("True ")
+
+
+@needs_timers
+@pytest.mark.parametrize(
+    ("package", "first_use", "seconds"),
+    [
+        pytest.param("PIL", CODEC, 0.005, id="codec"),
+        pytest.param("nvidia.dali", DALI, 0.005, id="dali, often"),
+        pytest.param("nvidia.dali", DALI, 0.2, id="dali"),
+        pytest.param("tensorflow", TENSORFLOW, 0.05, id="tensorflow", marks=pytest.mark.slow),
+    ],
+)
+def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(package, first_use, seconds):
+    if importlib.util.find_spec(package.partition(".")[0]) is None or importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+    done = run(first_use + TRY, str(seconds))
+    undisturbed = run(first_use + TRY, "0")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.partition(" ")[2] == undisturbed.stdout.partition(" ")[2] != ""
