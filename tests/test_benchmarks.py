@@ -4,10 +4,12 @@ import contextlib
 import gc
 import itertools
 import json
+import mmap
 import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_jpeg, gpu_report, gpu_rows, machine, measure, plot, run
+from benchmarks import gpu, gpu_jpeg, gpu_report, gpu_rows, leaks, machine, measure, plot, run
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
 from tests import simdevice
@@ -462,3 +464,43 @@ class TestTheReport:
 
         assert gpu_report.main([]) == 2
         assert capsys.readouterr().err.startswith("there is no GPU to test on: CuPy is not installed\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", ["rows", "dali", "tf.tensors"])
+def test_nothing_stays_behind_after_each_deed_was_done_often(lane, tmp_path):
+    if lane in leaks.NEEDS:
+        pytest.importorskip(leaks.NEEDS[lane])
+    assert leaks.main(["--times", "40", "--only", lane, "--results", str(tmp_path)]) == 0
+
+    results = json.loads((tmp_path / "leaks.json").read_text())
+    assert {deed: len(looks) for deed, looks in results["lanes"][lane].items()} == dict.fromkeys(leaks.DEEDS, 20)
+    assert f"| {lane} | kept batches |" in (tmp_path / "leaks.md").read_text()
+    assert (tmp_path / "leaks.png").exists() == (find_spec("matplotlib") is not None)
+
+
+@pytest.mark.parametrize("grows", leaks.MAY_GROW)
+def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
+    kept = []
+
+    def leak():
+        if grows == "threads":
+            wait = threading.Event()
+            threading.Thread(target=wait.wait, daemon=True).start()
+            kept.append(wait)
+        else:
+            size = {"memory MB": 800_000, "descriptors": 1, "maps": 1}[grows]
+            kept.append(np.ones(size, np.uint8) if grows == "memory MB" else open(os.devnull))  # noqa: SIM115
+            if grows == "maps":
+                kept.append(mmap.mmap(-1, 4096 * (1 + len(kept) % 2), prot=mmap.PROT_READ << (len(kept) % 2)))
+
+    monkeypatch.setitem(leaks.LANES, "leaking", (lambda folder: contextlib.nullcontext(), lambda _: [leak()]))
+    monkeypatch.setattr(leaks, "WARM_UP", 0)
+    monkeypatch.setattr(leaks, "ENDING_S", 0)
+    try:
+        looks = leaks.watch("leaking", "epochs", 40, tmp_path)
+    finally:
+        for one in kept:
+            (one.set if grows == "threads" else getattr(one, "close", int))()
+
+    assert leaks.growth(looks)[grows] > leaks.MAY_GROW[grows]
