@@ -26,6 +26,17 @@ def jpeg(height: int = 16, width: int = 24, mode: str = "RGB", **options: Any) -
     return file.getvalue()
 
 
+def jpeg_of_scans(height: int, width: int, num_scans: int) -> bytes:
+    """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block of 64 pixels."""
+    bits = bytes(-(-(-(-height // 8) * -(-width // 8)) // 8))  # code 0 for each block: no difference, or its end
+    first, other = (segment(0xDA, bytes([1, 1, 0, *band])) + bits for band in ((0, 0, 0), (1, 63, 1)))
+    tables = segment(0xDB, b"\0" + b"\1" * 64) + b"".join(
+        segment(0xC4, bytes([table, 1]) + bytes(15) + b"\0") for table in (0x00, 0x10)
+    )
+    frame = segment(0xC2, struct.pack(">BHHB", 8, height, width, 1) + b"\1\x11\0")
+    return b"\xff\xd8" + tables + frame + first + other * (num_scans - 1) + b"\xff\xd9"
+
+
 def segment(marker: int, content: bytes, length: int | None = None) -> bytes:
     return struct.pack(">BBH", 0xFF, marker, len(content) + 2 if length is None else length) + content
 

@@ -9,6 +9,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import RecordError
+from gpuload.images import decode
+from tests import imagefiles as made
 
 image_module = pytest.importorskip("PIL.Image")
 pytest.importorskip("cv2")
@@ -119,6 +121,58 @@ def test_a_damaged_image_is_an_error_that_names_its_file_at_its_step(tmp_path, e
     assert "cause:" in str(failure.value)
     assert "remedy:" in str(failure.value)
     assert steps == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("more", [[], [gl.ops.Resize(8, 8)]], ids=["alone", "resized"])
+@pytest.mark.parametrize(
+    ("bomb", "option", "told"),
+    [(made.jpeg_of_scans(64, 64, 51), {"max_scans": 51}, "51 scans"),
+     (made.png(2**14, 2**13 + 1, made.GRAY, 1), {"max_pixels": 2**27 + 2**14}, "134234112 pixels")],
+    ids=["scans", "pixels"],
+)  # fmt: skip
+def test_a_small_file_that_takes_long_or_much_memory_is_an_error_that_names_the_option(
+    tmp_path, executor, more, bomb, option, told
+):
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(bomb if number == 3 else made.jpeg())
+    source = gl.images(tmp_path, labels=None)
+    run, steps = iter(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(), *more], executor=executor)), []
+
+    for _ in range(3):
+        steps.append(next(run).step)
+    with pytest.raises(RecordError, match=rf"^3\.jpg: it has {told}") as failure:
+        next(run)
+    steps.extend(batch.step for batch in run)
+
+    name, value = next(iter(option.items()))
+    assert f"gl.ops.Decode({name}={value})" in failure.value.remedy
+    assert steps == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_limit_may_be_raised(tmp_path, executor):
+    (tmp_path / "0.jpg").write_bytes(made.jpeg_of_scans(64, 48, 51))
+    source = gl.images(tmp_path, labels=None)
+
+    (batch,) = gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(max_scans=51)], executor=executor)
+
+    assert np.array_equal(batch["image"][0], np.full((64, 48, 3), 128))
+
+
+def test_no_codec_sees_a_file_beyond_a_limit(tmp_path, monkeypatch):
+    from gpuload.executors.dali import DaliExecutor
+
+    def see(*_):
+        raise AssertionError("the file came to a codec")
+
+    monkeypatch.setattr(decode, "decode", see)
+    monkeypatch.setattr(DaliExecutor, "start", see)
+    (tmp_path / "0.jpg").write_bytes(made.jpeg_of_scans(64, 48, 51))
+    source = gl.images(tmp_path, labels=None)
+    for executor in EXECUTORS:
+        with pytest.raises(RecordError, match="51 scans"):
+            list(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode()], executor=executor))
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -11,7 +11,8 @@ GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, wha
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
 Memory        what nvImageCodec decoded is handed out without a copy. It lies in ordinary memory that the array keeps
-              alive. Decoding into memory of ours is not faster: the codec copies there from a buffer of its own.
+              alive. Decoding into memory of ours is not faster: the codec copies there from a buffer of its own. So it
+              takes 6 bytes for each pixel, and 12 of 16 bits; Pillow 7. Values are converted some rows at a time.
 Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
               simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg 1.9).
 Limits        A JPEG whose scan is damaged may decode, with gray or wrong pixels: libjpeg only warns of that. Then a
@@ -27,6 +28,7 @@ import logging
 import os
 import threading
 import zlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
@@ -36,10 +38,12 @@ from numpy.typing import NDArray
 
 from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images.head import CHUNK, INDEXED, SAMPLES, Head, check_pixels
+from gpuload.kernels import aside
 
 Pixels = NDArray[np.uint8]
 Region = tuple[int, int, int, int]
 
+BLOCK_VALUES = 1 << 20  # that are converted at a time; with fewer, Pillow would be slower
 GRAY_WEIGHTS = (9798, 19235, 3735)  # .299, .587, .114 in 1 / 32768
 VERBOSITY = "PYNVIMGCODEC_VERBOSITY"  # nvImageCodec reads it when it is imported; 0 is silence
 PROBE = bytes.fromhex(  # a PNG of 2 x 1 pixels, (1, 2, 3) and (4, 5, 6)
@@ -92,12 +96,14 @@ def codec() -> str | None:
 
 def gray(pixels: Pixels) -> Pixels:
     """Return an RGB image as one channel."""
-    total: NDArray[np.uint32] = np.full(pixels.shape[:2], 1 << 14, np.uint32)
-    part = np.empty_like(total)  # fresh memory for each channel would take twice as long
-    for channel, weight in enumerate(GRAY_WEIGHTS):
-        total += np.multiply(pixels[..., channel], np.uint32(weight), out=part)
-    total >>= np.uint32(15)
-    return total.astype(np.uint8)[..., None]
+    result = np.empty((*pixels.shape[:2], 1), np.uint8)
+    for rows in _blocks(pixels):
+        total: NDArray[np.uint32] = np.full(pixels[rows].shape[:2], 1 << 14, np.uint32)
+        part = np.empty_like(total)  # fresh memory for each channel would take twice as long
+        for channel, weight in enumerate(GRAY_WEIGHTS):
+            total += np.multiply(pixels[rows, :, channel], np.uint32(weight), out=part)
+        result[rows, :, 0] = total >> np.uint32(15)
+    return result
 
 
 def _check_region(region: Region, head: Head) -> None:
@@ -153,7 +159,13 @@ class _NvImageCodec:
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
             raise ImageError("its pixels cannot be decoded: the file is damaged behind its header")
-        return _eight(np.asarray(image))
+        pixels = np.asarray(image)
+        if pixels.dtype != np.uint16:
+            return pixels
+        result = np.empty(pixels.shape, np.uint8)
+        for rows in _blocks(pixels):
+            result[rows] = _eight(pixels[rows])
+        return result
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
@@ -175,7 +187,7 @@ def _nvimagecodec() -> _NvImageCodec:
     silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
     os.environ.update(silence)
     try:
-        found = _NvImageCodec(importlib.import_module("nvidia.nvimgcodec"))
+        found = _NvImageCodec(aside.call(lambda: importlib.import_module("nvidia.nvimgcodec")))
         pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1)).tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
@@ -199,57 +211,69 @@ class _Pillow:
 
     def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
         data = np.ascontiguousarray(data)
-        size = (head.width, head.height) if head.orientation < 5 else (head.height, head.width)
+        pixels = np.empty((head.height, head.width, 3), np.uint8)
         try:
-            pixels = self._jpeg(data, head, size) if head.kind == "jpeg" else self._png(data, head, size)
+            (self._jpeg if head.kind == "jpeg" else self._png)(data, head, _as_stored(pixels, head.orientation))
         except (ImageError, MemoryError):
             raise
         except (ValueError, OSError) as error:
             raise ImageError(f"its pixels cannot be decoded, the file is damaged behind its header: {error}") from None
-        pixels = _upright(pixels, head.orientation)
-        if region is not None:
-            top, left, height, width = region
-            pixels = pixels[top : top + height, left : left + width]
-        return np.require(pixels, requirements=("C", "W"))
+        if region is None:
+            return pixels
+        top, left, height, width = region
+        return pixels[top : top + height, left : left + width].copy()
 
-    def _jpeg(self, data: Pixels, head: Head, size: tuple[int, int]) -> NDArray[Any]:
+    def _jpeg(self, data: Pixels, head: Head, out: Pixels) -> None:
         mode = {1: "L", 3: "RGB", 4: "CMYK"}[head.channels]
-        pixels = self._pixels(mode, size, data, "jpeg", mode, "")
-        if head.channels == 4:
-            return _ink(pixels, data, head)
-        return _three(pixels)
+        inverted = head.channels == 4 and (head.orientation != 1 or _has_adobe_segment(data))
+        for rows, planes in self._bands(out, mode, data, "jpeg", mode, ""):
+            out[rows] = _ink(planes, inverted, head.orientation) if head.channels == 4 else _three(planes)
 
-    def _png(self, data: Pixels, head: Head, size: tuple[int, int]) -> NDArray[Any]:
+    def _png(self, data: Pixels, head: Head, out: Pixels) -> None:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, palette = _parts(data.data, has_palette=colour == INDEXED)
-        check_pixels(parts, size[1], size[0], SAMPLES[colour] * bits, interlace)  # Pillow does not
+        check_pixels(parts, out.shape[0], out.shape[1], SAMPLES[colour] * bits, interlace)  # Pillow does not
         coded = b"".join(parts)
 
-        def unpacked(mode: str, order: str) -> NDArray[Any]:
-            return self._pixels(mode, size, coded, "zip", order, interlace)
+        def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+            for rows, values in self._bands(out, mode, coded, "zip", order, interlace):
+                out[rows] = convert(values)
 
         if colour == INDEXED or bits < 8:
             colours: NDArray[Any] = _colours(palette, bits)
-            return np.take(colours, unpacked("P", f"P;{bits}" if bits < 8 else "P"), axis=0)
-        if bits == 8:
-            return _three(unpacked(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],)))
+            fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(colours, values, axis=0))
+        elif bits == 8:
+            fill(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],), _three)
         # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with alpha are 4 bytes.
-        if colour == GRAYSCALE:
-            return _eight(_three(unpacked("I;16", "I;16B")))
-        if colour == GRAY_WITH_ALPHA:
-            return _eight(_three(unpacked("RGBA", "RGBA").view(">u2")))
-        mode = "RGB" if colour == TRUECOLOUR else "RGBA"
-        high, low = (unpacked(mode, f"{mode};16{order}")[..., :3] for order in "BL")
-        return _eight(high.astype(np.uint16) << 8 | low)
+        elif colour == GRAYSCALE:
+            fill("I;16", "I;16B", lambda values: _three(_eight(values)))
+        elif colour == GRAY_WITH_ALPHA:
+            fill("RGBA", "RGBA", lambda values: _three(_eight(values.view(">u2"))))
+        else:
+            mode = "RGB" if colour == TRUECOLOUR else "RGBA"
+            fill(mode, f"{mode};16B", _three)
+            for rows, low in self._bands(out, mode, coded, "zip", f"{mode};16L", interlace):
+                out[rows] = _eight(out[rows].astype(np.uint16) << 8 | _three(low))
 
-    def _pixels(self, mode: str, size: tuple[int, int], data: Any, *decoder: Any) -> NDArray[Any]:
-        return np.asarray(self._library.frombytes(mode, size, data, *decoder))
+    def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""
+        height, width = out.shape[:2]
+        image = self._library.frombytes(mode, (width, height), data, *decoder)
+        for rows in _blocks(out):
+            yield rows, np.asarray(image.crop((0, rows.start, width, rows.stop)))
 
 
 @cache
 def _pillow() -> _Pillow:
     """Return the second codec; ImportError where it is not installed."""
-    return _Pillow(importlib.import_module("PIL.Image"))
+    return _Pillow(aside.call(lambda: importlib.import_module("PIL.Image")))
+
+
+def _blocks(pixels: NDArray[Any]) -> Iterator[slice]:
+    """Give the rows of an image, some at a time."""
+    step = max(1, BLOCK_VALUES * len(pixels) // max(pixels.size, 1))
+    for begin in range(0, len(pixels), step):
+        yield slice(begin, min(begin + step, len(pixels)))
 
 
 def _three(pixels: NDArray[Any]) -> NDArray[Any]:
@@ -259,24 +283,22 @@ def _three(pixels: NDArray[Any]) -> NDArray[Any]:
     return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
 
 
-def _eight(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Return pixels of 16 bits as 8: ``rint(x / 257)``."""
-    if pixels.dtype.itemsize == 1:
-        return pixels
-    return ((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8)
+def _eight(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of 16 bits as 8: ``rint(x / 257)``, here without a division."""
+    return ((values * np.uint32(255) + np.uint32(32895)) >> np.uint32(16)).astype(np.uint8)
 
 
-def _ink(planes: NDArray[Any], data: Pixels, head: Head) -> NDArray[Any]:
+def _ink(planes: NDArray[Any], inverted: bool, orientation: int) -> NDArray[Any]:
     """Return the four planes of a CMYK JPEG as RGB.
 
     DALI has two formulas. For an upright image: ``C * K // 255`` with an Adobe segment (which says that the planes are
     inverted), else ``(255 - C) * (255 - K) // 255``. An image that is turned is decoded by OpenCV, which takes all
     planes for inverted: ``K - ((255 - C) * K >> 8)``.
     """
-    if head.orientation == 1 and not _has_adobe_segment(data):
+    if not inverted:
         planes = 255 - planes
     colours, black = planes[..., :3].astype(np.uint16), planes[..., 3:].astype(np.uint16)
-    ink = colours * black // 255 if head.orientation == 1 else black - ((255 - colours) * black >> 8)
+    ink = colours * black // 255 if orientation == 1 else black - ((255 - colours) * black >> 8)
     return ink.astype(np.uint8)
 
 
@@ -325,9 +347,8 @@ def _colours(palette: memoryview, bits: int) -> Pixels:
     return colours
 
 
-def _upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Return the image as it is to be seen, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
-    if orientation >= 5:
-        pixels = pixels.transpose(1, 0, 2)
+def _as_stored(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
     mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
-    return pixels[:: -1 if upside_down else 1, :: -1 if mirrored else 1]
+    pixels = pixels[:: -1 if upside_down else 1, :: -1 if mirrored else 1]
+    return pixels.transpose(1, 0, 2) if orientation >= 5 else pixels

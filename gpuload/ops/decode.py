@@ -4,6 +4,8 @@ Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy ups
          orientation is applied, 16-bit PNG becomes ``rint(x / 257)``, a palette is expanded, transparency is dropped.
 GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, whatever the kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
+Limits   are compared with what the header of a file says, before any codec sees it. A PNG of one colour takes 1000
+         times its size as pixels, and a scan of a progressive JPEG a pass over all pixels for as little as 20 bytes.
 Region   Where a crop follows, only the region that it uses is decoded: equal to the same cut of the whole image. It has
          two pixels at least along each side: of a 4:2:0 JPEG, a region of the first column alone would get other
          colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4).
@@ -11,11 +13,13 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload.errors import DeviceError, SpecError
 from gpuload.images import decode, head
@@ -33,15 +37,25 @@ class Decode(Op):
 
     Args:
         mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one).
+        max_pixels: the largest images that are decoded, 2**28 at most. Decoding takes 6 bytes for each
+            pixel in each thread, 12 of a PNG of 16 bits or a progressive JPEG of four channels.
+        max_scans: the most scans of a JPEG that is decoded; 2**16 means any number. libjpeg writes 10 (18 of four
+            channels), GraphicsMagick is tested with 50. One of an image of 2**27 pixels takes 0.1 s.
     """
 
     mode: str = "RGB"
+    max_pixels: int = field(default=2**27, kw_only=True)
+    max_scans: int = field(default=50, kw_only=True)
 
     codec: ClassVar[bool] = True
     takes_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.choice(self, "mode", self.mode, CHANNELS)
+        for name, value, most in self._limits((head.MAX_PIXELS, head.MAX_SCANS)):
+            arguments.keep(self, **{name: arguments.whole(self, name, value)})
+            if value > most:
+                raise arguments.refuse(self, name, value, f"at most {most}")
 
     def field_after(self, field: Field) -> Field:
         """Encoded bytes become uint8 ``(None, None, channels)``."""
@@ -58,6 +72,24 @@ class Decode(Op):
         shape = np.maximum(region["shape"], np.minimum(size, LEAST_PIXELS)).astype(np.int32)
         return {"start": np.minimum(region["start"], size - shape).astype(np.int32), "shape": shape}
 
+    def check_heads(self, heads: NDArray[np.int32]) -> None:
+        """Raise ``RowError`` for the first image that is beyond a limit."""
+        for row, (height, width, *scans) in enumerate(heads.tolist()):
+            for name, limit, number in self._limits((height * width, *scans)):
+                if number > limit:
+                    what = name.removeprefix("max_")
+                    raise RowError(
+                        row,
+                        f"it has {number} {what}; at most {limit} are decoded",
+                        cause=f"{name} of Decode is {limit}, which bounds the time and memory that one file can take",
+                        remedy=f"if you trust the file, gl.ops.Decode({name}={number}); else leave it out with "
+                        "source.select(...)",
+                    )
+
+    def _limits(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+        """Give each limit: its name, what it is, and one of the numbers that are to be compared with them."""
+        return zip(("max_pixels", "max_scans"), (self.max_pixels, self.max_scans), numbers, strict=False)
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the pixels of one file, or of a region of it, by the codec of `images`, which is for NumPy alone."""
         if xp is not np:
@@ -71,7 +103,9 @@ class Decode(Op):
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
         try:
-            return decode.decode(x, head.read(x), self.mode, region)
+            found = head.read(x)
+            self.check_heads(np.array([(found.height, found.width, found.scans)], np.int32))
+            return decode.decode(x, found, self.mode, region)
         except (head.HeadError, decode.ImageError) as error:
             raise RowError(0, str(error)) from None
 

@@ -79,12 +79,13 @@ class Graph:
             seed: the loader's seed.
             epoch: the epoch.
             records: int64 ``[N]``.
-            sizes: for each field that an op acts on, int32 ``[N, 2]`` from ``image_sizes``.
+            sizes: for each field that an op acts on what ``image_sizes`` says.
 
         Raises:
-            RowError: an op cannot draw for the size of a record's image.
+            RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
-        now = dict(sizes)
+        self._check_heads(sizes)
+        now = {name: size[:, :2] for name, size in sizes.items()}
         draws: list[Draw] = []
         before: list[Sizes] = []
         none = np.empty((records.size, 0))
@@ -96,6 +97,12 @@ class Graph:
             for name, fixed in zip(on, known, strict=True):
                 now[name] = op.size_after(size, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
+
+    def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
+        """Let ops refuse images before they are decoded: all files of all executors come by here."""
+        for op, on in zip(self.ops, self.targets, strict=True):
+            for name in on if op.codec else ():
+                op.check_heads(sizes[name])
 
     @cached_property
     def empty_draws(self) -> list[Draw]:
@@ -150,11 +157,14 @@ def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
 def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
 
+    Of encoded images also the number of scans, ``[count, 3]``: ``Graph.draw`` asks the op that decodes them whether it
+    will.
+
     Raises:
         RowError: the bytes of an encoded image are damaged, as far as its header and its end can tell.
     """
     if field.encoded:
-        return np.array([_head_size(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 2)
+        return np.array([_head(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 3)
     if field.shape is None or len(field.shape) != 3:
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
@@ -182,12 +192,12 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
     return tuple(crops)
 
 
-def _head_size(row: int, data: NDArray[np.uint8]) -> tuple[int, int]:
+def _head(row: int, data: NDArray[np.uint8]) -> tuple[int, int, int]:
     try:
         found = head.read(data)
     except head.HeadError as error:
         raise RowError(row, str(error)) from None
-    return found.height, found.width
+    return found.height, found.width, found.scans
 
 
 def _size_axes(field: Field) -> tuple[int, int]:

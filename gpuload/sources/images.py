@@ -4,7 +4,8 @@ Folder  all .jpg .jpeg .png files below it, in any case and depth, hidden ones l
         in its order, a wildcard is sorted.
 Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
         does not renumber the others), or of the folders that the files of a list lie in.
-Access  whole files, the bytes untouched; no header is read when the source is opened, `images/head.py` reads it later.
+Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
+        first bytes of very large files are looked at, so that no gigabytes of something else are read into memory.
 Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
 """
 
@@ -23,10 +24,12 @@ from gpuload.sources.leaf import Group, Indices, Leaf, Share
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at, open_error
+from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at, open_error, read_bytes
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
+LOOKED_AT_BYTES = 1 << 26  # a file with more is looked at: few images are as large
+BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")  # of JPEG and PNG, in which the header is first
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 LABEL = "label"
 
@@ -40,7 +43,7 @@ def images(root_or_paths: Paths, labels: Literal["folder"] | None = "folder") ->
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
-        FormatError: a file is empty, or too large for an image.
+        FormatError: a file is empty, or too large for an image, or large and neither a JPEG nor a PNG.
         SpecError: with ``labels="folder"``, an image that lies in no class folder.
     """
     if labels not in ("folder", None):
@@ -192,3 +195,11 @@ def _check_size(path: str, size: int, head: bytes) -> None:
             cause=f"an image file has at most {LARGEST_BYTES}",
             remedy="remove it, or store the image in another form, as NPY say",
         )
+    if size > LOOKED_AT_BYTES:
+        beginning = read_bytes(path, max(map(len, BEGINNINGS)))
+        if not beginning.startswith(BEGINNINGS):
+            raise FormatError(
+                f"{path} is no JPEG and no PNG file; it begins with {beginning.hex(' ')}",
+                cause="something else has its name, or the bytes were never written (a sparse file)",
+                remedy="copy it again, or remove it",
+            )

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 import types
 import zlib
 
@@ -74,9 +75,17 @@ def without_adobe(data):
     return data[:place] + data[place + 16 :]
 
 
-def as_ycck(data):
-    """Return a CMYK file whose Adobe segment says that its planes are YCCK."""
-    return made.replaced(data, made.find_segment(data, (0xEE,)) + 15, 2)
+def as_ycck(data, transform=2):
+    """Return a CMYK file whose Adobe segment says that its planes are YCCK, or something else."""
+    return made.replaced(data, made.find_segment(data, (0xEE,)) + 15, transform)
+
+
+def sampled(data, *factors):
+    """Return a file of other sampling factors; its scan no longer fits, which libjpeg only warns of."""
+    frame = made.find_segment(data, (0xC0,))
+    for channel, factor in enumerate(factors):
+        data = made.replaced(data, frame + 11 + 3 * channel, factor)
+    return data
 
 
 JPEGS = {
@@ -92,6 +101,7 @@ JPEGS = {
     "CMYK progressive": jpeg(57, 83, "CMYK", progressive=True),
     "CMYK 4:2:0": jpeg(57, 83, "CMYK", subsampling="4:2:0"),
     "CMYK without Adobe": without_adobe(jpeg(57, 83, "CMYK")),
+    "CMYK of an unknown Adobe transform": as_ycck(jpeg(57, 83, "CMYK"), transform=8),
     "YCCK": as_ycck(jpeg(57, 83, "CMYK")),
     "RGB": jpeg(57, 83, keep_rgb=True),
     **{f"turned {turn}": made.inserted(jpeg(57, 83), made.exif_segment(made.exif(made.turned(turn))))
@@ -162,6 +172,12 @@ class TestPixels:
     def test_gray_is_that_of_the_colours(self, chosen, data):
         np.testing.assert_array_equal(decoded(data, "GRAY"), by_dali(data, mode="GRAY"))
 
+    @pytest.mark.parametrize("factors", [(0x11, 0x22, 0x11, 0x11), (0x22, 0x11, 0x11, 0x22), (0x41, 0x11, 0x11, 0x11)])
+    def test_cmyk_may_be_sampled_in_any_way(self, chosen, factors):
+        data = sampled(jpeg(48, 5, "CMYK"), *factors)
+
+        np.testing.assert_array_equal(decoded(data), by_dali(data))
+
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("put", [in_jpeg, in_png])
     def test_an_image_is_turned_as_its_exif_block_says(self, chosen, put, turn):
@@ -189,6 +205,36 @@ class TestPixels:
                 assert pixels.dtype == np.uint8
                 assert pixels.flags.c_contiguous
                 assert pixels.flags.writeable
+
+    @pytest.mark.parametrize("mode", ["RGB", "GRAY"])
+    @pytest.mark.parametrize(
+        ("colour", "bits"),
+        [(made.GRAY, 16), (made.RGB, 16), (made.RGBA, 16), (made.GRAY_ALPHA, 16), (made.RGBA, 8), (made.PALETTE, 8),
+         (made.GRAY, 1)],
+    )  # fmt: skip
+    def test_little_memory_but_the_pixels_is_taken(self, chosen, monkeypatch, colour, bits, mode):
+        monkeypatch.setattr(decoding, "BLOCK_VALUES", 1 << 14, raising=False)
+        data = made.png(1200, 1300, colour, bits)
+        expected = 3 * 1200 * 1300 + (1200 * 1300 if mode == "GRAY" else 0)
+        decoded(PNGS["gamma"])
+
+        tracemalloc.start()  # it sees what NumPy takes, not what a codec takes inside
+        try:
+            decoded(data, mode)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+        assert most < expected + 500_000
+
+    @pytest.mark.parametrize("data", [PNGS["turned"], PNGS["colour type 3, 8 bits"], JPEGS["CMYK turned 5"]])
+    def test_the_rows_that_are_converted_at_a_time_do_not_matter(self, chosen, monkeypatch, data):
+        whole = decoded(data), decoded(data, "GRAY")
+
+        monkeypatch.setattr(decoding, "BLOCK_VALUES", 200)
+
+        np.testing.assert_array_equal(decoded(data), whole[0])
+        np.testing.assert_array_equal(decoded(data, "GRAY"), whole[1])
 
     def test_the_pixels_stay_when_others_are_decoded(self, chosen):
         kept = [decoded(data) for data in MADE.values() for _ in range(3)]

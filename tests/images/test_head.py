@@ -79,7 +79,7 @@ def test_files_of_fuzzers_are_refused(path):
 def test_a_jpeg_says_its_size_and_channels(mode, options):
     head = heads.read(made.jpeg(17, 31, mode, **options))
 
-    assert head == Head("jpeg", 17, 31, len(mode), 8, 1)
+    assert head == Head("jpeg", 17, 31, len(mode), 8, 1, head.scans)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,73 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(data):
     for length in range(len(data)):
         with pytest.raises(HeadError):
             heads.read(data[:length])
+
+
+class TestScans:
+    few = made.jpeg_of_scans(16, 24, 7)
+    end = len(few) - 2
+    scan = b"\xff\xda"
+
+    @pytest.mark.parametrize(("mode", "scans"), [("L", 6), ("RGB", 10), ("CMYK", 18)])
+    def test_a_progressive_jpeg_has_those_that_libjpeg_writes(self, mode, scans):  # jpeg_simple_progression
+        assert heads.read(made.jpeg(40, 50, mode, progressive=True)).scans == scans
+
+    @pytest.mark.parametrize("data", [made.jpeg(), made.jpeg(mode="L"), made.png()], ids=["RGB", "L", "png"])
+    def test_what_is_decoded_in_one_pass_has_one(self, data):
+        assert heads.read(data).scans == 1
+
+    def test_channels_may_have_a_scan_each(self):
+        whole = made.jpeg()
+        header = whole[: made.find_segment(whole, (0xDA,))]
+        scans = [made.segment(0xDA, bytes([1, channel, 0, 0, 63, 0])) + b"data" * 10 for channel in (1, 2, 3)]
+
+        assert heads.read(header + b"".join(scans) + b"\xff\xd9").scans == 3
+
+    @pytest.mark.parametrize("num_scans", [1, 2, 200])
+    def test_empty_scans_count(self, num_scans):
+        assert heads.read(made.jpeg_of_scans(16, 24, num_scans)).scans == num_scans
+
+    @pytest.mark.parametrize("content", [scan * 9, b"\xff\xd9" + scan, b"\xff"])
+    def test_what_looks_like_one_inside_a_segment_does_not_count(self, content):
+        comment = made.segment(0xFE, content)
+
+        assert heads.read(made.inserted(self.few, comment)).scans == 7
+        assert heads.read(self.few[: self.end] + comment + self.few[self.end :]).scans == 7
+
+    @pytest.mark.parametrize(
+        "more", [b"\xff\0\xda", b"\xff\xd0\xda", b"\xff\xff\xff", b"\xff\x01", b"\xff\xd8", b"\xda"]
+    )
+    def test_other_markers_do_not_hide_the_next(self, more):
+        one = self.few[self.few.rindex(self.scan) : self.end]
+
+        assert heads.read(self.few[: self.end] + more + one + self.few[self.end :]).scans == 8
+
+    @pytest.mark.parametrize("between", [b"", b"\0\0"])
+    def test_those_behind_the_end_do_not_count(self, between):
+        assert heads.read(self.few + between + self.few).scans == 7
+
+    def test_counting_ends(self, monkeypatch):
+        monkeypatch.setattr(heads, "MAX_SCANS", 5)
+
+        assert heads.read(self.few).scans == 5
+
+
+def test_the_end_of_a_large_jpeg_is_looked_for_in_small_parts():
+    data = made.jpeg() + bytes(20_000_000)
+    tracemalloc.start()
+    try:
+        head = heads.read(data)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert head.width == 24
+    assert most < 1_000_000
+
+
+@pytest.mark.parametrize("more", range(heads.SEARCHED_BYTES - 3, heads.SEARCHED_BYTES + 3))
+def test_the_end_of_a_jpeg_is_found_wherever_the_parts_begin(more):
+    assert heads.read(made.jpeg() + bytes(more)) == heads.read(made.jpeg())
 
 
 @pytest.mark.parametrize("data", [made.jpeg(), made.png()], ids=["jpeg", "png"])

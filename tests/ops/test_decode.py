@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from types import ModuleType
 
 import cv2
@@ -14,10 +15,10 @@ from gpuload.errors import DeviceError, SpecError
 from gpuload.images import decode, head
 from gpuload.ops import Decode
 from gpuload.ops.base import RowError
-from gpuload.ops.graph import compile_ops
+from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import OpContract, array_form, assert_identical, dali_form, uniform
+from tests.op_contract import Nothing, OpContract, array_form, assert_identical, dali_form, uniform
 
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 
@@ -204,6 +205,79 @@ def test_a_region_is_the_same_cut_of_the_whole_image(name, mode):
         region = Decode(mode).array(np, MANY[name], draw)
 
         np.testing.assert_array_equal(region, whole[top : top + shape[0], left : left + shape[1]])
+
+
+BEYOND = {
+    "max_pixels": (saved(picture(40, 50)), 1999, 2000, "2000 pixels"),
+    "max_scans": (saved(picture(64, 17), progressive=True), 9, 10, "10 scans"),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_file_beyond_a_limit_is_refused_before_it_is_decoded_and_the_option_is_named(name, monkeypatch):
+    data, limit, enough, has = BEYOND[name]
+    monkeypatch.setattr(decode, "decode", None)
+
+    with pytest.raises(RowError, match=f"it has {has}; at most {limit}") as caught:
+        Decode(**{name: limit}).array(np, data, {})
+
+    assert f"{name} of Decode is {limit}" in caught.value.cause
+    assert f"gl.ops.Decode({name}={enough})" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_file_at_a_limit_is_decoded(name):
+    data, _, enough, _ = BEYOND[name]
+
+    np.testing.assert_array_equal(Decode(**{name: enough}).array(np, data, {}), decoded(data))
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_draw_refuses_the_first_row_beyond_a_limit_in_any_of_the_fields(name):
+    data, limit, _, _ = BEYOND[name]
+    small = saved(picture(40, 49)) if name == "max_pixels" else saved(picture(64, 17))
+    spec = Spec((FILES, replace(FILES, name="mask")))
+    graph = compile_ops(spec, [Decode(on=("image", "mask"), **{name: limit})])
+    images, masks = [small] * 4, [small, small, data, data]
+    sizes = {"image": image_sizes(FILES, images, 4), "mask": image_sizes(FILES, masks, 4)}
+
+    with pytest.raises(RowError, match=f"at most {limit}") as caught:
+        graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
+
+    assert caught.value.row == 2
+
+
+def test_a_limit_holds_whatever_op_comes_first():
+    data, limit, _, _ = BEYOND["max_scans"]
+    graph = compile_ops(Spec((FILES,)), [Nothing(), Decode(max_scans=limit)])
+
+    with pytest.raises(RowError, match="it has 10 scans"):
+        graph.draw(seed=0, epoch=0, records=np.arange(1), sizes={"image": image_sizes(FILES, [data], 1)})
+
+
+def test_fields_of_one_draw_may_have_different_scans():
+    spec = Spec((FILES, replace(FILES, name="mask")))
+    graph = compile_ops(spec, [Decode(on=("image", "mask"))])
+    files = {"image": saved(picture()), "mask": saved(picture(), progressive=True)}
+    sizes = {name: image_sizes(FILES, [data], 1) for name, data in files.items()}
+
+    assert graph.draw(seed=0, epoch=0, records=np.arange(1), sizes=sizes) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_pixels", 0), ("max_pixels", 2**28 + 1), ("max_pixels", 1e6), ("max_pixels", True), ("max_scans", 0),
+     ("max_scans", 2**16 + 1), ("max_scans", None), ("max_scans", "10")],
+)  # fmt: skip
+def test_a_limit_that_cannot_be_is_refused(name, value):
+    with pytest.raises(SpecError, match=f"Decode.{name}={value!r}"):
+        Decode(**{name: value})
+
+
+def test_limits_are_kept_as_python_s_numbers():
+    op = Decode(max_pixels=np.int64(2**28), max_scans=np.uint16(7))
+
+    assert repr(op) == "Decode(on=None, mode='RGB', max_pixels=268435456, max_scans=7)"
 
 
 def test_it_has_no_form_in_an_array_library_of_a_gpu():

@@ -122,12 +122,12 @@ def test_only_what_the_wanted_fields_need_is_kept_with_its_draws():
     assert graph.only(["label"]).ops == (chain[1],)
 
 
-def test_sizes_of_encoded_images_are_read_in_ragged_values_too():
+def test_sizes_and_scans_of_encoded_images_are_read_in_ragged_values_too():
     file = np.frombuffer(PNG, np.uint8)
 
     sizes = image_sizes(FILES, Ragged.of([file, file], np.dtype(np.uint8)), 2)
 
-    assert sizes.tolist() == [[1, 2], [1, 2]]
+    assert sizes.tolist() == [[1, 2, 1], [1, 2, 1]]
 
 
 def test_an_op_that_is_none_is_refused():

@@ -224,6 +224,38 @@ def test_a_file_too_large_for_an_image_is_an_error_that_takes_no_memory(tmp_path
         images(tmp_path)
 
 
+def sparse(path, beginning=b""):
+    """Write a file of a gigabyte of which only the beginning takes place."""
+    with open(path, "wb") as file:
+        file.write(beginning)
+        file.truncate(2**30)
+    return path
+
+
+@pytest.mark.parametrize("beginning", [b"", b"\xff\xd8", made.png()[:8], b"BM"], ids=["zeros", "jpeg", "png", "other"])
+def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_path, beginning):
+    sparse(write(tmp_path) / "cat" / "huge.png", beginning)
+
+    with pytest.raises(FormatError, match=r"huge\.png is no JPEG and no PNG file; it begins with") as caught:
+        images(tmp_path)
+
+    assert caught.value.cause
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("beginning", [made.jpeg()[:20], made.png()[:33]], ids=["jpeg", "png"])
+def test_a_very_large_file_that_begins_as_an_image_may_be_opened(tmp_path, beginning):
+    assert len(images(sparse(tmp_path / "huge.jpg", beginning), labels=None)) == 1
+
+
+def test_the_beginnings_of_other_files_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(images.__globals__, "read_bytes", None)
+    with open(write(tmp_path) / "cat" / "large.png", "wb") as file:
+        file.truncate(2**26)
+
+    assert len(images(tmp_path)) == 6
+
+
 def test_an_unreadable_file_is_an_error(tmp_path, monkeypatch):
     write(tmp_path)
     open_any = os.open
