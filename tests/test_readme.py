@@ -101,3 +101,11 @@ def test_the_figures_are_those_of_the_results():
     assert quoted
     for line in quoted:
         assert line.replace("*", "") in tables.replace("*", ""), f"no results file holds the line {line}"
+
+
+def test_the_tests_that_the_promises_name_are_there():
+    root = Path(__file__).parent
+    defined = {name for path in root.rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
+    named = re.findall(r"`(test_\w+)`", (root.parent / "docs" / "promises.md").read_text())
+    assert len(named) > 25
+    assert [name for name in named if name not in defined] == []
