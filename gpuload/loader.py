@@ -1,16 +1,20 @@
 """Loader: arguments, position and state; the public face of the pipeline.
 
-    for batch in loader: ...        the first `for` is epoch 0, the next is epoch 1, ...
+    for batch in loader: ...        from the loader's position to the end of its epoch
 
-Each `for` (each ``iter(loader)``) is the next epoch, whether or not the one before was read to its end. Iterators of
-the same loader, and several loaders, may be alive at once; each has its own threads and its own position. To go on in
-the middle of an epoch after something else, keep the iterator: ``batches = iter(loader)``. The state is that of the
-iterator that was begun last.
+A loader has a position: an epoch, and a step of it. A `for` goes from there to the end of the epoch; the position
+moves with each batch that is delivered, and with the last one to the next epoch. So the first `for` is epoch 0, the
+next is epoch 1, and a loop that was left goes on where it was left. ``loader.epoch(n)`` is epoch n from its beginning,
+and moves nothing. A saved state is the position.
+
+Iterators of the same loader, and several loaders, may be alive at once; each has its own threads, and begins at the
+position that the loader has at that moment. The position is that of the iterator that was asked last.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,7 +29,7 @@ from gpuload.kernels import threads
 from gpuload.ops.base import Op
 from gpuload.ops.graph import compile_ops
 from gpuload.order import Blocks, Plan, Position
-from gpuload.pipeline.epoch import Cursor, Epoch, to_batch
+from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
@@ -96,8 +100,8 @@ class Loader:
         self._executor_name, self._executor_why = choose.choose(executor, self._graph, self.device)
         self._session = self._make_session(names)
         self._ops = tuple(ops)
-        self._next = Position()  # where the next iterator begins
-        self._latest = Cursor(self._next)  # where the latest iterator is
+        self._place = Place(Position())
+        self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
         if "auto" in (device, executor):
             log.info("%s", self.describe())
 
@@ -141,11 +145,27 @@ class Loader:
         """The number of steps of an epoch; the same on every shard."""
         return self._plan.end()
 
+    @property
+    def position(self) -> Position:
+        """Where the loader is: epoch and step of the next batch; the end of an epoch is the beginning of the next."""
+        return self._plan.settled(self._place.cursor.saved)
+
     def __iter__(self) -> Epoch:
-        """Begin the next epoch."""
-        cursor = Cursor(self._next)
-        batches = Epoch(self._session, self.output, cursor)
-        self._latest, self._next = cursor, Position(cursor.position.epoch + 1)
+        """Go on from the position to the end of its epoch; the position moves with each batch."""
+        return Epoch(self._session, self.output, self.position, self._place)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
+        return Epoch(self._session, self.output, Position(rng.checked_word(number, "epoch")))
+
+    def ahead(self) -> Epoch:
+        """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` does.
+
+        The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
+        So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
+        """
+        batches = Epoch(self._session, self.output, self.position, self._place, "end")
+        self._ahead = weakref.ref(batches)
         return batches
 
     @cached_property
@@ -164,18 +184,51 @@ class Loader:
         position = self._plan.at(Position(rng.checked_word(epoch, "epoch")), step)
         return to_batch(self._session, self._session.at(position), step, self.output)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the run is, as a dict for JSON: what the iterator that was begun last has delivered."""
-        return state.save(self._plan, self._latest.saved, self._identity)
+    def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
+        """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
+
+        Who has the loader read by something that reads ahead of the training (``tf.data``, Keras) knows better than the
+        loader which batches were trained, and says it: ``state_dict(epoch, step)``.
+
+        Args:
+            epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch`` and ``batch.step``.
+            step: from 0 to ``len(loader)``, which is the beginning of the next epoch.
+
+        Raises:
+            RecordIndexError: the epoch has no such step.
+            ChangedFileError: a file is not what it was when the source was opened.
+        """
+        if epoch is None:
+            self._tell_what_is_ahead()
+            return state.save(self._plan, self.position, self._identity)
+        return state.save(self._plan, self._plan.at(self._base(epoch), step), self._identity)
+
+    def _base(self, epoch: int) -> Position:
+        """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
+        start = self._place.cursor.start
+        is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
+        return start if is_other and start.epoch == epoch else Position(rng.checked_word(epoch, "epoch"))
+
+    def _tell_what_is_ahead(self) -> None:
+        ahead = None if self._ahead is None else self._ahead()
+        if ahead is None or ahead.position == self.position or ahead.position.epoch != self.position.epoch:
+            return
+        log.warning(
+            "the state is that of epoch %d, step %d, where its iterator began; cause: a tf.data.Dataset reads ahead of "
+            "the training, so that the loader cannot know which of the next %d steps were trained; remedy: save states "
+            "by gltf.Checkpoint(loader, path) in model.fit(callbacks=...), or loader.state_dict(epoch, step)",
+            self.position.epoch,
+            self.position.step,
+            ahead.position.step - self.position.step,
+        )
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Let the next iterator go on where a state was saved, with any number of shards and any batch size.
+        """Go on where a state was saved, with any number of shards and any batch size.
 
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; says what differs.
         """
-        position = state.load(saved, self._plan, self._identity)
-        self._next, self._latest = position, Cursor(position)
+        self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
 
     def replace(self, **changes: Any) -> Loader:
         """Return a new loader with some arguments changed, at the beginning of epoch 0."""
@@ -226,13 +279,13 @@ class Loader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Loaders are pickled as what they were made from, and where they are."""
-        return _again, (self._arguments, self._next, self._latest.saved)
+        return _again, (self._arguments, self.position)
 
 
-def _again(arguments: dict[str, Any], following: Position, latest: Position) -> Loader:
+def _again(arguments: dict[str, Any], position: Position) -> Loader:
     """Return the loader that was pickled."""
     loader = Loader(**arguments)
-    loader._next, loader._latest = following, Cursor(latest)
+    loader._place.cursor = Cursor(position)
     return loader
 
 

@@ -234,6 +234,11 @@ class Plan:
             raise _no_step(step, self.end(position))
         return Position(position.epoch, step, self._offset(step, position))
 
+    def settled(self, position: Position) -> Position:
+        """Return the position as such: the end of an epoch is the beginning of the next."""
+        end = self.end(position)
+        return Position(position.epoch + 1) if end and position.step >= end else position
+
     def start_at(self, epoch: int, offset: int) -> Position:
         """Return how an epoch goes on at an offset that any number of shards and batch size may have reached."""
         return Position(epoch, -(-offset // self.global_batch), offset)

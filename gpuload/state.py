@@ -48,9 +48,8 @@ def identity(fingerprint: str, ops: Sequence[object], plan: Plan) -> dict[str, A
 
 
 def save(plan: Plan, position: Position, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state in which a position is the next to be delivered; the end of an epoch is the next one's start."""
-    if position.step >= plan.end(position):
-        position = Position(position.epoch + 1)
+    """Return the state in which a position is the next to be delivered."""
+    position = plan.settled(position)
     return {
         "version": VERSION,
         "epoch": position.epoch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,14 @@ class Cursor:
     """Where an iterator is. A thing of its own, so that a loader can ask it without keeping the iterator alive.
 
     Attributes:
+        start: where it began.
         now: the position of the next batch, and the position that a state saves. They are the same, except after a step
             that raised an error: the iterator goes on behind it, a state begins with it again until a batch after it
             was delivered. Both change at once, by one assignment.
     """
 
     def __init__(self, position: Position) -> None:
+        self.start = position
         self.now = (position, position)
 
     @property
@@ -41,8 +43,26 @@ class Cursor:
         return self.now[1]
 
 
+class Place:
+    """Where a loader is: where the iterator is that moved it last.
+
+    Attributes:
+        cursor: of that iterator.
+    """
+
+    def __init__(self, position: Position) -> None:
+        self.cursor = Cursor(position)
+
+
 class Epoch:
-    """An iterator over the batches of one epoch.
+    """An iterator over the batches of one epoch, from a position on.
+
+    Args:
+        session: of the loader.
+        output: how batches are arranged.
+        position: of its first batch.
+        place: of the loader, which moves along; None to move nothing.
+        moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch.
 
     The position changes in one place, and nothing is called between that and handing the batch out. So whatever
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
@@ -50,17 +70,22 @@ class Epoch:
     the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
     """
 
-    def __init__(self, session: Session, output: Output, cursor: Cursor) -> None:
-        self._session, self._output, self._cursor = session, output, cursor
-        self._start, self._end = cursor.position, session.recipe.plan.end(cursor.position)
-        self._made = session.begin(cursor.position)
+    def __init__(
+        self, session: Session, output: Output, position: Position, place: Place | None = None,
+        moves: Literal["each", "end"] = "each",
+    ) -> None:  # fmt: skip
+        self._session, self._output, self._place, self._moves = session, output, place, moves
+        self._cursor, self._start, self._end = Cursor(position), position, session.recipe.plan.end(position)
+        self._made = session.begin(position)
         self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
 
     def __iter__(self) -> Epoch:
         return self
 
     def __next__(self) -> Batch:
-        cursor = self._cursor
+        cursor, place = self._cursor, self._place
+        if place is not None and self._moves == "each":
+            place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
         while (before := cursor.now)[0].step < self._end:
             self._session.check()
             step = before[0].step
@@ -81,11 +106,23 @@ class Epoch:
             batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
             if cursor.now is before:
                 cursor.now = delivered
+                if place is not None and self._moves == "end":
+                    self._arrive(place)
                 return batch
         self._made.forget((self._end - 1 - self._start.step) // self._session.recipe.num_joined)
         self._latest = (-1, None)
         self._made.close()
         raise StopIteration
+
+    @property
+    def position(self) -> Position:
+        """The position of the next batch."""
+        return self._cursor.position
+
+    def _arrive(self, place: Place) -> None:
+        """Move the loader to the next epoch if this one was delivered, unless another iterator did so before."""
+        if self._cursor.position.step == self._end and place.cursor.saved.epoch == self._start.epoch:
+            place.cursor = Cursor(Position(self._start.epoch + 1))
 
     def _take(self, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
