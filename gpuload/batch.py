@@ -1,31 +1,40 @@
 """Batch: what is handed to the user, and how ``output=`` arranges it.
 
+    images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a tuple
+    batch[0], len(batch)          the first part, and how many there are
+    batch["image"]                a field by its name, wherever it is in ``output=``
+    batch.output                  the nest of ``output=`` itself, with arrays in place of names
+
+Without ``output=`` the parts are all fields, in the order of the source. Where it is one name, the part is that field;
+where it is a dict, a named tuple or a dataclass, the parts are its values. ``keys``, ``values`` and ``items`` are of
+the fields, so that ``dict(batch)`` and ``f(**batch)`` go by name.
+
 A batch stays what it was for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
 tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError
 from gpuload.spec import Spec
 
-Output = Any  # a field name, or a tuple, list or dict of outputs
+Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
 
 
-class Batch(Mapping[str, Any]):
+class Batch:
     """The fields of one step: ``batch["image"]`` is an array with the records along the first axis.
 
     A field whose shape varies from record to record is a `Ragged` if only its first axis does, else a list of arrays.
 
     Attributes:
-        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it. Where that is a
-            tuple, the batch unpacks like it: ``images, labels = batch``.
+        output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it.
         records: int64 ``[n]``, which records these are.
         valid: bool ``[n]``, False where a record only pads the batch.
         epoch, step: which batch this is.
@@ -52,41 +61,62 @@ class Batch(Mapping[str, Any]):
         """The fields arranged as ``output=`` says."""
         return dict(self._fields) if self._nest is None else arranged(self._nest, self._fields)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, key: str | int | slice) -> Any:
+        """Return a field by its name, or a part of ``output`` by its place."""
+        if not isinstance(key, str):
+            return self._part(key)
         try:
-            return self._fields[name]
+            return self._fields[key]
         except KeyError:
             raise UnknownFieldError(
-                f"no field {name!r} in the batch",
+                f"no field {key!r} in the batch",
                 cause=f"its fields are {list(self._fields)}",
                 remedy="name it in the loader's output=",
             ) from None
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.output) if isinstance(self._nest, (tuple, list)) else iter(self._fields)
+    def _part(self, place: int | slice) -> Any:
+        try:
+            return self._parts()[place]
+        except (IndexError, TypeError):
+            raise RecordIndexError(
+                f"batch[{place!r}]",
+                cause=f"a batch has {len(self)} parts, and the fields {list(self._fields)}",
+                remedy="take a part by its place (batch[0]), a field by its name, or a record of it: batch[name][0]",
+            ) from None
 
-    def keys(self) -> Any:
+    def _parts(self) -> tuple[Any, ...]:
+        nest = self._nest
+        if nest is None:
+            return tuple(self._fields.values())
+        inner = [nest] if isinstance(nest, str) else parts_of(nest)
+        return tuple(arranged(one, self._fields) for one in inner)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parts())
+
+    def __len__(self) -> int:
+        return len(self._parts())
+
+    def keys(self) -> KeysView[str]:
         """The names of the fields."""
         return self._fields.keys()
 
-    def values(self) -> Any:
-        """The arrays."""
+    def values(self) -> ValuesView[Any]:
+        """The arrays of the fields."""
         return self._fields.values()
 
-    def items(self) -> Any:
-        """The names and arrays."""
+    def items(self) -> ItemsView[str, Any]:
+        """The names and arrays of the fields."""
         return self._fields.items()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._fields
+        return isinstance(name, str) and name in self._fields
 
-    def __len__(self) -> int:
-        return len(self._nest) if isinstance(self._nest, (tuple, list)) else len(self._fields)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__ = object.__hash__
+    def with_fields(self, convert: Callable[[Any], Any]) -> Batch:
+        """Return the same batch with every field converted, to the tensors of a framework for instance."""
+        fields = {name: convert(values) for name, values in self._fields.items()}
+        about = {"records": self.records, "valid": self.valid, "epoch": self.epoch, "step": self.step}
+        return Batch(fields, self._nest, **about, event=self._event)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}: {getattr(value, 'shape', 'list')}" for name, value in self._fields.items())
@@ -97,9 +127,32 @@ def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:
     """Return the nest with every field name replaced by that field."""
     if isinstance(nest, str):
         return fields[nest]
+    made = [arranged(inner, fields) for inner in parts_of(nest)]
     if isinstance(nest, dict):
-        return {key: arranged(inner, fields) for key, inner in nest.items()}
-    return type(nest)(arranged(inner, fields) for inner in nest)
+        return dict(zip(nest, made, strict=True))
+    if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
+        names = [field.name for field in dataclasses.fields(nest) if field.init]
+        return dataclasses.replace(nest, **dict(zip(names, made, strict=True)))
+    return type(nest)(*made) if hasattr(nest, "_fields") else type(nest)(made)
+
+
+def parts_of(nest: Output) -> list[Output]:
+    """Return what a nest that is no name is made of, in its order.
+
+    Raises:
+        SpecError: it is no tuple, list, dict, named tuple or dataclass.
+    """
+    if isinstance(nest, dict):
+        return list(nest.values())
+    if type(nest) in (tuple, list) or (isinstance(nest, tuple) and hasattr(nest, "_fields")):
+        return list(nest)
+    if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
+        return [getattr(nest, field.name) for field in dataclasses.fields(nest) if field.init]
+    raise SpecError(
+        f"output holds {nest!r}",
+        cause="it is made of field names, tuples, lists, dicts, named tuples and dataclasses",
+        remedy='name the fields, output=("image", "label") for instance',
+    )
 
 
 def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
@@ -107,18 +160,10 @@ def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
 
     Raises:
         UnknownFieldError: a name is not a field.
-        SpecError: the nest holds something else than names, tuples, lists and dicts.
+        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and dataclasses.
     """
     if nest is None:
         return spec.names
     if isinstance(nest, str):
         return (spec[nest].name,)
-    if isinstance(nest, dict) or type(nest) in (tuple, list):
-        inner = nest.values() if isinstance(nest, dict) else nest
-        found = [name for one in inner for name in names_in(one, spec)]
-        return tuple(dict.fromkeys(found))
-    raise SpecError(
-        f"output holds {nest!r}",
-        cause="it is made of field names, tuples, lists and dicts",
-        remedy=f"name fields out of {list(spec.names)}",
-    )
+    return tuple(dict.fromkeys(name for one in parts_of(nest) for name in names_in(one, spec)))

@@ -25,7 +25,7 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.kernels import threads
+from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
 from gpuload.ops.graph import compile_ops
 from gpuload.order import Blocks, Plan, Position
@@ -133,13 +133,16 @@ class Loader:
         )
 
     def _make_executor(self) -> RowExecutor | BatchExecutor:
-        return choose.make(
-            self._executor_name,
-            self._graph,
-            device=self.device,
-            batch_size=self._plan.most_records,
-            num_threads=self.num_threads,
-        )
+        def make() -> RowExecutor | BatchExecutor:
+            return choose.make(
+                self._executor_name,
+                self._graph,
+                device=self.device,
+                batch_size=self._plan.most_records,
+                num_threads=self.num_threads,
+            )
+
+        return aside.call(make) if self._executor_name == "dali" else make()  # no signal handler breaks DALI off
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -209,17 +212,30 @@ class Loader:
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
         return start if is_other and start.epoch == epoch else Position(rng.checked_word(epoch, "epoch"))
 
-    def _tell_what_is_ahead(self) -> None:
+    def delivered(self) -> Position:
+        """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
         ahead = None if self._ahead is None else self._ahead()
-        if ahead is None or ahead.position == self.position or ahead.position.epoch != self.position.epoch:
+        return self.position if ahead is None else self._plan.settled(ahead.position)
+
+    def after(self, position: Position, num_steps: int) -> Position:
+        """Return where a run is that has gone so many steps from a position on, over any number of epochs."""
+        left = self._plan.end(position) - position.step
+        if num_steps < left:
+            return self._plan.at(position, position.step + num_steps)
+        epochs, step = divmod(num_steps - left, max(len(self), 1))
+        return self._plan.at(Position(position.epoch + 1 + epochs), step)
+
+    def _tell_what_is_ahead(self) -> None:
+        delivered = self.delivered()
+        if delivered == self.position or delivered.epoch != self.position.epoch:
             return
         log.warning(
             "the state is that of epoch %d, step %d, where its iterator began; cause: a tf.data.Dataset reads ahead of "
             "the training, so that the loader cannot know which of the next %d steps were trained; remedy: save states "
-            "by gltf.Checkpoint(loader, path) in model.fit(callbacks=...), or loader.state_dict(epoch, step)",
+            "by gltf.checkpoint(loader, path) in model.fit(callbacks=...), or loader.state_dict(epoch, step)",
             self.position.epoch,
             self.position.step,
-            ahead.position.step - self.position.step,
+            delivered.step - self.position.step,
         )
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
-"""A batch is a mapping of its fields, arranged as ``output=`` says."""
+"""A batch has its fields by name, and the parts of ``output=`` in their order."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,17 +20,76 @@ def batch(nest=None):
     return Batch(fields, nest, records=np.arange(2), valid=np.ones(2, bool), epoch=0, step=0)
 
 
-def test_a_batch_is_a_mapping_of_its_fields():
-    assert dict(batch().items()).keys() == {"a", "b"}
-    assert list(batch()) == ["a", "b"]
-    assert "a" in batch()
-    assert "z" not in batch()
+class Pair(NamedTuple):
+    first: str
+    second: object
 
 
-def test_a_batch_with_a_tuple_as_output_unpacks_like_it():
-    first, second = batch(("b", "a"))
-    assert first[0] == 1
-    assert second[0] == 0
+@dataclass(frozen=True)
+class Sides:
+    left: str
+    right: str
+
+
+NESTS = {
+    "all": (None, ["a", "b"]),
+    "a name": ("b", ["b"]),
+    "a tuple": (("b", "a"), ["b", "a"]),
+    "a list": (["b", "a"], ["b", "a"]),
+    "a dict": ({"y": "b", "x": "a"}, ["b", "a"]),
+    "a named tuple": (Pair("b", "a"), ["b", "a"]),
+    "a dataclass": (Sides("b", "a"), ["b", "a"]),
+}
+
+
+@pytest.mark.parametrize(("nest", "names"), NESTS.values(), ids=NESTS)
+def test_iterating_unpacking_places_and_length_are_of_the_parts_of_output_whatever_it_is(nest, names):
+    one = batch(nest)
+    expected = [one[name] for name in names]
+    assert len(one) == len(expected)
+    assert [id(part) for part in one] == [id(part) for part in expected]
+    first, *_ = one
+    assert first is one[0] is expected[0]
+    assert one[-1] is expected[-1]
+    assert one[:1] == (first,)
+
+
+@pytest.mark.parametrize("nest", [nest for nest, _ in NESTS.values()], ids=NESTS)
+def test_fields_are_found_by_name_whatever_output_is(nest):
+    one = batch(nest)
+    assert dict(one).keys() == dict(**one).keys() == one.keys() == {"a", "b"}
+    assert one["a"] is dict(one)["a"] is next(iter(one.values())) is dict(one.items())["a"]
+    assert "a" in one
+    assert "z" not in one
+    assert 0 not in one
+
+
+def test_a_part_of_a_nest_may_be_a_nest():
+    first, second = batch(("a", {"x": ["b"]}))
+    assert first[0] == 0
+    assert second["x"][0][0] == 1
+
+
+def test_named_tuples_and_dataclasses_are_made_anew_with_arrays_in_place_of_names():
+    pair = batch(Pair("b", ("a",))).output
+    assert isinstance(pair, Pair)
+    assert (pair.first[0], pair.second[0][0]) == (1, 0)
+    sides = batch(Sides("b", "a")).output
+    assert isinstance(sides, Sides)
+    assert (sides.left[0], sides.right[0]) == (1, 0)
+    assert names_in(Pair("b", Sides("c", "a")), SPEC) == ("b", "c", "a")
+
+
+@pytest.mark.parametrize("place", [2, -3, 1.5, None])
+def test_a_place_that_is_none_is_an_index_error_that_says_what_there_is(place):
+    with pytest.raises(IndexError, match=r"a batch has 2 parts, and the fields \['a', 'b'\]"):
+        batch()[place]
+
+
+def test_a_batch_with_other_arrays_is_the_same_batch():
+    one = batch(("b", "a")).with_fields(lambda values: values + 5)
+    assert [part[0] for part in one] == [6, 5]
+    assert (one.epoch, one.step, one.records.tolist(), one.valid.all()) == (0, 0, [0, 1], True)
 
 
 def test_output_nests_tuples_and_dicts():
@@ -49,7 +111,9 @@ def test_names_in_a_nest_come_once_in_order():
     assert arranged(["a"], {"a": 3}) == [3]
 
 
-@pytest.mark.parametrize(("nest", "error"), [(("a", 3), SpecError), (("a", "z"), UnknownFieldError)])
+@pytest.mark.parametrize(
+    ("nest", "error"), [(("a", 3), SpecError), (("a", "z"), UnknownFieldError), (Sides, SpecError), ({"a"}, SpecError)]
+)
 def test_a_nest_of_anything_else_is_refused(nest, error):
     with pytest.raises(error):
         names_in(nest, SPEC)

@@ -613,6 +613,57 @@ def test_two_threads_that_share_an_iterator_get_each_batch_once():
         assert sorted(got) == list(range(len(load)))
 
 
+def test_threads_that_share_an_iterator_hear_of_an_error_as_itself(monkeypatch):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    wrong = []
+
+    def take(run):
+        while True:
+            try:
+                next(run)
+            except StopIteration:
+                return
+            except gl.GpuloadError:
+                continue
+            except BaseException as error:
+                wrong.append(error)
+                return
+
+    try:
+        for _ in range(40):
+            records = gl.arrays(x=np.arange(2000))
+            with gl.Loader(records, batch_size=8, device="cpu") as load:
+                run = iter(load)
+                takers = [threading.Thread(target=take, args=(run,)) for _ in range(4)]
+                for taker in takers:
+                    taker.start()
+                records.close()
+                for taker in takers:
+                    taker.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_a_batch_that_is_made_alone_lets_the_exception_of_a_signal_handler_through():
+    pytest.importorskip("nvidia.dali")
+    load = loader(executor="dali")
+    run, rang = iter(load), 0
+    next(run)  # it has the first executor: the next batch needs another one
+    expected = load.batch_at(1)["image"].tolist()
+    with Alarm(0.002) as alarm:
+        for _ in range(100):
+            alarm.arm()
+            try:
+                load.batch_at(1)
+            except Alarm.Rang:
+                rang += 1
+    alarm.disarm()
+    assert rang > 10
+    assert load.batch_at(1)["image"].tolist() == expected
+
+
 def test_a_loader_is_pickled_as_what_it_was_made_from_and_goes_on():
     load = loader()
     run = iter(load)

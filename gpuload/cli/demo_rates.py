@@ -16,7 +16,7 @@ from gpuload.cli.demo_report import Rate
 
 ROUNDS = 3
 PHOTO_MEAN, PHOTO_STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
-Batches = Iterable[tuple[Any, Any]]
+Batches = Iterable[Any]  # of two parts each: images and labels
 
 
 def measure(

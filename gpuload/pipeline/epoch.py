@@ -146,7 +146,7 @@ class Epoch:
 
 def _made(step: Step) -> Made:
     """Return what became of a step that its workers finished."""
-    return Made(step, {} if step.error or step.alone else step.fields, error=step.error)
+    return Made(step, {} if step.failed or step.alone else step.fields, error=step.error)
 
 
 def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from gpuload import device as devices
 from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
+from gpuload.kernels import aside
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Made, side_by_side, uploaded
 from gpuload.pipeline.recipe import Recipe
@@ -98,13 +99,17 @@ class Session:
             raise step.error
         if self.recipe.on_rows:
             return Made(step, step.fields)
+        return aside.call(lambda: self._finished(step))  # a signal handler breaks off no library inside
+
+    def _finished(self, step: Step) -> Made:
+        """Return what an executor of whole batches makes of a step."""
         executor = self._executor()
         try:
             made = run_alone(step, executor, self.lane)
         except RowError as error:
             self._give_back(executor)
             raise step.damaged(error) from None
-        except BaseException:  # broken off anywhere: nobody knows what the executor has begun
+        except BaseException:  # nobody knows what the executor has begun
             if executor is not None:
                 executor.close()
             raise

@@ -47,7 +47,8 @@ class Step:
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
         valid: bool ``[n]``, False where a record only pads a batch.
-        error: what its work raised, None if all is well.
+        error: what its work raised, None if all is well; whoever raises it takes it away.
+        failed: True if its work raised something, so that it holds no fields.
         alone: for some short steps of which one failed: each by itself.
     """
 
@@ -62,6 +63,7 @@ class Step:
     ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
+        self.failed = False
         self.alone: list[Step] = []
         self._ring, self._counters, self._stretch = ring, counters, stretch
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
@@ -103,7 +105,7 @@ class Step:
     def _fail(self, error: BaseException) -> None:
         """Keep an error; of several steps only the one at fault should raise it, so each is done anew by itself."""
         if self.num_steps == 1 or not isinstance(error, Exception):
-            self.error = error
+            self.error, self.failed = error, True
             return
         plan = self.recipe.plan
         positions = [plan.at(self.position, self.position.step + i) for i in range(self.num_steps)]

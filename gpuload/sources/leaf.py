@@ -396,7 +396,7 @@ def _merged(field: Field, parts: Sequence[tuple[Indices | None, Values]], count:
 def _of_elements(field: Field, raw: Ragged) -> Ragged:
     """Return records whose bytes are the elements of a ragged field as values of that field."""
     element_bytes = _element_bytes(field)
-    if element_bytes == 1:
+    if field.dtype == UINT8 and not _element_shape(field):
         return raw
     offsets = raw.offsets // element_bytes
     return Ragged(_elements(field, raw.payload[: int(raw.offsets[-1])], int(offsets[-1])), offsets)

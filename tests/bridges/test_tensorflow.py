@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import dataclasses
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +45,7 @@ def memory(tensor: Any) -> int:
 
 
 def labels_of(batches: Any) -> list[list[int]]:
-    return [labels.numpy().tolist() for _, labels in batches]
+    return [np.asarray(labels).tolist() for _, labels in batches]
 
 
 def no_threads_are_left() -> bool:
@@ -79,20 +86,30 @@ class Damaged(Source):
 def test_tensors_are_the_batches_in_order_as_output_arranges_them() -> None:
     batches = list(gltf.tensors(loader_of()))
 
-    assert [type(batch) for batch in batches] == [tuple, tuple, tuple]
+    assert [len(batch) for batch in batches] == [2, 2, 2]
     np.testing.assert_array_equal(np.concatenate([images.numpy() for images, _ in batches]), IMAGES)
     assert labels_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_tensors_without_output_are_a_dict_of_all_fields() -> None:
+def test_tensors_without_output_are_all_fields() -> None:
     batch = next(iter(gltf.tensors(loader_of(None))))
 
-    assert sorted(batch) == ["image", "label"]
+    assert sorted(batch.keys()) == ["image", "label"]
     np.testing.assert_array_equal(batch["label"], LABELS[:4])
 
 
+def test_a_batch_of_tensors_says_which_records_it_holds_and_which_of_them_are_valid() -> None:
+    shards = [loader_of(batch_size=2, num_shards=3, shard_id=i, last_batch="pad") for i in range(3)]
+    batches = [batch for shard in shards for batch in gltf.tensors(shard)]
+
+    valid = [record for batch in batches for record in batch.records[batch.valid].tolist()]
+    assert sorted(valid) == list(range(10))
+    assert [(batch.epoch, batch.step) for batch in batches] == [(0, 0), (0, 1)] * 3
+    assert all(batch["label"].numpy().tolist() == batch.records.tolist() for batch in batches)
+
+
 def test_a_nest_keeps_its_lists_and_dicts() -> None:
-    batch = next(iter(gltf.tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"}))))
+    batch = next(iter(gltf.tensors(loader_of({"inputs": ["image", {"again": "image"}], "target": "label"})))).output
 
     assert batch["inputs"][1]["again"] is batch["inputs"][0]
     np.testing.assert_array_equal(batch["inputs"][0], IMAGES[:4])
@@ -164,7 +181,7 @@ def test_every_numeric_dtype_is_shared(code: str) -> None:
     values = np.array([0, 1, 1, 0, 1]).astype(code)
     loader = gl.Loader(gl.arrays(x=values), batch_size=5, output="x", device="cpu")
 
-    (tensor,) = gltf.tensors(loader)
+    [(tensor,)] = gltf.tensors(loader)
 
     assert tensor.dtype == tf.as_dtype(values.dtype)
     np.testing.assert_array_equal(tensor, values)
@@ -242,7 +259,7 @@ def ragged_files(folder: Path) -> gl.Loader:
 
 
 def test_a_field_of_which_the_first_axis_varies_is_a_ragged_tensor(tmp_path: Path) -> None:
-    found = [row.to_list() for tensor in gltf.tensors(ragged_files(tmp_path)) for row in [tensor]]
+    found = [tensor.to_list() for (tensor,) in gltf.tensors(ragged_files(tmp_path))]
     expected = [[np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(i, min(i + 3, 7))]
                 for i in (0, 3, 6)]  # fmt: skip
 
@@ -254,7 +271,7 @@ def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> No
     data = gltf.dataset(loader)
 
     assert data.element_spec == tf.RaggedTensorSpec((None, None, 2), tf.float32, ragged_rank=1)
-    assert [one.to_list() for one in data] == [one.to_list() for one in gltf.tensors(loader)]
+    assert [one.to_list() for one in data] == [one.to_list() for (one,) in gltf.tensors(loader)]
 
 
 def test_encoded_images_are_refused_with_the_op_that_decodes_them() -> None:
@@ -339,14 +356,55 @@ def test_all_elements_of_a_dataset_hold_what_they_were() -> None:
         np.testing.assert_array_equal(label, batch["label"])
 
 
-def test_the_state_is_what_was_asked_of_the_dataset_and_nothing_read_ahead() -> None:
+def test_a_dataset_reads_nothing_ahead_of_what_is_asked_of_it() -> None:
     loader = loader_of(batch_size=1)
     elements = iter(gltf.dataset(loader))
 
     next(elements), next(elements)
     threading.Event().wait(0.2)  # the time in which a dataset that reads ahead would do it
 
-    assert loader.state_dict()["step"] == 2
+    assert loader.delivered().step == 2
+    assert loader.position.step == 0
+
+
+def test_every_iterator_begins_at_the_position_which_moves_with_the_last_batch() -> None:
+    loader = loader_of(shuffle=True)
+    data, expected = gltf.dataset(loader), [labels_of(loader_of(shuffle=True).epoch(n)) for n in range(2)]
+    for _ in range(3):
+        assert next(iter(data))[1].numpy().tolist() == expected[0][0]  # somebody looks
+    assert labels_of(data.take(2)) == expected[0][:2]
+    assert (loader.position.epoch, loader.position.step) == (0, 0)
+    assert labels_of(data) == expected[0]
+    assert (loader.position.epoch, loader.position.step) == (1, 0)
+    assert labels_of(data.prefetch(8)) == expected[1]
+    assert (loader.position.epoch, loader.position.step) == (2, 0)
+
+
+def test_a_dataset_keeps_its_loader_and_nothing_keeps_it_longer() -> None:
+    loader = loader_of()
+    data = gltf.dataset(loader).map(lambda image, label: label).prefetch(1)
+    gone = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert len(list(data)) == 3
+    del data
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_named_tuple_is_one_in_a_dataset_and_a_dataclass_is_refused() -> None:
+    pair = collections.namedtuple("pair", "x y")
+    assert next(iter(gltf.dataset(loader_of(pair("image", "label"))))).y.numpy().tolist() == [0, 1, 2, 3]
+    kind = dataclasses.make_dataclass("kind", ["x", "y"])
+    with pytest.raises(SpecError, match="no dataclasses"):
+        gltf.dataset(loader_of(kind("image", "label")))
+
+
+@pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset, lambda one: gltf.checkpoint(one, "state.json")])
+@pytest.mark.parametrize("one", [gl.arrays(x=LABELS), None, [1, 2]])
+def test_what_is_no_loader_is_refused_with_what_to_write(hand_over: Any, one: Any) -> None:
+    with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
+        hand_over(one)
 
 
 def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -> None:
@@ -445,6 +503,143 @@ def test_keras_sees_the_same_batches_as_a_loop() -> None:
             by_loop.train_on_batch(x, y)
 
     np.testing.assert_array_equal(by_fit.get_weights()[0], by_loop.get_weights()[0])
+
+
+NUM_STEPS = 30  # of an epoch of `counting`
+
+
+class Recording(tf.keras.Model):  # type: ignore[misc]
+    """Notes which records each step was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained: list[list[int]] = []
+        self.layer = tf.keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x / 60)
+
+    def train_step(self, data: Any) -> Any:
+        tf.py_function(lambda x: self.trained.append([int(value) for value in x.numpy()[:, 0]]), [data[0]], [])
+        return super().train_step(data)
+
+
+def counting(**arguments: Any) -> gl.Loader:
+    """A loader of records that hold their numbers, 2 a batch."""
+    x = np.arange(2 * NUM_STEPS, dtype=np.float32)[:, None]
+    source = gl.arrays(x=x, y=x)
+    return gl.Loader(source, **{"batch_size": 2, "output": ("x", "y"), "shuffle": True, "device": "cpu", **arguments})
+
+
+def in_loops(num_steps: int, start: int = 0) -> list[list[int]]:
+    """Return the records of some steps, as loops over the loader give them."""
+    with counting() as loader:
+        batches = [batch.records.tolist() for _ in range(6) for batch in loader]
+    return batches[start : start + num_steps]
+
+
+STRATEGIES = {"plain": contextlib.nullcontext, "one mirror": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).scope()}
+CHANGES = {"as it is": lambda data: data, "prefetch": lambda data: data.prefetch(8)}
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*jit_compile:UserWarning")
+@pytest.mark.parametrize("steps_per_execution", [1, 4])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("start", [0, 10])  # more is left than is read ahead
+def test_fit_trains_on_every_step_once_fresh_and_resumed_and_the_callback_knows_which(
+    start: int, strategy: str, change: str, steps_per_execution: int, tmp_path: Path
+) -> None:
+    loader = counting()
+    loader.load_state_dict(loader.state_dict(0, start))
+    callback, states = gltf.checkpoint(loader, tmp_path / "state.json", every_steps=4), []
+    look = tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: states.append(callback.state()))
+    with STRATEGIES[strategy]():
+        model = Recording()
+        model.compile(optimizer="sgd", loss="mse", steps_per_execution=steps_per_execution, jit_compile=False)
+    data = CHANGES[change](gltf.dataset(loader))
+
+    for _ in range(2):
+        model.fit(data, epochs=1, shuffle=False, verbose=0, callbacks=[callback, look])
+
+    num_trained = 2 * NUM_STEPS - start
+    assert model.trained == in_loops(num_trained, start)
+    assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(2)
+    seen = [state["epoch"] * NUM_STEPS + state["step"] - start for state in states]
+    assert seen[-1] == num_trained
+    assert seen == sorted(seen)
+    if steps_per_execution == 1:
+        assert seen == list(range(1, num_trained + 1))
+    assert list(tmp_path.iterdir()) == [tmp_path / "state.json"]
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize("steps_per_epoch", [7, 15, 30])
+def test_epochs_of_keras_may_be_shorter_than_those_of_the_loader(steps_per_epoch: int, tmp_path: Path) -> None:
+    loader, model = counting(), Recording()
+    model.compile(optimizer="sgd", loss="mse")
+    callback = gltf.checkpoint(loader, tmp_path / "state.json")
+
+    model.fit(
+        gltf.dataset(loader).repeat(),
+        epochs=5,
+        steps_per_epoch=steps_per_epoch,
+        shuffle=False,
+        verbose=0,
+        callbacks=[callback],
+    )
+
+    num_trained = 5 * steps_per_epoch
+    assert model.trained == in_loops(num_trained)
+    assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(*divmod(num_trained, NUM_STEPS))
+
+
+def test_a_part_of_a_dataset_is_the_same_part_in_each_epoch_of_keras_and_has_no_state(tmp_path: Path) -> None:
+    loader, model = counting(), Recording()
+    model.compile(optimizer="sgd", loss="mse")
+    callback = gltf.checkpoint(loader, tmp_path / "state.json")
+
+    model.fit(gltf.dataset(loader).take(5), epochs=1, shuffle=False, verbose=0, callbacks=[callback])
+    assert json.loads((tmp_path / "state.json").read_text())["step"] == 5
+    with pytest.raises(SpecError, match="the dataset was cut or put together anew"):
+        model.fit(gltf.dataset(loader).take(5), epochs=2, shuffle=False, verbose=0, callbacks=[callback])
+
+    assert model.trained == 3 * in_loops(5)
+
+
+TORCH_FIT = """
+import json, sys
+import numpy as np
+import keras
+import gpuload as gl
+from gpuload.bridges import tensorflow as gltf
+assert keras.backend.backend() == "torch"
+x = np.arange(60, dtype=np.float32)[:, None]
+loader = gl.Loader(gl.arrays(x=x, y=x), batch_size=2, output=("x", "y"), shuffle=True, device="cpu")
+loader.load_state_dict(loader.state_dict(0, int(sys.argv[1])))
+trained = []
+
+class Recording(keras.Sequential):
+    def train_step(self, data):
+        trained.append(data[0].cpu().numpy()[:, 0].astype(int).tolist())
+        return super().train_step(data)
+
+model = Recording([keras.layers.Dense(1)])
+model.compile(optimizer="sgd", loss="mse")
+model.fit(gltf.dataset(loader), epochs=2, shuffle=False, verbose=0)
+print(json.dumps(trained))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [0, 20])
+def test_keras_on_torch_trains_on_every_step_once_fresh_and_resumed(start: int) -> None:
+    pytest.importorskip("torch")
+    told = [sys.executable, "-W", "ignore", "-c", TORCH_FIT, str(start)]
+    done = subprocess.run(told, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == in_loops(2 * NUM_STEPS - start, start)
 
 
 def test_padding_does_not_count_in_weighted_metrics() -> None:

@@ -33,7 +33,7 @@ ops = [gl.ops.Decode(), gl.ops.Resize(24, 20), gl.ops.RandomFlip(), normalize]
 RUN = """
 with gl.Loader(source, batch_size=5, shuffle=True, seed=3, ops=ops, device="cpu", executor="array") as loader:
     batches = list(loader)
-    np.savez(sys.argv[2], *(batch.records for batch in batches), *(batch[name] for batch in batches for name in batch))
+    np.savez(sys.argv[2], *(batch.records for batch in batches), *(values for batch in batches for values in batch))
     lines = dict(line.split(":", 1) for line in loader.describe().splitlines())
     print(lines["kernels"].strip())
 """

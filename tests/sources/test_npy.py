@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import gpuload as gl
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources import rows
 from gpuload.sources.leaf import fill
@@ -498,3 +499,17 @@ def test_values_where_only_the_first_axis_varies_are_ragged_and_views_of_what_wa
     assert values.payload.shape == (12, 3)
     assert values.offsets.tolist() == [0, 5, 5, 7, 12]
     assert_same(values.payload, np.concatenate([arrays[number] for number in (2, 1, 0, 2)]))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "?", "S1", "u1"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2,)])
+def test_files_of_elements_of_one_byte_keep_their_dtype_and_axes(tmp_path, dtype, shape):
+    arrays = [np.full((count, *shape), 255, np.uint8).view(dtype) for count in (3, 5)]
+    for number, array in enumerate(arrays):
+        np.save(tmp_path / f"{number}.npy", array)
+    files = npy(f"{tmp_path}/*.npy", record="file")
+    with gl.Loader(files, batch_size=2, device="cpu") as load:
+        [batch] = load
+    for found in (files.read([0, 1])["x"], batch["x"]):
+        for one, array in zip(found, arrays, strict=True):
+            assert_same(one, array)
