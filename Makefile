@@ -4,6 +4,8 @@
 #                                 EXTRA= with nothing behind it is gpuload on NumPy alone
 #   PYTHON=python3.12             which Python .venv is made with
 #   GPU_TEST="--part NAME"        what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
+#   MINUTES=60                    how long `make attack` goes on; without it, 10
+#   PART=npy SEED=4711            which part of it alone, and with which seed: a finding names both, so that it comes again
 
 PYTHON ?= python3
 EXTRA ?= $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then echo cuda12; else echo cpu; fi)
@@ -18,8 +20,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 STAMP := $(VENV)/gpuload-$(EXTRA)-$(VERSION).stamp
 BENCH_STAMP := $(VENV)/gpuload-bench.stamp
+ATTACK_STAMP := $(VENV)/gpuload-attack.stamp
+MINUTES ?= 10
 
-.PHONY: setup demo test lint bench gpu-test clean
+.PHONY: setup demo test lint bench gpu-test attack clean
 
 setup: $(STAMP)
 
@@ -59,8 +63,17 @@ bench: $(BENCH_STAMP)
 gpu-test: setup
 	$(BIN)/python -m benchmarks.gpu_report $(GPU_TEST)
 
+# Damaged files, signals, kills, forks and threads at random, with new seeds; `make test` has a form of two minutes with
+# old ones. What a finding was made with is kept in build/attack.
+attack: $(ATTACK_STAMP)
+	$(BIN)/python -m tests.attack --minutes $(MINUTES) $(addprefix --only ,$(PART)) $(addprefix --seed ,$(SEED))
+
 $(BENCH_STAMP): $(STAMP)
 	$(PIP_INSTALL) -e ".[bench]"
+	@touch $@
+
+$(ATTACK_STAMP): $(STAMP)
+	$(PIP_INSTALL) -e ".[attack]"
 	@touch $@
 
 clean:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from gpuload import ops
+from gpuload.batch import Batch
 from gpuload.errors import GpuloadError
 from gpuload.loader import Loader
 from gpuload.order import Blocks
+from gpuload.ragged import Ragged
 from gpuload.sources import arrays, concat, fixed, images, npy
 from gpuload.sources import zip as zip
+from gpuload.sources.base import Source
+from gpuload.spec import Field, Spec
 
 __all__ = [
+    "Batch",
     "Blocks",
+    "Field",
     "GpuloadError",
     "Loader",
+    "Ragged",
+    "Source",
+    "Spec",
     "arrays",
     "concat",
     "fixed",

@@ -114,9 +114,15 @@ class Batch:
 
     def with_fields(self, convert: Callable[[Any], Any]) -> Batch:
         """Return the same batch with every field converted, to the tensors of a framework for instance."""
-        fields = {name: convert(values) for name, values in self._fields.items()}
-        about = {"records": self.records, "valid": self.valid, "epoch": self.epoch, "step": self.step}
-        return Batch(fields, self._nest, **about, event=self._event)
+        return Batch(
+            {name: convert(values) for name, values in self._fields.items()},
+            self._nest,
+            records=self.records,
+            valid=self.valid,
+            epoch=self.epoch,
+            step=self.step,
+            event=self._event,
+        )
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}: {getattr(value, 'shape', 'list')}" for name, value in self._fields.items())

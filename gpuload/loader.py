@@ -71,8 +71,8 @@ class Loader:
     def __init__(
         self,
         source: Source,
-        *,
         batch_size: int,
+        *,
         ops: Sequence[Op] = (),
         output: Output = None,
         shuffle: bool | Blocks = False,
@@ -89,6 +89,7 @@ class Loader:
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, num_threads, prefetch)
         self._plan = Plan(len(source), batch_size, shuffle, seed, shard_id, num_shards, last_batch)
+        _check_steps(self._plan)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
@@ -266,8 +267,9 @@ class Loader:
     def describe(self) -> str:
         """Return what was chosen and why, a line each."""
         more, recipe = dict(self._executor_lines), self._session.recipe
-        together = f"{recipe.num_joined} steps at a time" if recipe.num_joined > 1 else "a step at a time"
-        shared = f", in {recipe.num_parts} parts side by side" if recipe.num_parts > 1 else ""
+        together = f"each works on {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
+            "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
+        )  # fmt: skip
         lines = {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
@@ -275,15 +277,21 @@ class Loader:
             "executor": f"{more.pop('executor')} ({self._executor_why})",
             **{name: line for name, line in more.items() if name not in ("device", "threads")},
             "kernels": kernels.how(),
-            "threads": f"{self.num_threads}, {together}{shared}",
-            "ahead": f"{self.prefetch} steps",
-            "memory": f"{recipe.slot_bytes} bytes a slot; {self._session.ring.idle_bytes} bytes are kept at most",
+            "threads": f"{self.num_threads}; {together}",
+            "prefetch": f"{self.prefetch} steps are made ahead",
+            "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
+            f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
         self._session.close()
+
+    def __repr__(self) -> str:
+        sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
+        at = f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}"
+        return f"<gl.Loader: {len(self.source)} records by {self.batch_size}{sharded}; {self.spec_out}; {at}>"
 
     def __enter__(self) -> Loader:
         return self
@@ -305,6 +313,16 @@ def _again(arguments: dict[str, Any], position: Position) -> Loader:
     return loader
 
 
+def _check_steps(plan: Plan) -> None:
+    if plan.length and not plan.end():
+        shards = f" on each of {plan.num_shards} shards" if plan.num_shards > 1 else ""
+        raise SpecError(
+            f"batches of {plan.batch_size}{shards} of {plan.length} records, with last_batch='drop'",
+            cause="the records do not fill a single step, so that every epoch would be empty",
+            remedy="use a smaller batch_size, or last_batch='partial'",
+        )
+
+
 def _check(source: object, num_threads: int | None, prefetch: int | None) -> None:
     if not isinstance(source, Source):
         raise SpecError(
@@ -315,3 +333,7 @@ def _check(source: object, num_threads: int | None, prefetch: int | None) -> Non
     for name, value in (("num_threads", num_threads), ("prefetch", prefetch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{name} = {value!r}", cause="it must be a whole number of at least 1", remedy="pass one")
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.3g} MB"

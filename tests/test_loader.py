@@ -646,6 +646,8 @@ def test_threads_that_share_an_iterator_hear_of_an_error_as_itself(monkeypatch):
     assert wrong == []
 
 
+# CPython 3.11's Thread.start, broken off by an Exception, lets the new thread fail with a KeyError that nobody can catch.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_batch_that_is_made_alone_lets_the_exception_of_a_signal_handler_through():
     pytest.importorskip("nvidia.dali")
     load = loader(executor="dali")
@@ -808,3 +810,32 @@ def test_a_record_that_no_memory_can_hold_is_named(tmp_path, monkeypatch):
     for ask in (lambda: files[1], lambda: list(gl.Loader(files, batch_size=2, device="cpu"))):
         with pytest.raises(RecordError, match=r"b\.npy, record 0: its 4398046511104 bytes are too many"):
             ask()
+
+
+def test_the_batch_size_may_be_said_without_its_name():
+    assert len(gl.Loader(source(), 7, device="cpu")) == len(loader())
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_a_loader_of_which_every_epoch_would_be_empty_is_refused(num_shards):
+    with pytest.raises(SpecError, match=r"remedy: use a smaller batch_size, or last_batch='partial'"):
+        gl.Loader(source(), batch_size=62, last_batch="drop", num_shards=num_shards, device="cpu")
+    assert len(gl.Loader(source(), batch_size=61, last_batch="drop", device="cpu")) == 1
+    assert list(gl.Loader(source()[:0], batch_size=61, last_batch="drop", device="cpu")) == []
+
+
+def test_the_repr_of_a_loader_says_what_it_gives_and_where_it_is():
+    load = loader(ops=[], num_shards=2, shard_id=1)
+    next(iter(load))
+    assert repr(load) == (
+        "<gl.Loader: 61 records by 7, shard 1 of 2; image: uint8 (6, 6, 3); label: int64 (); name: <U3 (); "
+        "epoch 0, step 1 of 5>"
+    )
+
+
+@pytest.mark.parametrize("prefetch", [1, 40])
+def test_describe_speaks_of_steps_and_megabytes(prefetch):
+    lines = dict(line.split(":", 1) for line in loader(3000, prefetch=prefetch).describe().splitlines())
+    assert f"{loader(3000, prefetch=prefetch).prefetch} steps are made ahead" in lines["prefetch"]
+    assert "MB for a step" in lines["memory"]
+    assert "step" in lines["threads"]

@@ -1,0 +1,48 @@
+"""Heads of damaged images: the kind and size that Pillow sees, or an error of ours."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from gpuload.images import head as heads
+from tests.attack.corpus import corpus, damaged
+from tests.attack.hunt import Report, hunt
+
+MORE_BYTES = 1 << 25
+
+
+def attack(seconds: float, seed: int) -> Report:
+    """Read heads."""
+    return hunt(seconds, seed, trial, hang_s=10, more_bytes=MORE_BYTES)
+
+
+def trial(rng: np.random.Generator, folder: Path) -> str:
+    """Read the head of one file."""
+    files = corpus()
+    data = files[rng.integers(len(files))] if rng.random() < 0.05 else damaged(rng)
+    (folder / "image").write_bytes(data)
+    try:
+        head = heads.read(data)
+    except heads.HeadError:
+        return "refused"
+    size = (head.height, head.width) if head.orientation <= 4 else (head.width, head.height)
+    theirs = _by_pillow(data)
+    assert theirs in (None, (head.kind, *size)), f"{head}, by Pillow {theirs}"
+    return "read" if theirs else "read, not by Pillow"
+
+
+def _by_pillow(data: bytes) -> Any:
+    """Return kind, height and width as stored; None where Pillow does not read it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            image = Image.open(io.BytesIO(data), formats=["JPEG", "PNG", "MPO"])
+        except Exception:  # Pillow raises many kinds
+            return None
+    return {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}[str(image.format)], image.height, image.width

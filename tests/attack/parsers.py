@@ -1,0 +1,134 @@
+"""Our own parsers under atheris, which looks for inputs that reach new lines: NPY headers and heads of images.
+
+Each target runs in a process of its own: libFuzzer ends the process that it runs in.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import GpuloadError
+from tests.attack import corpus, npy
+from tests.attack.hunt import KEPT, Report
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES, MOST_S, MOST_MB, SHOWN = 4096, 10, 1024, 4000
+UNCAUGHT = b"Uncaught Python exception"
+EXECUTED = re.compile(rb"stat::number_of_executed_units: +(\d+)")
+
+
+def attack(seconds: float, seed: int) -> Report:
+    """Run each target for its part of the time."""
+    report = Report()
+    if find_spec("atheris") is None:
+        report.without = 'all of it: atheris is not installed, pip install "gpuload[attack]"'
+        return report
+    for target in TARGETS:
+        report.add(_run(target, seconds / len(TARGETS), seed))
+    return report
+
+
+def _run(target: str, seconds: float, seed: int) -> Report:
+    report, begun = Report(), Path(tempfile.mkdtemp(prefix="corpus-"))
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(TARGETS[target][1]()):
+        (begun / f"{number}").write_bytes(data)
+    options = {
+        "max_total_time": max(1, round(seconds)), "seed": seed % 2**32 or 1, "timeout": MOST_S, "max_len": MOST_BYTES,
+        "rss_limit_mb": MOST_MB, "print_final_stats": 1, "artifact_prefix": f"{KEPT}/{target}-",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.attack.parsers", target, str(begun)]
+    command += [f"-{name}={value}" for name, value in options.items()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds + 120, check=False)
+    said = done.stdout + done.stderr
+    executed = EXECUTED.search(said)
+    report.outcomes = Counter({f"inputs to {target}": int(executed[1]) if executed else 0})
+    if done.returncode or not executed:
+        place = max(said.find(UNCAUGHT), 0) or len(said) - SHOWN
+        shown = said[max(place, 0) :][:SHOWN].decode(errors="replace")
+        report.findings.append(f"SEED={seed}, {target}, status {done.returncode}, input in {KEPT}\n{shown}")
+    return report
+
+
+def _npy_files() -> list[bytes]:
+    """Return an NPY file of each dtype and version."""
+    made = []
+    for dtype in npy.DTYPES:
+        file = io.BytesIO()
+        np.lib.format.write_array(file, np.zeros((2, 3), np.dtype(dtype)), version=(3, 0))
+        made.append(file.getvalue())
+    return made
+
+
+def _check_npy(data: bytes) -> None:
+    """Check one header: what NumPy reads of it, or an error of ours."""
+    from gpuload.sources import npyheader
+
+    try:
+        header = npyheader.read("a.npy", 1 << 50, data)
+    except GpuloadError:  # FormatError, or that there is no file in which a longer header goes on
+        return
+    if data[6] == 3 and not data[12 : header.offset_bytes].isascii():
+        return
+    try:
+        shape, fortran, dtype = _by_numpy(data)
+    except ValueError:  # NumPy does not take all that Python 2 wrote
+        return
+    several = sum(length != 1 for length in shape) > 1
+    assert (header.shape, header.fortran, header.dtype) == (shape, fortran and several, dtype), header
+
+
+def _by_numpy(data: bytes) -> Any:
+    """Return shape, order and dtype; version 3 is version 2 with another encoding, for which NumPy offers no reader."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = io.BytesIO(data[8:])
+        read = np.lib.format.read_array_header_1_0 if data[6] == 1 else np.lib.format.read_array_header_2_0
+        return read(file, max_header_size=1 << 20)
+
+
+def _check_head(data: bytes) -> None:
+    """Check one head: a size, or a HeadError."""
+    from gpuload.images import head as heads
+
+    try:
+        head = heads.read(data)
+    except heads.HeadError:
+        return
+    assert 0 < head.height * head.width <= heads.MAX_PIXELS, head
+
+
+# Each with what checks an input, what to begin with, and the module to look into.
+TARGETS = {
+    "npyheader": (_check_npy, _npy_files, "gpuload.sources.npyheader"),
+    "head": (_check_head, lambda: list(corpus.corpus()), "gpuload.images.head"),
+}
+
+
+def main(target: str, arguments: list[str]) -> None:
+    """Become libFuzzer for one target; does not return."""
+    import atheris
+
+    check, _, module = TARGETS[target]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gpuload"]:
+        del sys.modules[name]  # they are imported anew, with atheris looking
+    with atheris.instrument_imports(include=[module]):
+        __import__(module)
+    globals()["GpuloadError"] = sys.modules["gpuload.errors"].GpuloadError
+    atheris.Setup([sys.argv[0], *arguments], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

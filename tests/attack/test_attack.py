@@ -1,0 +1,194 @@
+"""The attack finds nothing, tries much, and would find what is planted; its long form is `make attack`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpuload import state as states_module
+from gpuload.images import decode, head
+from gpuload.pipeline.epoch import Epoch
+from gpuload.sources import npyheader
+from gpuload.storage import files
+from tests.attack import (
+    changes,
+    endings,
+    fixed,
+    forks,
+    heads,
+    hunt,
+    interrupts,
+    kills,
+    lanes,
+    npy,
+    parsers,
+    paths,
+    pixels,
+    planted,
+    states,
+)
+from tests.attack.__main__ import PARTS, ROOT, run_part
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
+SECONDS = 90  # for all parts together, which with imports are two minutes
+SEED = 20_000  # always the same: new ones are for `make attack`
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Keep what is found with the test, and not where findings lie that somebody has to look at."""
+    monkeypatch.setattr(hunt, "KEPT", tmp_path)
+    monkeypatch.setenv("GPULOAD_ATTACK_KEPT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("part", PARTS)
+def test_an_attack_of_some_seconds_finds_nothing(part):
+    report = run_part(part, SECONDS * PARTS[part] / sum(PARTS.values()), SEED)
+
+    if "all of it" in report.without:
+        pytest.skip(report.without)
+    assert report.findings == []
+    assert report.tried > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [("error", "KeyError"), ("crash", "SIGSEGV"), ("hang", "Timeout"), ("memory", "memory grew by")],
+)
+def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on(monkeypatch, kept, fault, told):
+    monkeypatch.setenv(planted.FAULT, fault)
+
+    report = run_part("planted", 4, 100)
+
+    first = report.findings[0]
+    assert told in first
+    assert "SEED=105," in first
+    assert [path.read_text() for path in kept.glob("seed-105-*/input")] == [fault]
+    assert report.tried > 5
+
+
+def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, kept):
+    monkeypatch.setenv(planted.FAULT, "error")
+    command = [sys.executable, "-m", "tests.attack", "--only", "planted", "--seconds", "0.2", "--seed", "7"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "seed 7" in done.stdout
+    assert "PART=planted SEED=12," in done.stdout
+    assert done.stdout.splitlines()[-1].split()[0] == "planted"
+
+
+def _key_error(*_):
+    raise KeyError("planted")
+
+
+def _with_one_less(real):
+    return lambda *arguments: real(*arguments)[:-1]
+
+
+def _repeating(real):
+    """Return ``Epoch.__next__`` that delivers every tenth step twice."""
+    latest = {}
+
+    def next_one(run):
+        batch = latest.get(id(run))
+        if batch is None or batch.step % 10 != 9 or latest.get((id(run), batch.step)):
+            batch = latest[id(run)] = real(run)
+        else:
+            latest[id(run), batch.step] = True
+        return batch
+
+    return next_one
+
+
+# What is put in the place of what, for which part; each must be found in three seconds.
+FAULTS = {
+    "a parser that raises KeyError": (npy, npyheader, "_shape", lambda real: _key_error),
+    "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
+    "a file that is cut without a word": (fixed, sys.modules["gpuload.sources.fixed"], "_bodies", lambda real: _whole),
+    "a head that is one pixel too wide": (heads, head, "_head", lambda real: _wider(real)),
+    "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
+    "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
+    "an iterator that repeats a step": (interrupts, Epoch, "__next__", _repeating),
+    "an iterator that gives a step twice": (endings, Epoch, "__next__", _repeating),
+}
+
+
+def _later(real):
+    def header_text(*arguments):
+        text, version, offset = real(*arguments)
+        return text, version, offset + 1
+
+    return header_text
+
+
+def _whole(found, around_bytes, record_bytes):
+    return np.maximum(found.sizes - around_bytes, 0) // record_bytes * record_bytes
+
+
+def _wider(real):
+    return lambda kind, height, width, *more: real(kind, height, width + 1, *more)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(monkeypatch, kept, fault):
+    part, place, name, make = FAULTS[fault]
+    monkeypatch.setattr(place, name, make(getattr(place, name)))
+
+    assert part.attack(3, SEED).findings != []
+
+
+def test_pixels_that_differ_between_executors_are_found(monkeypatch, kept):
+    pytest.importorskip("nvidia.dali")
+    real = decode.decode
+    monkeypatch.setattr(decode, "decode", lambda *arguments: real(*arguments) ^ 1)
+
+    assert pixels.attack(2, SEED).findings != []
+
+
+@pytest.mark.parametrize(
+    ("check", "place", "name"),
+    [(parsers._check_npy, npyheader, "_parse"), (parsers._check_head, head, "_head")],
+)
+def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):
+    monkeypatch.setattr(place, name, _key_error)
+    begun = {parsers._check_npy: parsers._npy_files, parsers._check_head: lambda: list(parsers.corpus.corpus())}[check]
+
+    with pytest.raises(KeyError, match="planted"):
+        check(begun()[0])
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, kept):
+    def forgetful(lane, folder):
+        load = lanes.loader(lane, folder, batch_size=kills.BATCH)
+        load.load_state_dict = lambda state: None
+        return load
+
+    monkeypatch.setattr(kills, "_loader", forgetful)
+    assert kills.attack(1, SEED).findings != []
+
+
+def test_a_child_of_fork_whose_batches_are_others_is_found(tmp_path, monkeypatch):
+    other = "import os; from tests.attack import lanes; real = lanes.digest; "
+    other += "lanes.digest = lambda batch: (*real(batch), os.getpid()); "
+    monkeypatch.setattr(forks, "PROGRAM", other + forks.PROGRAM)
+
+    with pytest.raises(AssertionError, match="its own loader gives other batches"):
+        forks.trial(np.random.default_rng(0), tmp_path)
+
+
+def test_a_row_that_no_version_of_a_file_had_is_found(tmp_path, monkeypatch):
+    def mixed(batch):
+        return [np.where(np.arange(changes.COLUMNS) == 9, value + 1, value) for value in batch["x"]]
+
+    with pytest.raises(AssertionError, match="version"):
+        changes.trial(np.random.default_rng(0), tmp_path, mixed)
