@@ -64,9 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         }
     path = told.results / "leaks.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(table(results), encoding="utf-8")
-    if find_spec("matplotlib"):
-        draw(results, path.with_suffix(".png"))
+    write(path)
     grown = [line for lane, deeds in results["lanes"].items() for line in _grown(lane, deeds)]
     print("\n".join([table(results), *grown]))
     return 1 if grown else 0
@@ -246,6 +244,14 @@ def table(results: dict[str, Any]) -> str:
             cells = [f"{last[name]:.{1 if 'MB' in name else 0}f} ({grown[name]:+g})" for name in MAY_GROW]
             lines.append(f"| {lane} | {deed} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def write(path: Path) -> None:
+    """Write the table, and the plot where Matplotlib is installed, beside the JSON."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    path.with_suffix(".md").write_text(table(results), encoding="utf-8")
+    if find_spec("matplotlib"):
+        draw(results, path.with_suffix(".png"))
 
 
 def draw(results: dict[str, Any], path: Path) -> None:

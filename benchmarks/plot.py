@@ -205,6 +205,47 @@ def write(path: Path) -> None:
     draw(results, path.with_suffix(".png"))
 
 
+def overview(folder: Path) -> None:
+    """Draw gpuload and its three best peers: the first variant of each question, with a warm page cache."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    paths = [folder / f"{name}.json" for name in ("npy_rows", "npy_files", "fixed_images", "jpeg_training")]
+    shown = {}
+    for path in filter(Path.exists, paths):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        (variant, rows), *_ = variants(results).items()
+        ours = min((row for row in rows if row.role == "ours"), key=lambda row: row.place)
+        peers = [row for row in rows if row.role == "peer" and row.rates][:3]
+        shown[f"{results['workload']}, {variant}"] = [ours, *peers]
+    figure = Figure(figsize=(8.6, 3.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    for panel, (title, rows) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+        places, rates = range(len(rows)), [median(row.rates) for row in rows]
+        panel.bar(places, rates, color=[COLOURS[row.role] for row in rows], width=0.7)
+        panel.set_xticks(places, [row.peer for row in rows], fontsize=8, rotation=30, ha="right")
+        for place, rate in zip(places, rates, strict=True):
+            panel.annotate(
+                f"{_digits(rate):,}", (place, rate), (0, 2), textcoords="offset points", ha="center", fontsize=7
+            )
+        panel.set_title(title, fontsize=9)
+        panel.set_yticks([])
+        panel.spines[["top", "right", "left"]].set_visible(False)
+    figure.suptitle("records/s, warm page cache: gpuload and its three best peers", fontsize=10)
+    figure.savefig(folder / "overview.png", dpi=130)
+
+
+def _write_again(path: Path) -> None:
+    """Write table and plot of any JSON of results."""
+    if path.stem == "leaks":
+        from benchmarks import leaks
+
+        leaks.write(path)
+    else:
+        write(path)
+
+
 if __name__ == "__main__":
     for told in [Path(argument) for argument in sys.argv[1:]] or sorted(RESULTS.glob("*.json")):
-        write(told)
+        _write_again(told)
+    overview(RESULTS)
