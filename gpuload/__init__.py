@@ -8,7 +8,7 @@ from gpuload.errors import GpuloadError
 from gpuload.loader import Loader
 from gpuload.order import Blocks
 from gpuload.ragged import Ragged
-from gpuload.sources import arrays, concat, fixed, images, npy
+from gpuload.sources import arrays, concat, fixed, images, npy, records
 from gpuload.sources import zip as zip
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
@@ -28,6 +28,7 @@ __all__ = [
     "images",
     "npy",
     "ops",
+    "records",
     "zip",
 ]
 __version__ = "0.1.0"

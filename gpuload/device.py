@@ -53,7 +53,7 @@ def choose(device: str) -> tuple[str, str]:
         raise DeviceError(
             f"device = {device!r}",
             cause=problem,
-            remedy='install an NVIDIA driver and pip install "gpuload[cuda12]", or use device="cpu"',
+            remedy='install an NVIDIA driver and pip install ".[cuda12]" in a checkout of gpuload, or use device="cpu"',
         )
     return f"gpu:{number}", "asked for"
 

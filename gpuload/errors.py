@@ -148,9 +148,9 @@ class RowError(Exception):
 
 
 def missing_package(package: str, *, needed_for: str, extra: str) -> MissingPackageError:
-    """Return the error that names the extra to install for ``package``."""
+    """Return the error that names the extra to install for ``package``; gpuload is on no package index."""
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
         cause="it is not installed",
-        remedy=f'pip install "gpuload[{extra}]"',
+        remedy=f'pip install ".[{extra}]" in a checkout of gpuload',
     )

@@ -115,7 +115,7 @@ class Spec:
         return isinstance(name, str) and name in self._by_name
 
     def __getitem__(self, name: str) -> Field:
-        if name in self._by_name:
+        if name in self:
             return self._by_name[name]
         raise UnknownFieldError(
             f"no field {name!r}",

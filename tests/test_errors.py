@@ -12,6 +12,7 @@ from gpuload.errors import GpuloadError
 
 BUILT_IN = {
     "SpecError": ValueError,
+    "TooLargeError": MemoryError,
     "FormatError": ValueError,
     "RecordError": ValueError,
     "FileError": OSError,
@@ -59,4 +60,4 @@ def test_a_place_is_put_in_front():
 
 def test_a_missing_package_names_its_extra():
     error = errors.missing_package("numba", needed_for="speed", extra="cpu")
-    assert 'pip install "gpuload[cpu]"' in str(error)
+    assert 'pip install ".[cpu]"' in str(error)

@@ -646,7 +646,7 @@ def test_threads_that_share_an_iterator_hear_of_an_error_as_itself(monkeypatch):
     assert wrong == []
 
 
-# CPython 3.11's Thread.start, broken off by an Exception, lets the new thread fail with a KeyError that nobody can catch.
+# Thread.start of CPython 3.11, broken off by an Exception, lets the new thread fail with a KeyError.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_batch_that_is_made_alone_lets_the_exception_of_a_signal_handler_through():
     pytest.importorskip("nvidia.dali")

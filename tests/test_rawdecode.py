@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.sources.layouts import layout_of, packed
-from tests.contracts import assert_same
+from gpuload.testing.sources import assert_same
 from tests.sources.npyfiles import fields_of
 
 NUMBERS = st.one_of(

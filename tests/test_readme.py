@@ -56,7 +56,29 @@ def rows(folder):
     return {"labels": np.arange(150) % 10}
 
 
-PREPARE = {"cifar": cifar, "photos": photos, "rows": rows}
+def labels(folder):
+    """The photos, and JPEG files in one file of fixed records."""
+    photos(folder)
+    paths = sorted((folder / "photos").glob("*/*.jpg"))
+    for path in paths[2:]:
+        path.unlink()
+    for number, name in enumerate(("cat", "dog")):
+        paths[number].rename(folder / "photos" / name / "0.jpg")
+    coded = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg")) * 4]
+    np.array([*enumerate(coded)], [("label", "<i4"), ("image", "S8192")]).tofile(folder / "jpegs.bin")
+    return {}
+
+
+def masks(folder):
+    """Photos and masks in memory."""
+    random = np.random.default_rng(0)
+    return {
+        "photos": random.integers(0, 256, (8, 240, 320, 3), np.uint8),
+        "masks": random.integers(0, 2, (8, 240, 320, 1), np.uint8) * np.uint8(7),
+    }
+
+
+PREPARE = {"cifar": cifar, "photos": photos, "rows": rows, "labels": labels, "masks": masks}
 
 
 @pytest.mark.parametrize("group", PREPARE)
@@ -76,6 +98,14 @@ def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
         assert len(names["loader"]) == 6
     if group == "rows":
         assert len(names["pairs"]) == len(names["more"]) == 150
+        assert len(names["low"]) == 75
+    if group == "labels":
+        assert [names["by_file"][number]["label"] for number in range(2)] == [3, 5]
+        assert next(iter(names["images"]))["image"].shape == (4, 64, 64, 3)
+    if group == "masks":
+        image, mask = next(iter(names["loader"]))
+        assert (image.shape, image.dtype) == ((4, 224, 224, 3), np.float32)
+        assert set(np.unique(mask)) == {0, 7}
 
 
 def test_every_block_of_python_is_run():

@@ -245,7 +245,7 @@ def _check(field: Field) -> None:
     if field.dtype.kind in "mM":
         _refuse(field, "TensorFlow has no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
     if field.dtype.kind not in NUMERIC_KINDS + TEXT_KINDS or field.dtype.char in "gG":
-        _refuse(field, f"TensorFlow has no {field.dtype}", "leave it out with output=, or cast it with gl.ops.Cast")
+        _refuse(field, f"{field.dtype} is not handed to TensorFlow", "leave it out with output=, or use gl.ops.Cast")
     if not field.uniform and not field.ragged:
         _refuse(field, "its shape varies from record to record", "bring it to one shape, with gl.ops.Resize for images")
 
@@ -261,7 +261,7 @@ def _check_gpu(name: str) -> None:
         raise DeviceError(
             f"the loader is on {name}, and TensorFlow sees {num_seen} GPUs",
             cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
-            remedy='pip install "gpuload[cuda12]" without tensorflow-cpu, or make the loader with device="cpu"',
+            remedy='pip install ".[cuda12]" in a checkout, without tensorflow-cpu, or use device="cpu"',
         )
 
 

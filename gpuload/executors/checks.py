@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.executors.base import Values
-from gpuload.ops.base import Op, RowError
+from gpuload.ops.base import Op
 from gpuload.ragged import Ragged
 
 
@@ -50,7 +50,7 @@ class Checks:
         for op, values, wrong in self._asked:
             if wrong.any():
                 row = int(wrong.argmax())
-                raise RowError(row, op.complaint(values[row]))
+                raise op.complaint(values[row]).moved(row)
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:

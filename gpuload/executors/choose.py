@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
@@ -18,14 +19,18 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     """Return the name of the executor for a graph on a device, and why.
 
     Raises:
-        SpecError: no such executor.
-        DeviceError: the array executor is asked to decode images on a GPU.
+        SpecError: no such executor, or no executor runs all of the ops.
+        DeviceError: the executor that was asked for, or the device, is not for one of the ops.
+        MissingPackageError: what an op needs is not installed.
     """
     if wanted not in NAMES:
         raise SpecError(f"executor = {wanted!r}", cause="it is not known", remedy=f"use one of {NAMES}")
     decodes = any(op.codec for op in graph.ops)
     if not graph.ops:
         return "array", "there are no ops to run"
+    needed = _needed(wanted, graph, device)
+    if needed is not None:
+        return needed
     if wanted == "array" and decodes and device != "cpu":
         raise DeviceError(
             f"executor = 'array' on {device}",
@@ -35,10 +40,60 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     if wanted != "auto":
         return wanted, "asked for"
     if device != "cpu":
+        if decodes and not _has_dali():
+            raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", extra="cuda12")
         return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
     if decodes and codec() is None:
+        if not _has_dali():
+            raise _no_codec()
         return "dali", "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
     return "array", "it is the faster one on a CPU"
+
+
+def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
+    """Return the one executor that runs all of the ops, and why; None if either does."""
+    of_numpy = next((op for op in graph.ops if op.needs_numpy), None)
+    of_dali = next((op for op in graph.ops if op.needs_dali), None)
+    if of_numpy is not None and of_dali is not None:
+        raise SpecError(
+            f"ops has {of_numpy} and {of_dali}",
+            cause="the first runs in the array executor alone, the second in DALI alone",
+            remedy="write one of them in the other's terms, or as an op of gl.ops",
+        )
+    if of_numpy is not None:
+        if device != "cpu" or wanted == "dali":
+            where = f"executor={wanted!r}" if wanted == "dali" else f"device {device}"
+            raise DeviceError(
+                f"{of_numpy} with {where}",
+                cause="the op has a form for NumPy alone",
+                remedy="make the loader with device='cpu' and without executor=, or leave the op out",
+            )
+        if any(op.codec for op in graph.ops) and codec() is None:
+            raise _no_codec()
+        return "array", f"{type(of_numpy).__name__} runs on NumPy alone"
+    if of_dali is not None:
+        if wanted == "array":
+            raise DeviceError(
+                f"{of_dali} with executor='array'",
+                cause="the op is an operator of DALI",
+                remedy="leave executor= out, or write executor='dali'",
+            )
+        if not _has_dali():
+            extra = "cpu" if device == "cpu" else "cuda12"
+            raise missing_package("nvidia-dali", needed_for=f"gl.ops.{type(of_dali).__name__}", extra=extra)
+        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if wanted == "auto" else "asked for"
+    return None
+
+
+def _no_codec() -> MissingPackageError:
+    return missing_package("pillow", needed_for="gl.ops.Decode on a CPU", extra="images")
+
+
+def _has_dali() -> bool:
+    try:
+        return importlib.util.find_spec("nvidia.dali") is not None
+    except ModuleNotFoundError:  # not even the package above it is there
+        return False
 
 
 def runs_on_rows(name: str, device: str) -> bool:

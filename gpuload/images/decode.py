@@ -15,10 +15,19 @@ Memory        what nvImageCodec decoded is handed out without a copy. It lies in
               takes 6 bytes for each pixel, and 12 of 16 bits; Pillow 7. Values are converted some rows at a time.
 Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
               simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg 1.9).
-Limits        A JPEG whose scan is damaged may decode, with gray or wrong pixels: libjpeg only warns of that. Then a
-              region may differ from the cut of the whole image by some levels, in DALI likewise. libjpeg and libpng
-              write warnings to stderr, for which nvImageCodec has no switch; its own messages are switched off, unless
-              somebody imported it before.
+Short data    Where the data of a scan end early, libjpeg makes the rest of the image gray, and only warns. Of a JPEG in
+              one Huffman scan that is an error here. nvImageCodec gets a region that ends above the last row, and an
+              image that is turned, without its end marker, which makes libjpeg stop instead. Otherwise it would then
+              decode twice, so only suspects are read again: those whose last pixel has the gray of missing blocks.
+              Pillow reads such suspects with longer data, which must change nothing.
+Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too short; less than a unit
+              (8 to 16 pixels a side) that is missing; what lies behind a region; data that end early before a restart
+              marker, in a progressive file, or in one of several scans. The pixels are wrong then, and a region may
+              differ from the cut of the whole image by some levels, in DALI likewise.
+              libjpeg and libpng in nvImageCodec 0.9 write such warnings to stderr: there is no option against it, the
+              functions are not exported, and to redirect the descriptor would take it from the whole process. Files
+              that `scans` refuses, and those that are read without an end marker and too short, cause none. Messages
+              of nvImageCodec itself are switched off, unless somebody imported it before.
 """
 
 from __future__ import annotations
@@ -50,6 +59,14 @@ PROBE = bytes.fromhex(  # a PNG of 2 x 1 pixels, (1, 2, 3) and (4, 5, 6)
     "89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd0000000f49444154789c636064626661650300"
     "003f001621bad4540000000049454e44ae426082"
 )
+FILL = 128  # each channel of a block that libjpeg makes up where the data of a scan ends early
+# Put in the place of the end of a JPEG. Without an end marker, nvImageCodec refuses a file as soon as a block needs
+# more data than there is; the 8 bytes are what libjpeg reads in advance. Pillow would refuse every file, so for it the
+# data are made longer, which changes the pixels only if they were short of data.
+STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
+LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
+DAMAGED = "its pixels cannot be decoded: the file is damaged behind its header"
+SHORT = f"{DAMAGED}, most likely because the data of its scan ends before the image is complete"
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
 
@@ -148,6 +165,19 @@ class _NvImageCodec:
         self._of_thread = threading.local()
 
     def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+        if not head.scan_end:
+            return self._decoded(data, head, region)
+        strict = np.concatenate([data[: head.scan_end], STRICT_END])
+        if head.orientation != 1 or (region is not None and region[0] + region[2] < head.height):
+            return self._decoded(strict, head, region, has_end=False)  # nobody looks for the end: this is as fast
+        pixels = self._decoded(data, head, region)
+        if _is_level(pixels[-1, -1], FILL if head.channels < 4 else FILL // 2):
+            again = self._decoded(strict, head, region, has_end=False)
+            if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
+                raise ImageError(SHORT)
+        return pixels
+
+    def _decoded(self, data: Pixels, head: Head, region: Region | None, has_end: bool = True) -> NDArray[Any]:
         library, params = self._library, self._own_depth if head.bits == 16 else self._eight_bits
         try:
             stream = library.CodeStream(np.ascontiguousarray(data))
@@ -158,7 +188,7 @@ class _NvImageCodec:
         except RuntimeError as error:
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
-            raise ImageError("its pixels cannot be decoded: the file is damaged behind its header")
+            raise ImageError(DAMAGED if has_end else SHORT)
         pixels = np.asarray(image)
         if pixels.dtype != np.uint16:
             return pixels
@@ -217,7 +247,7 @@ class _Pillow:
         except (ImageError, MemoryError):
             raise
         except (ValueError, OSError) as error:
-            raise ImageError(f"its pixels cannot be decoded, the file is damaged behind its header: {error}") from None
+            raise ImageError(f"{DAMAGED} ({error})") from None
         if region is None:
             return pixels
         top, left, height, width = region
@@ -228,6 +258,11 @@ class _Pillow:
         inverted = head.channels == 4 and (head.orientation != 1 or _has_adobe_segment(data))
         for rows, planes in self._bands(out, mode, data, "jpeg", mode, ""):
             out[rows] = _ink(planes, inverted, head.orientation) if head.channels == 4 else _three(planes)
+        if head.scan_end and _is_level(planes[-1, -1], FILL):
+            longer = np.concatenate([data[: head.scan_end], LONGER_END])
+            one, other = (self._bands(out, mode, coded, "jpeg", mode, "") for coded in (data, longer))
+            if not all(np.array_equal(planes, again) for (_, planes), (_, again) in zip(one, other, strict=True)):
+                raise ImageError(SHORT)
 
     def _png(self, data: Pixels, head: Head, out: Pixels) -> None:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
@@ -274,6 +309,11 @@ def _blocks(pixels: NDArray[Any]) -> Iterator[slice]:
     step = max(1, BLOCK_VALUES * len(pixels) // max(pixels.size, 1))
     for begin in range(0, len(pixels), step):
         yield slice(begin, min(begin + step, len(pixels)))
+
+
+def _is_level(pixel: NDArray[Any], level: int) -> bool:
+    """Return True if all values of a pixel are at a level, give or take the rounding of a conversion."""
+    return all(abs(value - level) <= 1 for value in pixel.ravel().tolist())
 
 
 def _three(pixels: NDArray[Any]) -> NDArray[Any]:

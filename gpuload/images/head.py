@@ -1,12 +1,11 @@
 """Head of an encoded image: kind, size and orientation from its bytes, and whether it is whole.
 
-JPEG    segments up to the first scan; baseline, extended and progressive, 8 bits, 1, 3 or 4 channels. Whole: an
-        end-of-image marker stands after the header.
+JPEG    segments up to the first scan; baseline, extended and progressive, 8 bits, 1, 3 or 4 channels. Whole: the scans
+        are, as far as their bytes show (`scans`), up to the end-of-image marker.
 PNG     every chunk up to IEND; refused are names and lengths that libpng refuses. Whole: IEND is there.
 APNG    the still image of an animated PNG, where all decoders agree on it: it is the first frame as well, and sound.
         OpenCV, and with it DALI, checks no animation (4.13: undefined pixels, or the process ends), so it is done here.
-Scans   are counted where a JPEG is decoded in several: each costs a pass over all pixels, however short it is. That
-        takes 0.06 ms for 90 kB. Of other files, which are most, only the header and the end are looked at.
+Scans   are counted: each costs a decoder a pass over all pixels, however short it is.
 EXIF    APP1 segments and the eXIf chunk, read as DALI reads them: nothing counts behind a damaged entry.
 Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and above MAX_PIXELS.
 Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which would make it write
@@ -16,33 +15,28 @@ Source  ITU-T T.81 annex B; PNG 3rd edition, sections 5 and 11; EXIF 2.32, secti
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 from numpy.typing import NDArray
 
+from gpuload.images import scans
+
 MAX_PIXELS = 2**28  # 0.8 GB as RGB; OpenCV and with it DALI's PNG decoder end at 2**30
-MAX_SCANS = 2**16  # of a file with more no more are counted
 MAX_JPEG_SIDE = 65500  # JPEG_MAX_DIMENSION of libjpeg-turbo
 MAX_PNG_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
 HUFFMAN_PIXELS_PER_BYTE = 1024  # at least 1 bit for each block of 64 pixels, and a margin of 2
 ARITHMETIC_PIXELS_PER_BYTE = 65536  # a decision costs as little as 2**-15 bit; a flat image takes two for a block
 DEFLATE_RATIO = 1032  # 258 bytes for 2 bits
 INFLATE_BYTES = 1 << 16  # of pixels that are looked at, at a time
-SEARCHED_BYTES = 1 << 16  # that are copied at a time
 MAX_FILTER = 4  # the last of the filters of a PNG row
 
 SOI, EOI, SOS, APP1, PNG = b"\xff\xd8", b"\xff\xd9", 0xDA, 0xE1, b"\x89PNG\r\n\x1a\n"
 FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}  # baseline, extended, progressive; the last two with arithmetic coding
 ARITHMETIC = {0xC9, 0xCA}
-PROGRESSIVE = {0xC2, 0xCA}
-# What ends the data of a scan: in it, 0xFF stands before 0 or a restart marker alone. All markers but 0x01 and 0xD8,
-# which are passed over too, are followed by their length.
-MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
 OTHER_FRAMES = {
     **dict.fromkeys((0xC3, 0xCB), "a lossless JPEG"),
     **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "a hierarchical JPEG"),
@@ -83,7 +77,10 @@ class Head:
     channels: int  # as stored: 1, 2, 3 or 4
     bits: int  # per sample
     orientation: int  # EXIF 1 to 8
-    scans: int = 1  # how often a decoder goes over the pixels, up to MAX_SCANS
+    scans: int = 1  # how often a decoder goes over the pixels, up to `scans.MAX_SCANS`
+    scan_end: int = field(
+        default=0, compare=False
+    )  # where the data of the only scan ends; 0 where codecs do not see it
 
 
 def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
@@ -102,13 +99,15 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
             return _jpeg(view)
         if view[:8] == PNG:
             return _png(view)
+    except scans.ScanError as error:
+        raise HeadError(str(error)) from None
     except (IndexError, struct.error):
         raise HeadError(f"the file ends inside its header, after {len(view)} bytes") from None
     raise HeadError(f"it is no JPEG and no PNG file; it begins with {bytes(view[:8]).hex(' ')}")
 
 
 def _jpeg(view: memoryview) -> Head:
-    place, frame, exif = 2, None, []
+    place, frame, exif, settings = 2, None, [], []
     while True:
         marker, place = view[place + 1], place + 2
         if marker == 0xFF or view[place - 2] != 0xFF:
@@ -123,19 +122,21 @@ def _jpeg(view: memoryview) -> Head:
         if place + length > len(view):
             raise HeadError(f"the file ends inside segment {marker:#04x} of its header: it was cut off")
         if marker in FRAMES:
-            frame = marker, _frame(view, place, length)
+            frame = place, _frame(view, place, length)
         elif marker == APP1 and view[place + 2 : place + 8] == EXIF:
             exif.append(_jpeg_exif(view, place, length))
+        elif marker in (scans.DHT, scans.DRI):
+            settings.append((marker, place))
         place += length
     if frame is None:
         raise HeadError("its header gives no size")
     height, width, channels = frame[1]
-    _check_end(view, place, height * width, frame[0])
-    in_several = frame[0] in PROGRESSIVE or view[place + 2] < channels  # of which the first scan has so many
+    found = scans.read(view, frame[0], place, settings)
+    per_byte = ARITHMETIC_PIXELS_PER_BYTE if view[frame[0] - 1] in ARITHMETIC else HUFFMAN_PIXELS_PER_BYTE
+    _check_size(height * width, (len(view) - place) * per_byte)
     if len(set(exif)) > 1:
         raise HeadError(f"its EXIF blocks give different orientations: {exif}")
-    scans = 1 + _scans_after(view, place) if in_several else 1
-    return _head("jpeg", height, width, channels, 8, exif[0] if exif else 1, scans)
+    return _head("jpeg", height, width, channels, 8, exif[0] if exif else 1, found.number, found.end)
 
 
 def _filled_marker(view: memoryview, place: int) -> tuple[int, int]:
@@ -180,35 +181,6 @@ def _refuse(marker: int) -> NoReturn:
     if marker == EOI[1]:
         raise HeadError("it ends (end-of-image marker) before any image")
     raise HeadError(f"marker {marker:#04x} has no place in the header of a JPEG file")
-
-
-def _check_end(view: memoryview, scan: int, pixels: int, frame: int) -> None:
-    """Check that the image ends, and that it can be as large as it says; its first scan begins at ``scan``."""
-    if (view[-2] != 0xFF or view[-1] != EOI[1]) and not _holds_end(view, scan):
-        raise HeadError("the file ends before the end-of-image marker: it was cut off")
-    per_byte = ARITHMETIC_PIXELS_PER_BYTE if frame in ARITHMETIC else HUFFMAN_PIXELS_PER_BYTE
-    _check_size(pixels, (len(view) - scan) * per_byte)
-
-
-def _holds_end(view: memoryview, scan: int) -> bool:
-    """Return True if an end-of-image marker stands behind a place; looks from the end, where it mostly is."""
-    for end in range(len(view), scan, -SEARCHED_BYTES):
-        begin = max(scan, end - SEARCHED_BYTES)
-        if EOI in bytes(view[begin : end + 1]):  # a marker may lie across two parts
-            return True
-    return False
-
-
-def _scans_after(view: memoryview, place: int) -> int:
-    """Return how many scans follow the one whose header begins at a place, up to the end-of-image marker."""
-    scans = 0
-    while scans < MAX_SCANS - 1 and place + 2 <= len(view):
-        found = MARKER.search(view, place + (view[place] << 8 | view[place + 1]))
-        if found is None or found[0] == EOI:
-            break
-        scans += found[0][1] == SOS
-        place = found.end()
-    return scans
 
 
 def _check_size(pixels: int, most: int) -> None:
@@ -409,10 +381,12 @@ def _outside(tag: int, number: int, place: int, length: int) -> bool:
     return tag in RATIONALS and place + 8 * RATIONALS[tag] > length
 
 
-def _head(kind: str, height: int, width: int, channels: int, bits: int, orientation: int, scans: int = 1) -> Head:
+def _head(
+    kind: str, height: int, width: int, channels: int, bits: int, orientation: int, num_scans: int = 1, end: int = 0
+) -> Head:
     if orientation > 4:  # a quarter turn
         height, width = width, height
-    return Head(kind, height, width, channels, bits, orientation, scans)
+    return Head(kind, height, width, channels, bits, orientation, num_scans, end)
 
 
 def _text(name: bytes) -> str:

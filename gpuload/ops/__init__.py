@@ -3,19 +3,31 @@
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
-from gpuload.ops.crop import RandomCrop
+from gpuload.ops.colour import Brightness, Contrast
+from gpuload.ops.crop import CenterCrop, RandomCrop
+from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
 from gpuload.ops.flip import RandomFlip
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
+from gpuload.ops.pad import Pad
+from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
+from gpuload.ops.standardize import PerImageStandardization
 
 __all__ = [
+    "Brightness",
     "Cast",
+    "CenterCrop",
+    "Contrast",
+    "Dali",
     "Decode",
     "Normalize",
     "OneHot",
     "Op",
+    "Pad",
+    "PerImageStandardization",
+    "Python",
     "RandomCrop",
     "RandomFlip",
     "RandomResizedCrop",

@@ -5,13 +5,18 @@ What is told of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpuload.errors import SpecError
+from gpuload.spec import Field
+
+LARGEST_INT = 2**31 - 1
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
+
+Output = dict[str, Any]  # what an op makes, as the user declares it: dtype and shape
 
 
 def keep(op: Any, **values: Any) -> None:
@@ -30,24 +35,26 @@ def refuse(op: Any, name: str, value: Any, wanted: str, remedy: str = "") -> Spe
 
 
 def whole(op: Any, name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of at least ``least``."""
+    """Return a whole number of at least ``least`` that int32 has, as draws and sizes are int32."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise refuse(op, name, value, f"a whole number of at least {least}")
+    if value > LARGEST_INT:
+        raise refuse(op, name, value, f"a whole number of at most {LARGEST_INT}")
     return int(value)
 
 
 def number(op: Any, name: str, value: Any) -> float:
-    """Return a finite number as a float."""
+    """Return a finite number, within the range of float32, as a float."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise refuse(op, name, value, "a number")
-    if not math.isfinite(value):
-        raise refuse(op, name, value, "a finite number")
+    if not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
+        raise refuse(op, name, value, "a number that float32 has: neither infinite nor nan, and within 3.4e38")
     return float(value)
 
 
 def numbers(op: Any, name: str, value: Any) -> float | tuple[float, ...]:
     """Return one finite number, or a tuple of them for a sequence or a one-dimensional array."""
-    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)) and np.ndim(value) == 1:
+    if (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or _is_row(value):
         if not len(value):
             raise refuse(op, name, value, "a number, or one for each channel")
         return tuple(number(op, name, one) for one in value)
@@ -70,6 +77,16 @@ def interval(op: Any, name: str, value: Any) -> tuple[float, float]:
     return pair
 
 
+def ordered(op: Any, low: Any, high: Any) -> tuple[float, float]:
+    """Return the arguments ``low`` and ``high`` with 0 <= low <= high."""
+    pair = number(op, "low", low), number(op, "high", high)
+    if pair[0] < 0:
+        raise refuse(op, "low", low, "at least 0")
+    if pair[1] < pair[0]:
+        raise refuse(op, "high", high, f"at least low, which is {pair[0]}")
+    return pair
+
+
 def flag(op: Any, name: str, value: Any) -> bool:
     """Return True or False."""
     if not isinstance(value, (bool, np.bool_)):
@@ -88,10 +105,88 @@ def choice(op: Any, name: str, value: Any, choices: Iterable[str]) -> str:
 def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
     """Return the NumPy name of a dtype, ``"float32"`` say, that is one of ``names``."""
     words = list(names)
-    try:
-        found = str(np.dtype(value).name)
-    except TypeError:
-        found = ""
-    if value is None or found not in words:
+    dtype = _dtype(op, name, value, words)
+    if dtype is None or dtype.name not in words:
         raise refuse(op, name, value, f"one of {words}")
-    return found
+    return str(dtype.name)
+
+
+def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | None:
+    """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many bits it has."""
+    given = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    if "bfloat16" in (given, getattr(value, "name", "")):
+        raise SpecError(
+            f"gl.ops.{type(op).__name__}({name}='bfloat16')",
+            cause="neither NumPy nor CuPy nor DALI has bfloat16",
+            remedy="write 'float32' here, and cast in the training step: tf.cast(images, tf.bfloat16)",
+        )
+    if given and not given.startswith("bool") and not any(letter.isdigit() for letter in given):
+        near = [word for word in words if word.rstrip("0123456789") == given] or words  # "float" has 64 in NumPy
+        likely = next((word for word in ("float32", "int32", "uint8") if word in near), near[0])
+        wanted = f"a dtype that says how many bits it has, one of {near}"
+        raise refuse(op, name, value, wanted, f"write {likely!r}, say")
+    try:
+        return None if value is None else np.dtype(value)
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises what its parser raises
+        return None
+
+
+def output(op: Any, value: Any) -> Output | None:
+    """Return the argument ``out``: a dict of ``dtype`` and ``shape``, each of which may be left out; None as it is."""
+    if value is None:
+        return None
+    example = "out={'dtype': 'float32', 'shape': (None, None, 3)}"
+    if not isinstance(value, Mapping) or not set(value) <= {"dtype", "shape"}:
+        raise refuse(op, "out", value, "a dict with dtype or shape or both", f"write {example}")
+    made: Output = {}
+    if "dtype" in value:
+        dtype = _dtype(op, "out", value["dtype"], ["uint8", "int32", "int64", "float32"])
+        if dtype is None or dtype.kind in "OV":
+            raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {example}")
+        made["dtype"] = str(dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str)
+    if "shape" in value:
+        lengths = value["shape"] if isinstance(value["shape"], (tuple, list)) else ("",)
+        if not all(map(_is_length, lengths)):
+            wanted = "a dict whose shape is a tuple of lengths, None where they vary"
+            raise refuse(op, "out", value, wanted, f"write {example}")
+        made["shape"] = tuple(None if one is None else int(one) for one in lengths)
+    return made
+
+
+def declared(out: Output, field: Field) -> Field:
+    """Return a field after an op that says what it makes; what it does not say stays."""
+    axes = field.axes if "shape" not in out else ""
+    shape = out.get("shape", field.shape)
+    return field.with_(dtype=np.dtype(out.get("dtype", field.dtype)), shape=shape, axes=axes, encoded=False)
+
+
+def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:
+    """Return a field name, or a tuple of them, each once, for a tuple or list; None as it is."""
+    if value is None or (isinstance(value, str) and value):
+        return value
+    names = tuple(value) if isinstance(value, (tuple, list)) else ()
+    if not names or not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+        raise refuse(op, name, value, "a field name, or a tuple of them, each once", "write on='image', say")
+    return names
+
+
+def by_field(op: Any, name: str, value: Any, check: Callable[[Any, str, Any], Any], default: Any) -> Any:
+    """Return an argument that may differ from field to field: a value, or a dict of them by the names of fields.
+
+    What is the default is left out of the dict, and a dict of nothing else is the default itself.
+    """
+    if not isinstance(value, Mapping):
+        return check(op, name, value)
+    wrong = [one for one in value if not isinstance(one, str)]
+    if wrong:
+        raise refuse(op, name, value, "a value, or a dict from field names to values")
+    made = {field: check(op, name, one) for field, one in value.items()}
+    return {field: one for field, one in made.items() if one != default} or default
+
+
+def _is_length(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 0)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1

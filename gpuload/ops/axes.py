@@ -27,6 +27,7 @@ class Reshape(Op):
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
         lengths = tuple(arguments.whole(self, "shape", length, least=-1) for length in given)
         arguments.keep(self, shape=lengths)
@@ -77,6 +78,7 @@ class Transpose(Op):
     axes: str | tuple[int, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.axes, str):
             arguments.choice(self, "axes", self.axes, ORDERS)
             return

@@ -3,14 +3,16 @@
 A subclass is a frozen dataclass in a file of its own. It says what it does to a field (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
 What else an op may have makes it faster or safer, and each has a default: ``array_batch``, ``fold`` and ``row_form``
-are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it uses.
+are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it uses. An
+argument that may differ from field to field (``per_field``) does not change what is drawn: the draw is made by the op,
+and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -18,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RowError as RowError
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.ops import arguments
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -27,6 +30,7 @@ Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, recor
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
 VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
+WITHOUT_ON = "without on= an op acts on the field 'image' alone, or on the only field that there is"
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,31 @@ class Op:
     """One transform of the fields it acts on.
 
     Args:
-        on: the field or fields; by default ``"image"``, or the only field of a source that has one.
-            One draw serves all the fields, so that image and mask stay together.
+        on: the field or fields. Without it an op acts on the field ``"image"`` alone (``OneHot`` on ``"label"``), or on
+            the only field that there is. A mask beside the image is not flipped with it unless both are named,
+            ``on=("image", "mask")``: then one draw serves both, so that they stay together.
     """
 
     on: str | tuple[str, ...] | None = field(default=None, kw_only=True)
+
+    per_field: ClassVar[tuple[str, ...]] = ()
+    """The arguments that may also be a dict from field names to values, ``interpolation={"mask": "nearest"}``; the
+    fields that it does not name take the argument's default."""
 
     num_uniforms: ClassVar[int] = 0
     """How many uniform numbers ``draw`` needs for one record."""
 
     codec: ClassVar[bool] = False
     """True if the op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none."""
+
+    needs_numpy: ClassVar[bool] = False
+    """True if the op has no form but that for NumPy: only the array executor on a CPU runs it."""
+
+    needs_dali: ClassVar[bool] = False
+    """True if the op has no array form: only DALI runs it."""
+
+    any_size: ClassVar[bool] = False
+    """True if what is drawn serves images of any size, so that the fields that the op acts on may differ in theirs."""
 
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
@@ -59,6 +77,22 @@ class Op:
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
 
+    def __post_init__(self) -> None:
+        """Check ``on``; a subclass checks its own arguments after this."""
+        arguments.keep(self, on=arguments.field_names(self, "on", self.on))
+
+    def of(self, name: str, after: Field | None = None) -> Op:
+        """Return the op as it acts on one field: with that field's values of the arguments that are ``per_field``.
+
+        Args:
+            name: of the field.
+            after: the field after the op, once that is known.
+        """
+        defaults = {one.name: one.default for one in fields(self)}
+        given = {one: getattr(self, one) for one in self.per_field if isinstance(getattr(self, one), dict)}
+        mine = {one: values.get(name, defaults[one]) for one, values in given.items()}
+        return replace(self, **mine) if mine else self
+
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the names of the fields that the op acts on.
 
@@ -67,15 +101,22 @@ class Op:
             SpecError: ``on`` was left out and neither is there an ``"image"`` nor just one field.
         """
         if self.on is not None:
-            names = (self.on,) if isinstance(self.on, str) else tuple(self.on)
-            return tuple(spec[name].name for name in names)
+            names = (self.on,) if isinstance(self.on, str) else self.on
+            for name in names:
+                if name not in spec:
+                    raise UnknownFieldError(
+                        f"{self}: there is no field {name!r} for it to act on",
+                        cause=f"the fields are {list(spec.names)}; {WITHOUT_ON}",
+                        remedy="name one of these in on=",
+                    )
+            return names
         if "image" in spec:
             return ("image",)
         if len(spec) == 1:
             return spec.names
         raise SpecError(
             f"{self}: which of the fields {list(spec.names)} it acts on",
-            cause="no field is named 'image', and there is more than one",
+            cause=f"{WITHOUT_ON}; here none is named 'image', and there is more than one",
             remedy=f"say it: gl.ops.{type(self).__name__}(..., on={spec.names[0]!r})",
         )
 
@@ -83,9 +124,19 @@ class Op:
         """Return the spec of the records after this op.
 
         Raises:
-            SpecError: a field is not what the op needs.
+            SpecError: a field is not what the op needs, or an argument names a field that the op does not act on.
         """
-        return spec.replacing(*(self.field_after(spec[name]) for name in self.targets(spec)))
+        names = self.targets(spec)
+        for argument in self.per_field:
+            given = getattr(self, argument)
+            more = sorted(set(given) - set(names)) if isinstance(given, dict) else []
+            if more:
+                raise SpecError(
+                    f"{self}: {argument} names the fields {more}",
+                    cause=f"the op acts on {list(names)}; {WITHOUT_ON}",
+                    remedy=f"name them in on= too, on={(*names, *more)}, or leave them out of {argument}",
+                )
+        return spec.replacing(*(self.of(name).field_after(spec[name]) for name in names))
 
     def field_after(self, field: Field) -> Field:
         """Return what a field becomes; raises ``SpecError`` where the op cannot act on it."""
@@ -156,8 +207,8 @@ class Op:
         """
         raise NotImplementedError
 
-    def complaint(self, value: Any) -> str:
-        """Return what is wrong with a row that ``check`` found."""
+    def complaint(self, value: Any) -> RowError:
+        """Return the error for the value of a row that ``check`` found; the row of the error is 0."""
         raise NotImplementedError
 
     def covering(self, region: Draw, size: Sizes) -> Draw:

@@ -42,6 +42,7 @@ class Cast(Op):
     elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
 
     def field_after(self, field: Field) -> Field:

@@ -6,6 +6,8 @@ GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixe
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
 Limits   are compared with what the header of a file says, before any codec sees it. A PNG of one colour takes 1000
          times its size as pixels, and a scan of a progressive JPEG a pass over all pixels for as little as 20 bytes.
+Damage   What the bytes of a file show is refused by every executor. That the data of a JPEG end early, only a decoder
+         sees: it is an error of the array executor (`images.decode`), while DALI delivers the rest of the image gray.
 Region   Where a crop follows, only the region that it uses is decoded: equal to the same cut of the whole image. It has
          two pixels at least along each side: of a 4:2:0 JPEG, a region of the first column alone would get other
          colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4).
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import DeviceError, SpecError
-from gpuload.images import decode, head
+from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.spec import Field
@@ -51,8 +53,9 @@ class Decode(Op):
     takes_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
-        for name, value, most in self._limits((head.MAX_PIXELS, head.MAX_SCANS)):
+        for name, value, most in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
             if value > most:
                 raise arguments.refuse(self, name, value, f"at most {most}")
@@ -74,8 +77,8 @@ class Decode(Op):
 
     def check_heads(self, heads: NDArray[np.int32]) -> None:
         """Raise ``RowError`` for the first image that is beyond a limit."""
-        for row, (height, width, *scans) in enumerate(heads.tolist()):
-            for name, limit, number in self._limits((height * width, *scans)):
+        for row, (height, width, *num_scans) in enumerate(heads.tolist()):
+            for name, limit, number in self._limits((height * width, *num_scans)):
                 if number > limit:
                     what = name.removeprefix("max_")
                     raise RowError(

@@ -32,6 +32,7 @@ class RandomFlip(Op):
     num_uniforms: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         arguments.keep(
             self,
             p=arguments.probability(self, "p", self.p),

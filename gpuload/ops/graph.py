@@ -51,6 +51,10 @@ class Graph:
         """The fields after the last op."""
         return self.specs[-1] if self.specs else self.spec_in
 
+    def op_on(self, place: int, name: str) -> Op:
+        """Return the op at a place as it acts on a field."""
+        return self.ops[place].of(name, self.specs[place][name])
+
     @cached_property
     def touched(self) -> frozenset[str]:
         """The fields that some op acts on; the others pass through unchanged."""
@@ -95,7 +99,7 @@ class Graph:
             draws.append(op.draw(u, size))
             before.append(size)
             for name, fixed in zip(on, known, strict=True):
-                now[name] = op.size_after(size, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
+                now[name] = op.size_after(now[name], draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
@@ -136,13 +140,19 @@ def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
         SpecError: an op does not fit the fields that it acts on; the message names the op, its place and the field.
         UnknownFieldError: an op acts on a field that is not there.
     """
+    if not isinstance(ops, (list, tuple)):
+        raise SpecError(
+            f"ops is {ops!r}",
+            cause="ops is a list of ops, also where there is only one",
+            remedy=f"write ops=[{'gl.ops.' + type(ops).__name__ + '(...)' if isinstance(ops, Op) else ''}]",
+        )
     targets, specs, now = [], [], spec
     for place, op in enumerate(ops):
         if not isinstance(op, Op):
             raise SpecError(
                 f"ops[{place}] is {op!r}",
                 cause="it is not an op (an instance of a class in gl.ops)",
-                remedy="write gl.ops.RandomFlip(), with the brackets" if isinstance(op, type) else "use gl.ops",
+                remedy=_how_to_make(op),
             )
         try:
             targets.append(op.targets(now))
@@ -154,8 +164,19 @@ def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
     return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams(ops)), crops)
 
 
+def _how_to_make(value: object) -> str:
+    if isinstance(value, type) and issubclass(value, Op):
+        return f"write gl.ops.{value.__name__}(...), with the brackets"
+    if callable(value):
+        name = getattr(value, "__name__", "")
+        return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"
+    return "write gl.ops.RandomFlip(), say; gl.ops.__all__ names all ops"
+
+
 def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
+
+    What has two axes that vary, a mask say, counts as an image that has not got its axis of channels yet.
 
     Of encoded images also the number of scans, ``[count, 3]``: ``Graph.draw`` asks the op that decodes them whether it
     will.
@@ -165,7 +186,7 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """
     if field.encoded:
         return np.array([_head(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 3)
-    if field.shape is None or len(field.shape) != 3:
+    if field.shape is None or (len(field.shape) != 3 and field.shape != (None, None)):
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
     known = _known_size(field)
@@ -213,6 +234,8 @@ def _known_size(field: Field) -> Sizes | None:
 
 def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:
     first = sizes[on[0]]
+    if op.any_size or type(op).draw is Op.draw:  # what draws nothing takes any
+        return first
     for name in on[1:]:
         if not np.array_equal(sizes[name], first):
             row = int((sizes[name] != first).any(axis=1).argmax())

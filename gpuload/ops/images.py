@@ -62,22 +62,40 @@ def numeric(op: Any, field: Field) -> None:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
             cause="the op acts on boolean, integer and floating-point numbers",
-            remedy="name other fields with on=",
+            remedy="name the fields that it is for with on=",
         )
 
 
-RAW = {"bool": "UINT8", "float16": "INT16"}  # of the same width
+def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
+    """Raise ``SpecError`` with this cause unless a field is uint8 or float32."""
+    if field.dtype not in (np.uint8, np.float32):
+        raise SpecError(
+            f"{op}: field {field.name!r} has dtype {field.dtype}",
+            cause=cause,
+            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+        )
+
+
+# DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two floats side by side.
+KNOWN = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32"}
+KNOWN |= {"uint32": "UINT32", "int64": "INT64", "float16": "FLOAT16", "float32": "FLOAT"}
+RAW = {"bool": "UINT8", "int8": "UINT8", "float16": "INT16", "int32": "FLOAT", "uint32": "FLOAT", "int64": "FLOAT"}
 
 
 def moved(
     dali: ModuleType, dtype: np.dtype[Any], unknown: tuple[str, ...], operator: Callable[[Any], Any], x: Any
 ) -> Any:
-    """Return ``operator(x)``; as integers of the same width if the operator does not know the dtype."""
+    """Return ``operator(x)`` for an operator that moves pixels; as another dtype if it does not know this one."""
     if dtype.name not in unknown:
         return operator(x)
     types, fn = dali.types, dali.fn
-    back = {"bool": types.BOOL, "float16": types.FLOAT16}[dtype.name]
-    return fn.reinterpret(operator(fn.reinterpret(x, dtype=getattr(types, RAW[dtype.name]))), dtype=back)
+    raw, back = getattr(types, RAW[dtype.name]), getattr(types, KNOWN[dtype.name])
+    return fn.reinterpret(operator(fn.reinterpret(x, dtype=raw)), dtype=back)
+
+
+def moved_as(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
+    """Return DALI's name of the dtype that the operator of ``moved`` gets."""
+    return (RAW if dtype.name in unknown else KNOWN)[dtype.name]
 
 
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
@@ -98,4 +116,7 @@ def _remedy(field: Field) -> str:
     shape = field.shape
     if shape is not None and len(shape) == 2 and None not in shape:
         return f"put gl.ops.Reshape({(*shape, 1)}, on={field.name!r}) before it"
+    if shape == (None, None):
+        out = "{'shape': (None, None, 1)}"
+        return f"put gl.ops.Python(lambda mask: mask[..., None], out={out}, on={field.name!r}) before it"
     return f"name the image field with on=, or give {field.name!r} three axes with gl.ops.Reshape"

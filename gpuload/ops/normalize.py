@@ -41,6 +41,7 @@ class Normalize(Op):
     elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         mean, std = arguments.numbers(self, "mean", self.mean), arguments.numbers(self, "std", self.std)
         arguments.keep(self, mean=mean, std=std, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
         if not (np.asarray(std, np.float32) > 0).all():

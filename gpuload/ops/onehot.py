@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import VARYING, Draw, Op
+from gpuload.ops.base import VARYING, Draw, Op, RowError
 from gpuload.ops.cast import DALI_TYPES
 from gpuload.spec import Field, Spec
 
@@ -31,6 +31,7 @@ class OneHot(Op):
     checks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
         arguments.keep(self, num_classes=arguments.whole(self, "num_classes", self.num_classes), dtype=dtype)
 
@@ -55,9 +56,16 @@ class OneHot(Op):
             return xp.stack([self._outside(one).any() for one in x]) if len(x) else xp.zeros(0, bool)
         return self._outside(x).reshape(len(x), -1).any(axis=1)
 
-    def complaint(self, value: Any) -> str:
-        """Return which label it is."""
-        return f"label {value} is not in 0 to {self.num_classes - 1}"
+    def complaint(self, value: Any) -> RowError:
+        """Return the error that says which label it is, and how many classes it needs."""
+        wrong = int(value.max() if value.max() >= self.num_classes else value.min())
+        most = f"label {wrong} is not in 0 to {self.num_classes - 1}"
+        if wrong < 0:
+            cause, remedy = "labels count from 0", "leave the record out with source.select(...), or give it a class"
+        else:
+            cause = f"num_classes is {self.num_classes}; this label needs at least {wrong + 1}"
+            remedy = f"if it is a class, gl.ops.OneHot({wrong + 1}) or more; else leave it out with source.select(...)"
+        return RowError(0, most, cause=cause, remedy=remedy)
 
     def _outside(self, x: Any) -> Any:
         return (x < 0) | (x >= self.num_classes)

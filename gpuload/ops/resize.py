@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,6 +17,9 @@ from gpuload.ops.base import Draw, Op, RowForm, Sizes
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic")
+Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
+NEAREST_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32")
+NOT_IN_DALI = ("bool", "int8", "int32", "uint32", "int64", "float16")  # DALI 2.4; moved as other dtypes of their width
 TRIES = 10  # as in torchvision
 
 
@@ -28,17 +31,21 @@ class Resize(Op):
         height: pixels; together with ``width``.
         width: pixels.
         shorter: pixels; the longer side keeps the proportions, rounded to nearest, halves up.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; or a dict from field names to these, as
+            ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
         antialias: average over all source pixels where the image becomes smaller (linear and cubic).
     """
 
     height: int | None = None
     width: int | None = None
     shorter: int | None = None
-    interpolation: str = "linear"
+    interpolation: Interpolation = field(default="linear", hash=False)
     antialias: bool = True
 
+    per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.shorter is None) != (self.height is not None and self.width is not None) or (
             self.shorter is not None and (self.height is not None or self.width is not None)
         ):
@@ -82,14 +89,14 @@ class Resize(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
-        return resampling.resize(xp, x, self.new_size(draw), self.interpolation, self.antialias)
+        return resampling.resize(xp, x, self.new_size(draw), _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """The compiled kernel."""
-        return self._resize_into if _has_kernel(self.interpolation) else None
+        return self._resize_into if _has_kernel(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, (0, 0, *x.shape[:2]), self.interpolation, self.antialias, out)
+        resampling.resize_into(x, (0, 0, *x.shape[:2]), _one(self), self.antialias, out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``resize`` to sizes that were computed on the host."""
@@ -110,7 +117,8 @@ class RandomResizedCrop(Op):
         width: pixels of the result; ``height`` if left out.
         scale: least and greatest part of the area, more than 0.
         ratio: least and greatest width / height.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; or a dict from field names to these, as
+            ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
         antialias: average over all source pixels where the box becomes smaller (linear and cubic).
     """
 
@@ -118,13 +126,15 @@ class RandomResizedCrop(Op):
     width: int | None = None
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    interpolation: str = "linear"
+    interpolation: Interpolation = field(default="linear", hash=False)
     antialias: bool = True
 
+    per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
     num_uniforms: ClassVar[int] = 2 * TRIES + 2
     gives_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         height = arguments.whole(self, "height", self.height)
         arguments.keep(
             self,
@@ -174,14 +184,14 @@ class RandomResizedCrop(Op):
         """Return the box of one image, resized."""
         top, left, height, width = _box(draw)
         box = x[top : top + height, left : left + width]
-        return resampling.resize(xp, box, self.window, self.interpolation, self.antialias)
+        return resampling.resize(xp, box, self.window, _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """The compiled kernel."""
-        return self._resize_into if _has_kernel(self.interpolation) else None
+        return self._resize_into if _has_kernel(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, _box(draw), self.interpolation, self.antialias, out)
+        resampling.resize_into(x, _box(draw), _one(self), self.antialias, out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
@@ -201,28 +211,51 @@ def _box(draw: Draw) -> resampling.Box:
     return top, left, height, width
 
 
-def _has_kernel(interpolation: str) -> bool:
-    return interpolation != "nearest" and kernels.compiled()
+def _has_kernel(op: Resize | RandomResizedCrop) -> bool:
+    return op.interpolation != "nearest" and kernels.compiled()
+
+
+def _one(op: Resize | RandomResizedCrop) -> str:
+    """Return the interpolation of an op as it acts on one field."""
+    if isinstance(op.interpolation, dict):
+        raise RuntimeError(f"{op} is asked for one field without op.of(name)")
+    return op.interpolation
 
 
 def _check_filter(op: Resize | RandomResizedCrop) -> None:
-    arguments.choice(op, "interpolation", op.interpolation, INTERPOLATIONS)
-    arguments.keep(op, antialias=arguments.flag(op, "antialias", op.antialias))
+    def one(op: Op, name: str, value: object) -> str:
+        wanted = f"one of {list(INTERPOLATIONS)}, or a dict from field names to these"
+        if not isinstance(value, str) or value not in INTERPOLATIONS:
+            raise arguments.refuse(op, name, value, wanted)
+        return value
+
+    interpolation = arguments.by_field(op, "interpolation", op.interpolation, one, "linear")
+    arguments.keep(op, interpolation=interpolation, antialias=arguments.flag(op, "antialias", op.antialias))
 
 
-def _resizable(op: Op, field: Field) -> tuple[int | None, int | None, int | None]:
+def _resizable(op: Resize | RandomResizedCrop, field: Field) -> tuple[int | None, int | None, int | None]:
     shape = images.image(op, field)
-    if field.dtype not in (np.uint8, np.float32):
+    if op.interpolation != "nearest":
+        images.bytes_or_floats(op, field, "images are resized as uint8 or float32; labels by interpolation='nearest'")
+    elif field.dtype.name not in NEAREST_DTYPES:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
-            cause="images are resized as uint8 or float32",
-            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+            cause=f"pixels are taken by nearest from {', '.join(NEAREST_DTYPES)}",
+            remedy=f"put gl.ops.Cast({_near(field.dtype)!r}, on={field.name!r}) before it",
         )
     return shape
 
 
+def _near(dtype: np.dtype[Any]) -> str:
+    return "float32" if dtype.kind == "f" else "int64"
+
+
 def _lower_resize(op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field) -> Any:
     types = dali.types
-    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[op.interpolation]
-    dtype = types.UINT8 if field.dtype == np.uint8 else types.FLOAT
-    return dali.fn.resize(x, size=size, interp_type=kind, antialias=op.antialias, dtype=dtype)
+    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[_one(op)]
+    dtype = getattr(types, images.moved_as(field.dtype, NOT_IN_DALI))
+
+    def resize(raw: Any) -> Any:
+        return dali.fn.resize(raw, size=size, interp_type=kind, antialias=op.antialias, dtype=dtype)
+
+    return images.moved(dali, field.dtype, NOT_IN_DALI, resize, x)

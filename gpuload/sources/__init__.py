@@ -5,5 +5,6 @@ from gpuload.sources.compose import concat, zip
 from gpuload.sources.fixed import fixed
 from gpuload.sources.images import images
 from gpuload.sources.npy import npy
+from gpuload.sources.records import records
 
-__all__ = ["arrays", "concat", "fixed", "images", "npy", "zip"]
+__all__ = ["arrays", "concat", "fixed", "images", "npy", "records", "zip"]

@@ -36,7 +36,7 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
     """
     if not fields:
         raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
-    made = {name: _as_array(name, value) for name, value in fields.items()}
+    made = {name: as_array(name, value) for name, value in fields.items()}
     lengths = {name: len(array) for name, array in made.items()}
     if len(set(lengths.values())) > 1:
         raise SpecError(
@@ -70,6 +70,9 @@ class ArraysSource(Source):
 
     def _where(self, number: int) -> str:
         return f"arrays, record {number}"
+
+    def _title(self) -> str:
+        return "gl.arrays"
 
     def describe(self) -> str:
         """Return one line about how records are read."""
@@ -126,7 +129,12 @@ class ArrayLeaf(Leaf):
         return list(rawdecode.decode(np, raw, self.layout).values())
 
 
-def _as_array(name: str, value: ArrayLike) -> Array:
+def as_array(name: str, value: ArrayLike) -> Array:
+    """Return what the user gave as an array whose items can be records, without a copy where it is one.
+
+    Raises:
+        SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
+    """
     if isinstance(value, np.ma.MaskedArray):
         raise SpecError(
             f"{name} is a masked array", cause="a record has no place for a mask", remedy=f"pass {name}.filled(0), say"

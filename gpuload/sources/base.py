@@ -6,7 +6,7 @@ and nothing else, and is read as fast as what it is made of. Closing it leaves t
 of the same; it is closed with what it is made of.
 
 Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records: nothing is stored. A
-        selection is an int64 a record.
+        selection, also one that a filter made, is an int64 a record.
 
 Sources are safe to read from several threads at once. A source can be pickled and copied: sources of files as what they
 were opened from, so that they are opened again where they arrive.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,14 +27,18 @@ from numpy.typing import ArrayLike
 from gpuload import rawdecode
 from gpuload.errors import ClosedError, RowError, SpecError
 from gpuload.order import Split
+from gpuload.sources import filtering
+from gpuload.sources.layouts import packed
 from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
-from gpuload.spec import Field, Spec
+from gpuload.sources.marks import Padded, is_padded, marked
+from gpuload.spec import Field, Layout, Spec
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 Own = TypeVar("Own", bound="Source")
 Chosen = range | Split | Indices
+MOST_TOLD = 8  # fields, by ``repr``
 
 
 class Source(ABC):
@@ -110,8 +114,8 @@ class Source(ABC):
         Raises:
             RecordIndexError: there is no such record.
         """
-        check_numbers(np.array([index], np.int64), len(self))
-        return self._where(int(index))
+        (number,) = self._numbers([index]).tolist()
+        return self._where(number)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
@@ -123,11 +127,16 @@ class Source(ABC):
             RecordIndexError: an index lies outside ``0 .. len - 1``.
             RecordError, FileError: a record or its file cannot be read; names file and record.
         """
-        numbers = self.checked(indices)
+        return self._read(self.checked(indices), self.spec.names)
+
+    def _read(self, numbers: Indices, names: Collection[str]) -> Fields:
+        """Return some records as a dict of all fields that are in one group with one of these names."""
         shares = self.resolve(numbers)
         fields: Fields = {}
         try:
             for number, group in enumerate(self.groups):
+                if not any(name in names for name in group.spec.names):
+                    continue
                 if group.layout is None:
                     found = values(shares, number, group.spec, numbers.size)
                     fields.update(zip(group.spec.names, found, strict=True))
@@ -148,12 +157,21 @@ class Source(ABC):
             RecordIndexError: one lies outside ``0 .. len - 1``.
         """
         self.check_open()
-        given = np.asarray(indices)
+        return self._numbers(indices)
+
+    def _numbers(self, indices: ArrayLike) -> Indices:
+        try:
+            given = np.asarray(indices)
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                "indices that are no array", cause=str(error), remedy="pass a list or a 1-d integer array"
+            ) from None
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            mask = "; source.filter(mask) takes a mask" if given.dtype.kind == "b" else ""
             raise SpecError(
                 f"indices of shape {given.shape} and dtype {given.dtype}",
-                cause="read takes one axis of whole numbers",
-                remedy="pass a list or a 1-d integer array; source[i] gives one record",
+                cause="records are chosen by one axis of whole numbers",
+                remedy=f"pass a list or a 1-d integer array; source[i] gives one record{mask}",
             )
         numbers = given.astype(np.int64)
         check_numbers(numbers, len(self))
@@ -185,17 +203,78 @@ class Source(ABC):
         self.close()
 
     def __getitem__(self, key: int | slice) -> Any:
-        """Return one record as a dict (``source[i]``), or a source of some of them (``source[a:b:c]``)."""
-        if isinstance(key, slice):
-            return Selected(self, range(*key.indices(len(self))))
-        number = operator.index(key)
+        """Return one record as a dict (``source[i]``), or a source of some of them (``source[a:b:c]``).
+
+        Raises:
+            RecordIndexError: there is no such record.
+            SpecError: the key is neither a whole number nor a slice.
+        """
+        try:
+            if isinstance(key, slice):
+                return Selected(self, range(*key.indices(len(self))))
+            if isinstance(key, bool):
+                raise TypeError("a bool is no number")
+            number = operator.index(key)
+        except (TypeError, ValueError) as error:
+            raise self._no_key(key, error) from None
         if number < 0:
             number += len(self)
         return {name: found[0] for name, found in self.read([number]).items()}
 
+    def _no_key(self, key: Any, error: Exception) -> SpecError:
+        if isinstance(key, str) and key in self.spec:
+            remedy = f"source[0][{key!r}] is that field of record 0, source.read([0, 1])[{key!r}] of several records"
+        elif isinstance(key, (list, np.ndarray)):
+            remedy = "source.select(indices) makes a source of these records, source.filter(mask) one of a mask"
+        else:
+            remedy = "write source[0], source[-1] or source[10:20]"
+        return SpecError(
+            f"source[{key!r}]", cause=f"a record is named by its number, or several by a slice: {error}", remedy=remedy
+        )
+
+    def __repr__(self) -> str:
+        told = [str(field) for field in self.spec.fields[:MOST_TOLD]]
+        more = len(self.spec) - len(told)
+        about = [f"{len(self)} records", *told, f"{more} more fields" if more else "", self._place()]
+        return f"<{self._title()}: {', '.join(filter(None, about))}>"
+
+    def _title(self) -> str:
+        """Return what ``repr`` calls it: the call that makes it."""
+        return type(self).__name__
+
+    def _place(self) -> str:
+        """Return where the records are, for ``repr``."""
+        return ""
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files and how many records each has, if the records are those of whole files in their order."""
+        return None
+
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
         return Selected(self, self.checked(indices))
+
+    def filter(
+        self, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: str | Sequence[str] | None = None
+    ) -> Source:
+        """Return the source of the records that are to be kept, in their order.
+
+            source.filter(mask)                                                    a boolean for each record
+            source.filter(lambda fields: fields["label"] < 10, fields="label")     found out now, by these fields
+
+        Args:
+            keep: booleans ``[len(source)]``; or a function that is given some thousand records at a time, as ``read``
+                returns them, and returns a boolean for each. It is called until all records were seen, and not again.
+            fields: the fields that the function is given. Only what these need is read; of image files that is not the
+                files, if only the label is asked for.
+
+        Raises:
+            SpecError: ``keep`` is neither, or returns something else.
+            UnknownFieldError: there is no such field.
+            RecordError, FileError: a record or its file cannot be read.
+        """
+        self.check_open()
+        return Selected(self, filtering.kept(self, keep, fields))
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Source, Source]:
         """Return two sources that share the records: a random ``fraction`` of them, and the rest.
@@ -222,6 +301,21 @@ class Source(ABC):
     def rename(self, **names: str) -> Source:
         """Return the source with fields renamed: ``source.rename(x="image")``."""
         return Renamed(self, names)
+
+    def mark(self, **marks: str) -> Source:
+        """Return the source with what its files do not say of their fields: ``source.mark(image="encoded")``.
+
+            "encoded"      each record is the bytes of an image file, which ``gl.ops.Decode`` takes
+            "HWC" "CHW"    the three axes are height, width and channels, or channels first
+
+        Encoded images are uint8 of varying length; or vectors of uint8, bytes (dtype S) or raw bytes (V) of one length,
+        with zeros behind shorter files, which are cut off: JPEG and PNG files end in another byte.
+
+        Raises:
+            UnknownFieldError: there is no such field.
+            SpecError: the mark is another one, or does not fit the dtype and shape of the field.
+        """
+        return Marked(self, marks)
 
 
 class Composed(Source):
@@ -250,6 +344,10 @@ class Composed(Source):
         """Return one line about how records are read."""
         return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
 
+    def _titles(self) -> str:
+        parts = self._parts
+        return " and ".join(part._title() for part in parts) if len(parts) < 3 else f"{len(parts)} sources"
+
     def _digest_with(self, *more: object) -> str:
         about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)
         return hashlib.sha256(repr(about).encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -272,6 +370,12 @@ class Selected(Composed):
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._chosen
+
+    def _title(self) -> str:
+        return f"part of {self._source._title()}"
+
+    def _place(self) -> str:
+        return f"chosen from {len(self._source)}"
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -330,6 +434,15 @@ class Renamed(Composed):
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._names
 
+    def _title(self) -> str:
+        return f"{self._source._title()} renamed"
+
+    def _place(self) -> str:
+        return self._source._place()
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._source._by_file()
+
     def _renamed(self, group: Group) -> Group:
         def other(field: Field) -> Field:
             return field.with_(name=self._names[field.name])
@@ -351,3 +464,85 @@ class Renamed(Composed):
 
     def _digest(self) -> str:
         return self._digest_with(sorted(self._names.items()))
+
+
+class Marked(Composed):
+    """A source of which more is known than files say; made by ``source.mark(image="encoded")``.
+
+    A field of one length that holds encoded images becomes one of varying length, in a group of its own; what stands
+    before and behind it in one record with it are groups then, too.
+
+    Raises:
+        UnknownFieldError, SpecError: see ``Source.mark``.
+    """
+
+    def __init__(self, source: Source, marks: Mapping[str, str]) -> None:
+        self._source, self._marks = source, dict(marks)
+        self._fields = {field.name: field for field in source.spec}
+        self._fields.update({name: marked(source.spec[name], mark) for name, mark in marks.items()})
+        groups: list[Group] = []
+        self._routes: list[list[tuple[int, list[int]]]] = []  # of each group of the source: ours, and the fields
+        for group in source.groups:
+            runs = self._runs(group)
+            self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
+            groups += [self._marked(group, picks) for picks in runs]
+        super().__init__(tuple(groups), source)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._marks
+
+    def _title(self) -> str:
+        return f"{self._source._title()} marked"
+
+    def _place(self) -> str:
+        return self._source._place()
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._source._by_file()
+
+    def _is_cut(self, field: Field) -> bool:
+        return is_padded(field) and self._fields[field.name].encoded
+
+    def _runs(self, group: Group) -> list[list[int]]:
+        """Return which fields of a group stay together: all, or those before, between and behind the encoded ones."""
+        runs: list[list[int]] = []
+        together = False
+        for number, field in enumerate(group.spec):
+            if not together or self._is_cut(field):
+                runs.append([])
+            runs[-1].append(number)
+            together = not self._is_cut(field)
+        return runs
+
+    def _marked(self, group: Group, picks: list[int]) -> Group:
+        fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
+        if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
+            return Group(Spec(tuple(fields)), None)
+        chosen = [group.layout.parts[pick] for pick in picks]
+        parts = tuple(replace(part, field=field) for part, field in zip(chosen, fields, strict=True))
+        layout = Layout(group.layout.record_bytes, parts)
+        return Group.of(layout if len(picks) == len(group.spec) else packed(layout))
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return [one for share in self._source.resolve(numbers) for one in self._shares(share)]
+
+    def _shares(self, share: Share) -> list[Share]:
+        """Return a share of the source as those of our groups."""
+        fields, shares = self._source.groups[share.group].spec.fields, list[Share]()
+        for group, own in self._routes[share.group]:
+            picks = tuple(own if share.picks is None else (share.picks[pick] for pick in own))
+            if self._is_cut(fields[own[0]]):
+                leaf = Padded(share.leaf, picks[0], self._fields[fields[own[0]].name])
+                shares.append(replace(share, leaf=leaf, group=group, picks=None))
+            else:
+                shares.append(replace(share, group=group, picks=share.picks if len(own) == len(fields) else picks))
+        return shares
+
+    def _where(self, number: int) -> str:
+        return self._source.where(number)
+
+    def _digest(self) -> str:
+        return self._digest_with(sorted(self._marks.items()))

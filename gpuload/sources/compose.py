@@ -19,8 +19,13 @@ from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.spec import Layout, Spec
 
 
-def zip(*sources: Source) -> Zipped:
+def zip(*sources: Source, by_file: bool = True) -> Zipped:
     """Return the source whose records have the fields of all sources side by side.
+
+    Args:
+        sources: sources of one length.
+        by_file: True: where two of them are whole files, and as many, each file has as many records as the other's, as
+            shards of images and of their labels have. False: only the lengths of the sources are compared.
 
     Raises:
         SpecError: lengths differ, two fields have one name, or one of them is no source.
@@ -33,7 +38,27 @@ def zip(*sources: Source) -> Zipped:
             cause="record i is made of record i of each",
             remedy="cut them to one length, as in gl.zip(a, b[:len(a)])",
         )
+    if by_file:
+        _check_files(sources)
     return Zipped(*sources)
+
+
+def _check_files(sources: Sequence[Source]) -> None:
+    """Refuse sources of as many files of which a pair has different numbers of records."""
+    first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
+    for source in sources:
+        paths, counts = source._by_file() or ((), ())
+        if len(paths) < 2:
+            continue
+        other_paths, others = first.setdefault(len(paths), (paths, counts))
+        for other, count, other_path, path in builtins.zip(others, counts, other_paths, paths, strict=True):
+            if other != count:
+                raise SpecError(
+                    f"gl.zip: {other_path} has {other} records, {path} has {count}",
+                    cause=f"both sources have {len(paths)} files, and these two stand at one place",
+                    remedy="name the files in one order; if the records go together all the same, "
+                    "gl.zip(..., by_file=False)",
+                )
 
 
 class Zipped(Composed):
@@ -41,6 +66,9 @@ class Zipped(Composed):
 
     def __init__(self, *sources: Source) -> None:
         super().__init__(tuple(group for source in sources for group in source.groups), *sources)
+
+    def _title(self) -> str:
+        return f"gl.zip of {self._titles()}"
 
     def __len__(self) -> int:
         return len(self._parts[0])
@@ -95,6 +123,9 @@ class Concatenated(Composed):
         self._alike = len({_grouping(source) for source in sources}) == 1
         by_source = [source.groups if self._alike else _single(source) for source in sources]
         super().__init__(tuple(map(_common, builtins.zip(*by_source, strict=True))), *sources)
+
+    def _title(self) -> str:
+        return f"gl.concat of {self._titles()}"
 
     def __len__(self) -> int:
         return int(self._starts[-1])

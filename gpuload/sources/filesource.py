@@ -7,7 +7,8 @@ Close   nothing is kept open but maps, which are undone when the last thread has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,19 @@ class FileSource(Source):
     def describe(self) -> str:
         """Return one line about how records are read."""
         return self._how
+
+    def _title(self) -> str:
+        return f"gl.{self._opening.function.__name__}"
+
+    def _place(self) -> str:
+        paths = self._files.paths
+        if len(paths) == 1:
+            return paths[0]
+        folder, last = os.path.dirname(paths[0]), os.path.dirname(paths[-1])
+        return f"{len(paths)} files in {folder}" if folder == last else f"{len(paths)} files, the first is {paths[0]}"
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._files.paths, [1] * len(self._files)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()

@@ -16,9 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Opening
-from gpuload.sources.layouts import layout_of
+from gpuload.sources.layouts import check_name, layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
-from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
 
 MOST_AROUND_BYTES = 1 << 62  # sizes of files are below
 
@@ -47,12 +47,13 @@ def fixed(
         FileError: a file is missing, a directory, or cannot be read.
         FormatError: a file is shorter than header and footer, or its body is no whole number of records.
     """
+    check_name(field)
     record_dtype = _record_dtype(dtype)
     layout = layout_of(record_dtype, field=field)
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise SpecError(f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy="pass such one")
-    found, _ = look_at(expand(paths), 0, lambda path, size_bytes, head: None)
+    found, _ = look_at(expand(paths), 0, _check_unpacked)
     bodies = _bodies(found, int(header_bytes) + int(footer_bytes), layout.record_bytes)
     stored = Stored(
         found,
@@ -78,6 +79,12 @@ def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
     if not dtype.itemsize:
         raise SpecError(f"dtype = {given!r}", cause="a record would have no bytes", remedy="give each field a length")
     return dtype
+
+
+def _check_unpacked(path: str, size_bytes: int, head: bytes) -> None:
+    """Refuse a file of gzip, of which the size may happen to fit; files of other names are not opened for that."""
+    if path.lower().endswith(".gz") and (packed := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
+        raise packed
 
 
 def _bodies(files: Files, around_bytes: int, record_bytes: int) -> NDArray[np.int64]:

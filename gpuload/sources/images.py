@@ -1,30 +1,35 @@
 """Image files: encoded JPEG and PNG images, a file a record, with the class of each as its label.
 
 Folder  all .jpg .jpeg .png files below it, in any case and depth, hidden ones left out, sorted by path. A list is taken
-        in its order, a wildcard is sorted.
+        in its order, a wildcard is sorted; they may name images that end in something else.
 Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
-        does not renumber the others), or of the folders that the files of a list lie in.
+        does not renumber the others), or of the folders that the files of a list lie in. Others: `labels.py`.
 Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
-        first bytes of very large files are looked at, so that no gigabytes of something else are read into memory.
+        first bytes of files with other suffixes are looked at, and of very large ones, so that no gigabytes of
+        something else are read into memory.
 Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.leaf import Group, Indices, Leaf, Share
+from gpuload.sources.labels import Labels, labels_of
+from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, look_at, open_error, read_bytes
+from gpuload.storage.files import Files, Paths, by_chunks, expand, gzip_error, look_at, open_error, read_bytes
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
@@ -32,41 +37,53 @@ LOOKED_AT_BYTES = 1 << 26  # a file with more is looked at: few images are as la
 BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")  # of JPEG and PNG, in which the header is first
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 LABEL = "label"
+MOST_KINDS = 6  # of other files that are told apart
+log = logging.getLogger("gpuload")
 
 
-def images(root_or_paths: Paths, labels: Literal["folder"] | None = "folder") -> ImagesSource:
-    """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``, the class number.
+def images(root_or_paths: Paths, labels: Labels = "folder") -> ImagesSource:
+    """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
+
+    How many files of a folder are left out is told to the logger ``gpuload``.
+
+        gl.images("photos")                               the folder of an image names its class
+        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
+        gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")          file,label
 
     Args:
         root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards.
-        labels: ``"folder"``: the folder of an image names its class, ``source.classes`` has the names; None: no labels.
+        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
+            or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
+            file with a header and two columns, file and label; files may also be as seen from its folder. Each image
+            has one label there, and each label an image. Where labels are texts, ``label`` is their number among the
+            sorted different texts, which ``source.classes`` has.
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
-        FormatError: a file is empty, or too large for an image, or large and neither a JPEG nor a PNG.
-        SpecError: with ``labels="folder"``, an image that lies in no class folder.
+        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is neither a
+            JPEG nor a PNG; a CSV file that is none.
+        SpecError: with ``labels="folder"``, an image that lies in no class folder; labels that are not one for each
+            image.
     """
-    if labels not in ("folder", None):
-        raise SpecError(f"labels = {labels!r}", cause='it is "folder" or None', remedy="pass one of the two")
+    by_folder = isinstance(labels, str) and labels == "folder"
     folder = _as_folder(root_or_paths)
     if folder is None:
         paths = expand(root_or_paths)
         root = os.path.commonpath([os.path.dirname(path) for path in paths])
-        folders = [os.path.basename(os.path.dirname(path)) for path in paths]
-        classes = sorted(set(folders))
     else:
         root, paths = folder, _images_below(folder)
-        folders = [_below(root, path).partition(os.sep)[0] for path in paths] if labels else []
-        classes = _class_folders(root)
-        if labels:
-            _check_class_folders(root, paths, folders, classes)
-    files, _ = look_at(paths, 0, _check_size)
-    opening = Opening(images, {"root_or_paths": files.paths if folder is None else folder, "labels": labels})
+    files, _ = look_at(paths, 0, _check_file)
+    given: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder}
     if labels is None:
-        return ImagesSource(files, root, None, (), opening)
-    number_of = {name: number for number, name in enumerate(classes)}
-    numbers = np.array([number_of[name] for name in folders], np.int64)
-    return ImagesSource(files, root, numbers, tuple(classes), opening)
+        return ImagesSource(files, root, None, (), Opening(images, {**given, "labels": None}))
+    if by_folder:
+        folders, classes = _folders_of(paths, root, is_root=folder is not None)
+        number_of = {name: number for number, name in enumerate(classes)}
+        numbers = np.array([number_of[name] for name in folders], np.int64)
+        return ImagesSource(files, root, numbers, tuple(classes), Opening(images, {**given, "labels": "folder"}))
+    found = labels_of(labels, root, files.paths)
+    return ImagesSource(files, root, found.values, found.classes, Opening(images, {**given, "labels": found.given}))
 
 
 class ImagesSource(FileSource):
@@ -77,7 +94,7 @@ class ImagesSource(FileSource):
     """
 
     def __init__(
-        self, files: Files, root: str, labels: Indices | None, classes: tuple[str, ...], opening: Opening
+        self, files: Files, root: str, labels: Array | None, classes: tuple[str, ...], opening: Opening
     ) -> None:
         storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
         self._leaves: tuple[Leaf, ...] = (ImageFiles(files, storage),)
@@ -102,7 +119,10 @@ class ImagesSource(FileSource):
 
     def _digest(self) -> str:
         names = [_below(self._root, path) for path in self._files.paths]
-        return self._files.digest(names, self.classes, None if self._labels is None else self._labels.tolist())
+        return self._files.digest(names, self.classes, None if self._labels is None else _told(self._labels))
+
+    def _place(self) -> str:
+        return self._root
 
     def close(self) -> None:
         """Let go of the files."""
@@ -119,6 +139,14 @@ class ImageFiles(WholeFiles):
         super().__init__(Spec((IMAGE,)), storage, np.zeros(len(files), np.int64), files.sizes.copy())
 
 
+def _told(labels: Array) -> object:
+    """Return labels for a fingerprint."""
+    if labels.dtype == np.int64 and labels.ndim == 1:
+        return labels.tolist()
+    own = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
+    return own.dtype.str, own.shape, hashlib.sha256(own.tobytes()).hexdigest()
+
+
 def _as_folder(given: Paths) -> str | None:
     """Return the absolute path if one folder is meant."""
     if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str):
@@ -133,21 +161,41 @@ def _below(root: str, path: str) -> str:
 
 
 def _images_below(root: str) -> list[str]:
-    """Return the paths of all images in a folder and its folders, sorted."""
+    """Return the paths of all images in a folder and its folders, sorted; says what other files there are."""
     found: list[str] = []
+    others: Counter[str] = Counter()
     folders, seen = [root], {os.path.realpath(root)}
     while folders:
         listed = by_chunks(lambda chunk: [_entries(folder) for folder in chunk], folders)
-        found += [entry.path for entries in listed for entry in entries if _is_image(entry)]
-        inner = [entry.path for entries in listed for entry in entries if entry.is_dir()]
+        inner: list[str] = []
+        for entry in (entry for entries in listed for entry in entries):
+            if entry.is_dir():
+                inner.append(entry.path)
+            elif entry.name.lower().endswith(SUFFIXES):
+                found.append(entry.path)
+            else:
+                others[os.path.splitext(entry.name)[1].lower()] += 1
         folders = list(_unseen(inner, seen))
     if not found:
         raise MissingFileError(
             f"{root} holds no image",
-            cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}",
+            cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}"
+            + (f"; there are {_kinds(others)}" if others else ""),
             remedy="check the folder, or name the files: gl.images([...])",
         )
+    if others:
+        count = others.total()
+        are = "files are no images and are" if count > 1 else "file is no image and is"
+        log.info("%s: %d %s left out: %s", root, count, are, _kinds(others))
     return sorted(found)
+
+
+def _kinds(others: Counter[str]) -> str:
+    """Return how many files there are of each kind, those of most files first."""
+    kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))
+    told = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
+    more = sum(count for _, count in kinds[MOST_KINDS:])
+    return ", ".join([*told, f"{more} of {len(kinds) - MOST_KINDS} other kinds"] if more else told)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -158,10 +206,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         raise open_error(folder, error) from None
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()
-
-
 def _unseen(folders: list[str], seen: set[str]) -> Iterator[str]:
     """Give the folders that were not entered yet: a link may lead back."""
     for folder in sorted(folders):
@@ -169,6 +213,16 @@ def _unseen(folders: list[str], seen: set[str]) -> Iterator[str]:
         if real not in seen:
             seen.add(real)
             yield folder
+
+
+def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str], list[str]]:
+    """Return the class folder of each image, and the class folders in order."""
+    if not is_root:
+        folders = [os.path.basename(os.path.dirname(path)) for path in paths]
+        return folders, sorted(set(folders))
+    folders, classes = [_below(root, path).partition(os.sep)[0] for path in paths], _class_folders(root)
+    _check_class_folders(root, paths, folders, classes)
+    return folders, classes
 
 
 def _class_folders(root: str) -> list[str]:
@@ -186,7 +240,7 @@ def _check_class_folders(root: str, paths: list[str], folders: list[str], classe
         )
 
 
-def _check_size(path: str, size: int, head: bytes) -> None:
+def _check_file(path: str, size: int, head: bytes) -> None:
     if size == 0:
         raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="copy it again, or remove it")
     if size > LARGEST_BYTES:
@@ -195,11 +249,23 @@ def _check_size(path: str, size: int, head: bytes) -> None:
             cause=f"an image file has at most {LARGEST_BYTES}",
             remedy="remove it, or store the image in another form, as NPY say",
         )
-    if size > LOOKED_AT_BYTES:
-        beginning = read_bytes(path, max(map(len, BEGINNINGS)))
-        if not beginning.startswith(BEGINNINGS):
-            raise FormatError(
-                f"{path} is no JPEG and no PNG file; it begins with {beginning.hex(' ')}",
-                cause="something else has its name, or the bytes were never written (a sparse file)",
-                remedy="copy it again, or remove it",
-            )
+    is_named = path.lower().endswith(SUFFIXES)
+    if is_named and size <= LOOKED_AT_BYTES:
+        return
+    beginning = read_bytes(path, max(map(len, BEGINNINGS)))
+    if beginning.startswith(BEGINNINGS):
+        return
+    if (packed := gzip_error(path, beginning)) is not None:
+        raise packed
+    what = f"{path} is no JPEG and no PNG file; it begins with {beginning!r}"
+    if is_named:
+        raise FormatError(
+            what,
+            cause="something else has its name, or the bytes were never written (a sparse file)",
+            remedy="copy it again, or remove it",
+        )
+    raise FormatError(
+        what,
+        cause="images of other formats are not decoded, and what is named is not left out without a word",
+        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
+    )

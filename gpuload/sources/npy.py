@@ -18,7 +18,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources import npyheader
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.layouts import layout_of, told
+from gpuload.sources.layouts import check_name, layout_of, told
 from gpuload.sources.leaf import Group, Indices, Share, Values
 from gpuload.sources.npyheader import Header
 from gpuload.sources.rows import Form, RecordFiles, Stored
@@ -47,7 +47,8 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
         FormatError: a file is no NPY file, is cut short, or holds Python objects.
         SpecError: dtypes or shapes of the files do not go together, a row is asked of an array without axes.
     """
-    if record not in ("row", "file"):
+    check_name(field)
+    if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
     opening = Opening(npy, {"paths": found.paths, "field": field, "record": record})

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError
-from gpuload.storage.files import read_bytes
+from gpuload.storage.files import gzip_error, read_bytes
 
 MAGIC = b"\x93NUMPY"
+ARCHIVE = b"PK\x03\x04"  # of ZIP, which .npz files are
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
 HEAD_BYTES = 1024  # read at once; nearly all headers are shorter
 LARGEST_HEADER_BYTES = 1 << 20  # of a structure with tens of thousands of fields; nothing real is longer
@@ -34,8 +35,8 @@ LARGEST_DATA_BYTES = 2**63 - 1
 LARGEST_NDIM = 64  # NumPy's own limit
 KEYS = {"descr", "fortran_order", "shape"}
 TOKEN = re.compile(
-    r"""\s*(?:(?P<mark>[{}()\[\]:,])|(?P<text>[uU]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))"""
-    r"""|(?P<number>-?(?:0|[1-9]\d*))(?P<long>[lL]?)(?![\w.])|(?P<word>True|False)(?!\w)|(?P<end>$)|(?P<bad>.))""",
+    r"""[ \t\n\r\f]*(?:(?P<mark>[{}()\[\]:,])|(?P<text>[uU]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))"""
+    r"""|(?P<number>-?(?:0|[1-9]\d*))(?P<long>L?)(?![\w.])|(?P<word>True|False)(?!\w)|(?P<end>$)|(?P<bad>.))""",
     re.ASCII | re.DOTALL,
 )
 OLD_BYTES = re.compile(r"([<>|=]?)a(\d*)")  # what NumPy called S before version 2
@@ -101,6 +102,16 @@ def _header_text(path: str, size_bytes: int, head: bytes) -> tuple[bytes, int, i
     """Return the header's text, the version and where the data begins."""
     if not head:
         raise _Refused("the file is empty", "it was never written: make it again")
+    if (packed := gzip_error(path, head)) is not None:
+        raise packed
+    if head.startswith(ARCHIVE):
+        if not path.lower().endswith(".npz"):
+            raise _Refused("it begins with what ZIP archives do", "unpack it, and open the .npy files in it")
+        raise _Refused(
+            "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
+            f"gl.arrays(**numpy.load({path!r})) takes its arrays into memory if they have one length; numpy.save "
+            "writes an array to a file of its own",
+        )
     if not head.startswith(MAGIC):
         raise _Refused(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
     if len(head) < 8 or head[6] not in VERSIONS or head[7] != 0:

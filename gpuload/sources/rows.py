@@ -183,6 +183,9 @@ class RecordFiles(FileSource):
         file = int(self._owners(np.array([number], np.int64))[0])
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._files.paths, self._stored.counts
+
     def _digest(self) -> str:
         about = [(told(form.layout), form.item_bytes) for form in self._stored.forms]
         return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts))

@@ -14,6 +14,8 @@ import fnmatch
 import hashlib
 import io
 import os
+import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
     FileError,
+    FormatError,
     MissingFileError,
     SpecError,
     UnreadableFileError,
@@ -63,6 +66,8 @@ REMEDIES = {
 LARGEST_READ = 1 << 30  # Linux reads at most 0x7ffff000 bytes a call
 SAMPLED_FILES, SAMPLED_PIECES, PIECE_BYTES = 32, 64, 4096  # of a digest: some milliseconds on a local disk
 WILDCARDS = frozenset("*?[")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two; C:/ is a drive
+GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
 def expand(paths: Paths) -> list[str]:
@@ -79,14 +84,27 @@ def expand(paths: Paths) -> list[str]:
     Raises:
         MissingFileError: a wildcard matches no file.
         UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
-        SpecError: no path at all, something that is no path, or a file named twice.
+        SpecError: no path at all, something that is no path, one that is not on this machine, or a file named twice.
     """
-    named = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
+    named = _listed(paths)
     found = [path for one in named for path in _matches(one)]
     if not found:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
     _check_named_once(found)
     return found
+
+
+def _listed(paths: Paths) -> list[Path]:
+    if isinstance(paths, (set, frozenset)):
+        raise SpecError(
+            f"paths in a {type(paths).__name__}",
+            cause="it has no order, and records are numbered in the order of their files",
+            remedy="pass a list: sorted(paths)",
+        )
+    one = (
+        isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable) or not getattr(paths, "ndim", 1)
+    )
+    return [paths] if one else list(paths)  # type: ignore[list-item,arg-type]
 
 
 def _check_named_once(paths: Sequence[str]) -> None:
@@ -119,22 +137,31 @@ def _matches(given: Path) -> list[str]:
             remedy="pass a path, a string with wildcards, or a list of these",
         )
     text = os.path.expanduser(os.fspath(given))
-    _check_encoding(text)
+    _check_text(text)
     path = os.path.abspath(text)
     if not WILDCARDS.intersection(path) or os.path.lexists(path):
         return [path]
     matches = sorted(set(_wildcard(path)))
     if not matches:
+        bracket = "; [...] means one of the characters in it, and [[] means the bracket itself" if "[" in text else ""
         raise MissingFileError(
             f"no file matches {text}",
-            cause=f"seen from {os.getcwd()}" if not os.path.isabs(text) else "nothing there has such a name",
-            remedy="check the folder and the wildcard",
+            cause=_why_none_matches(path),
+            remedy=f"check the folder and the wildcard{bracket}",
         )
     return matches
 
 
-def _check_encoding(text: str) -> None:
-    """Refuse what cannot be the name of a file; Python would raise a ValueError wherever it is first used."""
+def _check_text(text: str) -> None:
+    """Refuse what cannot be the name of a file here; Python would raise a ValueError wherever it is first used."""
+    if not text:
+        raise SpecError("'' as a path", cause="the text is empty", remedy="name a file")
+    if URL.match(text) and not os.path.lexists(text):
+        raise SpecError(
+            f"{text} as a path",
+            cause="it is a URL: remote paths are not read yet, and files of this machine are named by their path alone",
+            remedy="copy the files to a local disk, or mount what holds them, and pass that path",
+        )
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError as error:
@@ -153,12 +180,26 @@ def _wildcard(path: str) -> list[str]:
     """Return the files that an absolute path with wildcards means, folder by folder; `glob` enters links for ever."""
     drive, rest = os.path.splitdrive(path)
     parts = [part for part in rest.split(os.sep) if part]
-    if parts[-1] == "**":
-        parts.append("*")
     found = [os.path.join(drive, os.sep)]
-    for part in parts[:-1]:
+    for part in parts if parts[-1] == "**" else parts[:-1]:
         found = [inner for folder in found for inner in _folders(folder, part)]
+    if parts[-1] == "**":
+        return [entry.path for folder in found for entry in _entries(folder, "*") if not _is_folder(entry)]
     return [file for folder in found for file in _files(folder, parts[-1])]
+
+
+def _why_none_matches(path: str) -> str:
+    """Return which part of an absolute path with wildcards is the first that means nothing."""
+    drive, rest = os.path.splitdrive(path)
+    parts = [part for part in rest.split(os.sep) if part]
+    folder = os.path.join(drive, os.sep)
+    found = [folder]
+    for part in parts[:-1]:
+        found = [inner for one in found for inner in _folders(one, part) if os.path.isdir(inner)]
+        if not found:
+            return f"{folder} holds no folder {part}"
+        folder = os.path.join(folder, part)
+    return f"{folder} holds no file {parts[-1]}"
 
 
 def _folders(folder: str, part: str) -> list[str]:
@@ -482,6 +523,18 @@ def open_error(path: str, error: OSError) -> FileError:
         f"{path} cannot be read",
         cause=str(error.strerror or error),
         remedy=REMEDIES.get(error.errno or 0, "look for what the system says about it (dmesg), and check the disk"),
+    )
+
+
+def gzip_error(path: str, beginning: bytes) -> FormatError | None:
+    """Return the error for a file that begins as those of gzip do; None for any other."""
+    if not beginning.startswith(GZIP):
+        return None
+    unpacked = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
+    return FormatError(
+        f"{path} is compressed with gzip",
+        cause="records are read by their place in a file, which they do not have in a compressed one",
+        remedy=f"unpack it and open the result: gunzip -c {shlex.quote(path)} > {shlex.quote(unpacked)}",
     )
 
 

@@ -21,7 +21,7 @@ from gpuload.ops.base import Op, RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
+from gpuload.testing.ops import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
 
 needs_numba = pytest.mark.skipif(not kernels.compiled(), reason="Numba is not installed")
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
@@ -48,8 +48,9 @@ def drawn(graph, fields, records):
 
 def array_forms(graph, fields, draws):
     made = {name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched}
-    for op, on, draw in zip(graph.ops, graph.targets, draws, strict=True):
+    for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
         for name in on:
+            op = graph.op_on(place, name)
             rows = [{key: values[row] for key, values in draw.items()} for row in range(len(made[name]))]
             made[name] = [op.array(np, one, row) for one, row in zip(made[name], rows, strict=True)]
     return made
@@ -131,6 +132,7 @@ def chains(draw, field):
     cast = st.builds(ops.Cast, st.sampled_from(["float32", "float16", "int16", "uint8"]))
     choices = [ops.RandomFlip(vertical=True), crop, ops.RandomCrop(4), ops.Normalize(100, (50,)), draw(cast)]
     choices += [ops.Normalize(1, 2, dtype="float16"), ops.Transpose("CHW"), ops.Resize(20, 21)]
+    choices += [ops.CenterCrop(7, 6), ops.Pad(80, fill=3), ops.Pad(margin=(1, 0, 2, 3)), ops.Brightness(0.5, 1.5)]
     chain = [ops.Transpose("HWC")] if field.shape[0] == 3 else []
     for op in draw(st.lists(st.sampled_from(choices), max_size=5)):
         try:

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from gpuload import ops
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.executors import choose
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
-from tests.op_contract import uniform
+from gpuload.testing.ops import uniform
 
 IMAGES = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),)), [ops.Decode()])
 ROWS = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.RandomFlip()])
+PYTHON = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Python(np.flipud)])
+DALI = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
+DECODED_IN_PYTHON = compile_ops(IMAGES.spec_in, [ops.Decode(), ops.Python(np.flipud, out={"dtype": "uint8"})])
 NOTHING = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [])
 
 
@@ -43,6 +46,57 @@ def test_without_a_codec_dali_decodes(monkeypatch):
     assert name == "dali"
     assert "nvImageCodec nor Pillow" in why
     assert choose.choose("auto", ROWS, "cpu")[0] == "array"
+
+
+def nothing_installed(monkeypatch):
+    monkeypatch.setattr(choose, "codec", lambda: None)
+    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+
+
+@pytest.mark.parametrize(
+    ("graph", "device", "wanted", "text"),
+    [
+        (IMAGES, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+        (IMAGES, "gpu:0", "auto", "gl.ops.Decode on gpu:0 needs the package 'nvidia-dali'"),
+        (DALI, "cpu", "auto", "gl.ops.Dali needs the package 'nvidia-dali'"),
+        (DALI, "cpu", "dali", "gl.ops.Dali needs the package 'nvidia-dali'"),
+        (DECODED_IN_PYTHON, "cpu", "auto", "gl.ops.Decode on a CPU needs the package 'pillow'"),
+    ],
+)
+def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wanted, text, monkeypatch):
+    nothing_installed(monkeypatch)
+
+    with pytest.raises(MissingPackageError) as caught:
+        choose.choose(wanted, graph, device)
+
+    assert text in caught.value.what
+    assert "executor=" not in str(caught.value)
+    assert caught.value.remedy.startswith('pip install ".[')
+
+
+@pytest.mark.parametrize(
+    ("graph", "device", "wanted"),
+    [(PYTHON, "cpu", "dali"), (PYTHON, "gpu:0", "auto"), (PYTHON, "gpu:0", "array"), (DALI, "cpu", "array")],
+)
+def test_an_op_of_one_executor_is_refused_by_the_other(graph, device, wanted):
+    with pytest.raises(DeviceError) as caught:
+        choose.choose(wanted, graph, device)
+
+    assert caught.value.remedy
+
+
+def test_what_one_op_needs_is_chosen_for_all():
+    assert choose.choose("auto", PYTHON, "cpu")[0] == "array"
+    assert choose.choose("auto", DECODED_IN_PYTHON, "cpu")[0] == "array"
+    if choose._has_dali():
+        assert choose.choose("auto", DALI, "cpu")[0] == "dali"
+
+
+def test_ops_that_need_both_executors_are_refused():
+    both = compile_ops(ROWS.spec_in, [*PYTHON.ops, *DALI.ops])
+
+    with pytest.raises(SpecError, match=r"Python.*Dali.*\n.*array executor alone"):
+        choose.choose("auto", both, "cpu")
 
 
 def test_an_unknown_name_is_refused():

@@ -90,8 +90,8 @@ class Same(Op):
     def check(self, xp: ModuleType, x: Any) -> Any:
         return xp.stack([(one < 0).any() for one in x])
 
-    def complaint(self, value: Any) -> str:
-        return f"it is negative: {value}"
+    def complaint(self, value: Any) -> RowError:
+        return RowError(0, f"it is negative: {value}")
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         return x
@@ -533,7 +533,7 @@ class TestRefusals:
 
     def test_without_dali_the_error_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "nvidia.dali", None)
-        with pytest.raises(MissingPackageError, match=r"gpuload\[cpu\]"):
+        with pytest.raises(MissingPackageError, match=r'pip install "\.\[cpu\]"'):
             DaliExecutor(training(), batch_size=4, num_threads=1)
 
     def test_a_gpu_that_cannot_be_used_is_refused_with_the_cause(self) -> None:

@@ -12,8 +12,8 @@ from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
+from gpuload.testing.ops import numbers, uniform
 from tests import simdevice
-from tests.op_contract import numbers, uniform
 
 IMAGES = uniform(np.uint8, 3, 12, 14)
 LABELS = uniform(np.int32, name="label")
@@ -71,6 +71,34 @@ def test_batches_are_queued_ahead_and_have_the_pixels_of_the_cpu(sim):
     for one in made:
         for name, expected in on_cpu.finish().items():
             np.testing.assert_array_equal(on_host(lane, one[name]), expected)
+    lane.close()
+
+
+COLOURS = (
+    ops.Transpose("HWC"),
+    ops.Pad(15, 16, fill=3),
+    ops.CenterCrop(9, 8),
+    ops.Brightness(0.5, 1.5),
+    ops.Contrast(0.5, 1.5),
+    ops.Resize(8, 8, interpolation={"image": "nearest"}),
+    ops.Cast("float32"),
+    ops.Brightness(0.5, 1.5),
+    ops.PerImageStandardization(),
+)
+
+
+def test_colours_and_windows_on_the_device_have_the_pixels_of_the_cpu(sim):
+    graph, lane = compile_ops(Spec((IMAGES,)), COLOURS), devices.Lane("gpu:0")
+    executor, on_cpu = ArrayBatchExecutor(graph, device="gpu:0"), ArrayBatchExecutor(graph, device="cpu")
+    fields, draws = batch(graph)
+    del fields["label"]
+    started(executor, lane, fields, draws)
+    on_cpu.start(fields, draws)
+
+    made = on_host(lane, finished(executor, lane)["image"])
+
+    np.testing.assert_array_equal(made, on_cpu.finish()["image"])
+    assert len(sim.host_waits) == 1  # that of on_host
     lane.close()
 
 

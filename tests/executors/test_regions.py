@@ -16,7 +16,7 @@ from gpuload.images import decode, head
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import assert_identical, dali_form
+from gpuload.testing.ops import assert_identical, dali_form
 
 FILES = Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),))
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload.images import head as heads
+from gpuload.images import scans as scanning
 from gpuload.images.head import Head, HeadError
 from tests import imagefiles as made
 
@@ -30,6 +31,7 @@ DAMAGED = {  # with what must be said about each
     "image-png/xd3n2c08.png": "3 bits",
     "image-png/xhdn0g08.png": "checksum",
     "imagecodecs/rgb.u2.jpg": "12 bits per sample",
+    "tensorflow/corrupt.jpg": "marker 0xae at byte 569",  # in its scan
     "tensorflow/corrupt34_2.jpg": "end-of-image",
     "zune-image/030.png": "animated PNG .* not its first frame",  # Pillow shows it red, DALI yellow
 }
@@ -148,10 +150,8 @@ class TestScans:
         assert heads.read(made.inserted(self.few, comment)).scans == 7
         assert heads.read(self.few[: self.end] + comment + self.few[self.end :]).scans == 7
 
-    @pytest.mark.parametrize(
-        "more", [b"\xff\0\xda", b"\xff\xd0\xda", b"\xff\xff\xff", b"\xff\x01", b"\xff\xd8", b"\xda"]
-    )
-    def test_other_markers_do_not_hide_the_next(self, more):
+    @pytest.mark.parametrize("more", [b"\xff\0\xda", b"\xff\xff\xff", b"\xda"])
+    def test_data_do_not_hide_the_next(self, more):
         one = self.few[self.few.rindex(self.scan) : self.end]
 
         assert heads.read(self.few[: self.end] + more + one + self.few[self.end :]).scans == 8
@@ -161,7 +161,7 @@ class TestScans:
         assert heads.read(self.few + between + self.few).scans == 7
 
     def test_counting_ends(self, monkeypatch):
-        monkeypatch.setattr(heads, "MAX_SCANS", 5)
+        monkeypatch.setattr(scanning, "MAX_SCANS", 5)
 
         assert heads.read(self.few).scans == 5
 
@@ -179,7 +179,7 @@ def test_the_end_of_a_large_jpeg_is_looked_for_in_small_parts():
     assert most < 1_000_000
 
 
-@pytest.mark.parametrize("more", range(heads.SEARCHED_BYTES - 3, heads.SEARCHED_BYTES + 3))
+@pytest.mark.parametrize("more", range(scanning.SEARCHED_BYTES - 3, scanning.SEARCHED_BYTES + 3))
 def test_the_end_of_a_jpeg_is_found_wherever_the_parts_begin(more):
     assert heads.read(made.jpeg() + bytes(more)) == heads.read(made.jpeg())
 

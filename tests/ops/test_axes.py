@@ -9,7 +9,7 @@ from gpuload.errors import SpecError
 from gpuload.ops import RandomFlip, Reshape, Transpose
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
-from tests.op_contract import OpContract, uniform, varying
+from gpuload.testing.ops import OpContract, uniform, varying
 
 
 class TestReshape(OpContract):

@@ -9,7 +9,7 @@ from gpuload.errors import SpecError
 from gpuload.ops import Cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
-from tests.op_contract import OpContract, numbers, uniform, varying
+from gpuload.testing.ops import OpContract, numbers, uniform, varying
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -85,6 +85,23 @@ def test_too_large_for_float16_is_infinite():
 def test_other_dtypes_are_refused(dtype):
     with pytest.raises(SpecError, match="Cast"):
         Cast(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float", "int", "uint", "double", "half", "f", float, int, np.floating])
+def test_a_name_that_leaves_the_width_open_is_refused_with_one_that_does_not(dtype):
+    with pytest.raises(SpecError, match="says how many bits it has") as caught:
+        Cast(dtype)
+
+    named = caught.value.remedy.removeprefix("write '").removesuffix("', say")
+    assert Cast(named).dtype == named
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", np.dtype(pytest.importorskip("ml_dtypes").bfloat16)])
+def test_of_bfloat16_the_error_says_who_has_it(dtype):
+    with pytest.raises(SpecError, match="neither NumPy nor CuPy nor DALI has bfloat16") as caught:
+        Cast(dtype)
+
+    assert "tf.cast(images, tf.bfloat16)" in caught.value.remedy
 
 
 def test_ragged_values_keep_their_lengths():

@@ -8,7 +8,7 @@ import pytest
 from gpuload.errors import SpecError
 from gpuload.ops import RandomCrop
 from gpuload.ops.base import RowError
-from tests.op_contract import OpContract, uniform, varying
+from gpuload.testing.ops import OpContract, uniform, varying
 
 
 class TestRandomCrop(OpContract):

@@ -18,7 +18,7 @@ from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import Nothing, OpContract, array_form, assert_identical, dali_form, uniform
+from gpuload.testing.ops import Nothing, OpContract, array_form, assert_identical, dali_form, uniform
 
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 

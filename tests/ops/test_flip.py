@@ -8,7 +8,7 @@ from PIL import Image, ImageOps
 
 from gpuload.errors import SpecError
 from gpuload.ops import RandomFlip
-from tests.op_contract import OpContract, uniform, varying
+from gpuload.testing.ops import OpContract, uniform, varying
 
 
 class TestRandomFlip(OpContract):

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpuload as gl
 from gpuload import ops
+from gpuload.errors import SpecError
 from gpuload.ops.base import Op
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import uniform
+from gpuload.testing.ops import uniform
 
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 MASKS = Field("mask", np.dtype(np.uint8), (None,), encoded=True)
@@ -133,6 +135,35 @@ def test_sizes_and_scans_of_encoded_images_are_read_in_ragged_values_too():
 def test_an_op_that_is_none_is_refused():
     with pytest.raises(ValueError, match=r"ops\[1\] is <class"):
         compile_ops(Spec((LABEL,)), [ops.OneHot(3), Op])
+
+
+@pytest.mark.parametrize("given", [ops.OneHot(3), None, "OneHot", (op for op in [ops.OneHot(3)]), {"a": ops.OneHot(3)}])
+def test_ops_that_are_no_list_are_refused_when_the_loader_is_made(given):
+    with pytest.raises(SpecError, match=r"ops is .*\n.*a list of ops") as caught:
+        gl.Loader(gl.arrays(label=np.arange(3)), batch_size=1, ops=given, device="cpu")
+
+    assert caught.value.remedy.startswith("write ops=[")
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [(ops.Cast, "gl.ops.Cast(...)"), (np.flip, "gl.ops.Python(flip)"), ("Decode", "gl.ops.RandomFlip()")],
+)
+def test_of_what_is_no_op_the_remedy_is_how_to_make_one_of_it(given, remedy):
+    with pytest.raises(SpecError, match=r"ops\[0\] is") as caught:
+        compile_ops(Spec((LABEL,)), [given])
+
+    assert remedy in caught.value.remedy
+
+
+def test_an_op_without_on_says_that_it_acts_on_the_image_alone():
+    fields = Spec((LABEL, uniform(np.uint8, 9, 9, 1, name="mask")))
+
+    with pytest.raises(SpecError, match="which of the fields") as caught:
+        compile_ops(fields, [ops.RandomFlip()])
+
+    assert "acts on the field 'image' alone" in caught.value.cause
+    assert "a mask beside the image" in " ".join((Op.__doc__ or "").lower().split())
 
 
 PNG = bytes.fromhex(  # of 2 x 1 pixels

@@ -8,7 +8,7 @@ import pytest
 from gpuload.errors import SpecError
 from gpuload.ops import Normalize
 from gpuload.spec import Field
-from tests.op_contract import OpContract, assert_identical, uniform, varying
+from gpuload.testing.ops import OpContract, assert_identical, uniform, varying
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 

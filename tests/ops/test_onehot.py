@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload.errors import SpecError
+import gpuload as gl
+from gpuload.errors import RecordError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops import OneHot
 from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests.op_contract import OpContract, dali_form, uniform
+from gpuload.testing.ops import OpContract, dali_form, uniform
 
 
 class TestOneHot(OpContract):
@@ -77,6 +78,28 @@ def test_a_label_that_is_no_class_is_named_with_its_row(run, wrong):
         run(graph, labels)
 
     assert caught.value.row == 2
+
+
+@pytest.mark.parametrize("executor", ["array", "dali"])
+def test_too_few_classes_are_told_from_a_damaged_record(executor):
+    if executor == "dali":
+        pytest.importorskip("nvidia.dali")
+    source = gl.arrays(label=np.array([3, 9, 12, 1]))
+
+    with (
+        gl.Loader(source, batch_size=4, ops=[OneHot(10)], device="cpu", executor=executor) as load,
+        pytest.raises(RecordError, match="record 2: label 12 is not in 0 to 9") as caught,
+    ):
+        next(iter(load))
+
+    assert caught.value.cause == "num_classes is 10; this label needs at least 13"
+    assert "gl.ops.OneHot(13)" in caught.value.remedy
+
+
+def test_of_an_array_of_labels_the_largest_wrong_one_is_named_and_of_negative_ones_the_least():
+    assert "label 12 " in OneHot(10).complaint(np.array([3, 12, 11])).reason
+    assert "label -7 " in OneHot(10).complaint(np.array([3, -7, -1])).reason
+    assert OneHot(10).complaint(np.int8(-1)).cause == "labels count from 0"
 
 
 @pytest.mark.parametrize("arguments", [(0,), (2.5,), (3, "complex64"), (3, "bool")])

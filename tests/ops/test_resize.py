@@ -13,7 +13,7 @@ from gpuload.errors import SpecError
 from gpuload.ops import RandomResizedCrop, Resize, resampling
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
-from tests.op_contract import OpContract, array_form, dali_form, uniform, varying
+from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
 
 
 class ResizeContract(OpContract):

@@ -13,7 +13,7 @@ from gpuload.errors import RecordIndexError, SpecError
 from gpuload.sources.arrays import arrays
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import fill
-from tests.contracts import SourceContract, assert_same
+from gpuload.testing.sources import SourceContract, assert_same
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (7, 4, 5, 3), np.uint8)

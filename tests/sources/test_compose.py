@@ -20,8 +20,8 @@ from gpuload.sources.images import images
 from gpuload.sources.leaf import Group, Leaf, Share, check_places
 from gpuload.sources.npy import npy
 from gpuload.spec import Field, Layout, Part, Spec
+from gpuload.testing.sources import SourceContract, assert_same
 from tests import imagefiles as made
-from tests.contracts import SourceContract, assert_same
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 Y = np.arange(10) * 3
@@ -499,6 +499,88 @@ def test_images_with_other_classes_are_not_put_one_after_the_other(tmp_path):
 def test_zip_of_different_lengths_is_an_error_that_names_them():
     with pytest.raises(SpecError, match=r"\[10, 9\] records"):
         zip(arrays(x=X), arrays(y=Y[1:]))
+
+
+def shards(folder, name, *counts):
+    """Write files of these numbers of records, and return their source."""
+    for number, count in enumerate(counts):
+        np.save(folder / f"{name}{number}.npy", np.arange(count))
+    return npy([folder / f"{name}{number}.npy" for number in range(len(counts))], field=name)
+
+
+def test_zip_of_files_of_which_a_pair_has_different_lengths_is_an_error_that_names_it(tmp_path):
+    a, b = shards(tmp_path, "a", 5, 10, 20), shards(tmp_path, "b", 5, 20, 10)
+
+    for pair_of_sources in ((a, b), (a.rename(a="z"), b), (arrays(x=np.zeros(35)), a, b.rename(b="y"))):
+        with pytest.raises(SpecError, match=r"a1\.npy has 10 records, .*b1\.npy has 20(.|\n)*by_file=False"):
+            zip(*pair_of_sources)
+
+
+def test_zip_of_files_is_checked_by_file_only_where_both_are_as_many_whole_files(tmp_path):
+    a, b = shards(tmp_path, "a", 10, 20), shards(tmp_path, "b", 20, 10)
+
+    assert len(zip(a, b, by_file=False)) == 30
+    assert pickle.loads(pickle.dumps(zip(a, b, by_file=False))).read([29])["b"].tolist() == [9]
+    assert len(zip(a, shards(tmp_path, "c", 10, 20))) == 30
+    assert len(zip(a, shards(tmp_path, "d", 10, 10, 10))) == 30
+    assert len(zip(a, shards(tmp_path, "e", 30))) == 30
+    assert len(zip(a, b[:])) == 30
+    assert len(zip(a[1:], b.select(range(29)))) == 29
+    assert len(zip(a, concat(b[20:], b[:20]))) == 30
+
+
+def test_zip_of_images_and_of_their_labels_in_a_file_each_is_checked_by_file(tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}.png").write_bytes(made.png(3, 4))
+    pictures = images(tmp_path, labels=None)
+
+    assert len(zip(pictures, shards(tmp_path, "a", 1, 1))) == 2
+    with pytest.raises(SpecError, match=r"0\.png has 1 records, .*b0\.npy has 0"):
+        zip(pictures, shards(tmp_path, "b", 0, 2))
+
+
+def test_repr_says_in_a_line_what_a_source_is(tmp_path):
+    files = shards(tmp_path, "a", 3, 4)
+    (tmp_path / "1.png").write_bytes(made.png(3, 4))
+    (tmp_path / "b.bin").write_bytes(bytes(8))
+    many = arrays(**{f"x{number}": Y for number in range(10)})
+
+    assert repr(files) == f"<gl.npy: 7 records, a: int64 (), 2 files in {tmp_path}>"
+    assert repr(files.rename(a="b")) == f"<gl.npy renamed: 7 records, b: int64 (), 2 files in {tmp_path}>"
+    assert repr(files[1:]) == "<part of gl.npy: 6 records, a: int64 (), chosen from 7>"
+    assert repr(zip(files, arrays(y=Y[:7]))) == "<gl.zip of gl.npy and gl.arrays: 7 records, a: int64 (), y: int64 ()>"
+    assert repr(concat(pair(), pair(), pair())).startswith("<gl.concat of 3 sources: 30 records, x: float32 (4,), y:")
+    assert repr(fixed(tmp_path / "b.bin", "<i4")) == f"<gl.fixed: 2 records, x: int32 (), {tmp_path / 'b.bin'}>"
+    assert repr(images(tmp_path, labels=None)) == f"<gl.images: 1 records, image: encoded image, {tmp_path}>"
+    assert repr(many).endswith("x7: int64 (), 2 more fields>")
+    assert repr(Lists()) == "<Lists: 10 records, r: int16 (None,)>"
+
+
+def test_repr_of_a_closed_source_is_no_error(tmp_path):
+    files = shards(tmp_path, "a", 3, 4)
+    part = files[1:]
+    files.close()
+
+    assert "7 records" in repr(files)
+    assert "6 records" in repr(part)
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("y", r"source\[0\]\['y'\]"), ("z", r"source\[0\]"), (1.0, r"source\[0\]"), (None, r"source\[0\]"),
+        (True, r"source\[0\]"), (np.float32(1), r"source\[0\]"), ([1, 2], r"source\.select"),
+        (np.array([1, 2]), r"source\.select"),
+        ((1, 2), r"source\[0\]"), (slice("a", None), r"10:20"), (slice(None, None, 0), r"10:20"),
+    ],
+)  # fmt: skip
+def test_a_key_that_is_no_number_and_no_slice_is_an_error_with_a_remedy(key, remedy):
+    with pytest.raises(SpecError, match=rf"source\[(.|\n)*remedy: .*{remedy}"):
+        pair()[key]
+
+
+def test_a_number_of_numpy_is_a_key():
+    assert pair()[np.int16(3)]["y"] == pair()[np.array(3)]["y"] == 9
 
 
 def test_zip_of_equal_names_is_an_error_that_names_the_remedy():

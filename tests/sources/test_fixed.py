@@ -9,7 +9,7 @@ import pytest
 
 from gpuload.errors import ChangedFileError, DirectoryError, FormatError, MissingFileError, SpecError
 from gpuload.sources.fixed import fixed
-from tests.contracts import SourceContract, assert_same
+from gpuload.testing.sources import SourceContract, assert_same
 
 CIFAR10 = [("label", "u1"), ("image", "u1", (3, 32, 32))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import logging
 import os
 from pathlib import Path
 
@@ -19,8 +21,8 @@ from gpuload.errors import (
 )
 from gpuload.images import head
 from gpuload.sources.images import images
+from gpuload.testing.sources import SourceContract
 from tests import imagefiles as made
-from tests.contracts import SourceContract
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"
 FILES = {  # in the order of their paths; in the end neither suffix nor case matters
@@ -279,10 +281,80 @@ def test_a_pipe_is_no_image(tmp_path):
         images(tmp_path)
 
 
-@pytest.mark.parametrize("labels", ["files", True, {"a": 0}, 0])
+@pytest.mark.parametrize("labels", ["files", "", True, 0, 1.5, {1, 2, 3, 4, 5}, iter(range(5)), Path("labels.txt")])
 def test_other_labels_are_an_error(tmp_path, labels):
-    with pytest.raises(SpecError, match="labels = "):
+    with pytest.raises(SpecError, match=r"labels = (.|\n)*remedy"):
         images(write(tmp_path), labels=labels)
+
+
+class TestFilesLeftOut:
+    def test_how_many_of_which_kinds_is_told_once(self, tmp_path, caplog):
+        others = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.gif", "cat/y.gif", "README", ".hidden.txt")
+        write(tmp_path, {**FILES, **dict.fromkeys(others, b"something")})
+        (tmp_path / "folder.txt").mkdir()
+
+        with caplog.at_level(logging.INFO, "gpuload"):
+            images(tmp_path)
+
+        told = "6 files are no images and are left out: 3 .txt, 2 .gif, 1 without suffix"
+        assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: {told}"]
+
+    def test_one_file_and_many_kinds_are_told_in_short(self, tmp_path, caplog):
+        write(tmp_path / "one", {**FILES, "cat/a.txt": b""})
+        write(tmp_path / "many", {**FILES, **{f"cat/a.{kind}": b"" for kind in "abcdefgh"}, "cat/b.h": b""})
+
+        with caplog.at_level(logging.INFO, "gpuload"):
+            images(tmp_path / "one")
+            images(tmp_path / "many")
+
+        one, many = (record.getMessage() for record in caplog.records)
+        assert one.endswith("one: 1 file is no image and is left out: 1 .txt")
+        assert many.endswith("left out: 2 .h, 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 2 of 2 other kinds")
+
+    def test_where_all_files_are_images_nothing_is_told(self, tmp_path, caplog):
+        with caplog.at_level(logging.INFO, "gpuload"):
+            images(write(tmp_path))
+
+        assert caplog.records == []
+
+    def test_a_folder_with_other_files_alone_says_which(self, tmp_path):
+        with pytest.raises(MissingFileError, match=r"there are 2 \.gif, 1 \.txt"):
+            images(write(tmp_path, {"a.gif": b"", "b.gif": b"", "c.txt": b""}))
+
+
+class TestFilesWithOtherSuffixes:
+    @pytest.mark.parametrize("name", ["cat/a.jpe", "cat/b.bin", "cat/c", "cat/d.gif"])
+    @pytest.mark.parametrize("content", [made.jpeg(), made.png()], ids=["jpeg", "png"])
+    def test_images_are_taken_where_they_are_named(self, tmp_path, name, content):
+        path = write(tmp_path, {name: content}) / name
+
+        for given in (path, [path], f"{tmp_path}/cat/*"):
+            assert images(given).read([0])["image"][0].tobytes() == content
+
+    @pytest.mark.parametrize(
+        ("content", "beginning"),
+        [(b"GIF89a and more", "b'GIF89a and more'"), (b"BM", "b'BM'"), (b"\xff\xd8", r"b'\xff\xd8'")],
+    )
+    def test_others_are_refused_where_they_are_named(self, tmp_path, content, beginning):
+        path = write(tmp_path, {**FILES, "cat/x.gif": content}) / "cat" / "x.gif"
+
+        for given in (path, [tmp_path / "cat" / "e.PNG", path], f"{tmp_path}/cat/*.*"):
+            with pytest.raises(FormatError, match=r"x\.gif is no JPEG and no PNG file") as caught:
+                images(given)
+            assert f"begins with {beginning}" in str(caught.value)
+            assert caught.value.remedy
+
+    def test_files_of_gzip_are_named_so(self, tmp_path):
+        path = write(tmp_path, {"a.jpg.gz": gzip.compress(made.jpeg())}) / "a.jpg.gz"
+
+        with pytest.raises(FormatError, match=r"a\.jpg\.gz is compressed with gzip"):
+            images(path)
+
+    def test_known_suffixes_are_not_looked_into(self, tmp_path, monkeypatch):
+        path = write(tmp_path, {"cat/a.png": b"anything"}) / "cat" / "a.png"
+        monkeypatch.setitem(images.__globals__, "read_bytes", None)
+
+        assert len(images([path])) == len(images(tmp_path)) == 1
 
 
 @pytest.mark.usefixtures("reader")

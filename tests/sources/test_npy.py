@@ -22,7 +22,7 @@ from gpuload.sources import rows
 from gpuload.sources.leaf import fill
 from gpuload.sources.npy import npy
 from gpuload.storage import mapped
-from tests.contracts import SourceContract, assert_same
+from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of, write, write_header
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "npy"

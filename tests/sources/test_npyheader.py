@@ -241,3 +241,14 @@ def test_the_old_name_of_bytes_is_taken_and_the_filters_of_all_threads_left_alon
 
     expected = fields_of(np.frombuffer(b"abcdefgh", dtype, 1))
     assert {name: value.item() for name, value in record.items()} == {n: v.item() for n, v in expected.items()}
+
+
+@pytest.mark.parametrize("shape", ["(1l,)", "(1,\v)"])
+def test_what_python_itself_does_not_read_is_refused(tmp_path, shape):
+    path = write_header(
+        tmp_path / "a.npy", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n", bytes(8)
+    )
+    with pytest.raises((ValueError, SyntaxError)):
+        np.load(path)
+    with pytest.raises(FormatError, match="no plain literal"):
+        npy(path)

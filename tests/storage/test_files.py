@@ -77,6 +77,45 @@ def test_a_wildcard_in_a_folder_whose_name_holds_brackets_is_found(folder):
     assert files.expand(f"{folder}/*/x.npy") == [str(path)]
 
 
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("c[1]*.npy", "holds no file c[1]*.npy"),
+        ("deep/*/*.txt", "deep/* holds no file *.txt"),
+        ("deep/none/*.npy", "deep holds no folder none"),
+        ("*/x*/e*/*.npy", "/* holds no folder x*"),
+    ],
+)
+def test_what_matches_nothing_is_said_by_its_first_part_that_does(folder, path, cause):
+    with pytest.raises(MissingFileError) as caught:
+        files.expand(path)
+
+    assert caught.value.cause.startswith(str(folder))
+    assert cause in caught.value.cause
+    assert ("[[] means the bracket itself" in caught.value.remedy) == ("[" in path)
+
+
+def test_a_bracket_in_a_name_can_be_written(folder):
+    assert names(files.expand("c[[]1]*.npy"), folder) == ["c[1].npy"]
+
+
+def test_paths_in_a_set_are_refused_for_they_have_no_order(folder):
+    for paths in ({"a.npy"}, frozenset(["a.npy", "b2.npy"])):
+        with pytest.raises(SpecError, match=r"no order(.|\n)*sorted"):
+            files.expand(paths)
+
+
+def test_a_name_that_looks_like_a_url_is_read_if_it_is_there(folder):
+    (folder / "s3:").mkdir()
+    (folder / "s3:" / "a.npy").write_bytes(b"")
+
+    assert names(files.expand("s3://a.npy"), folder) == ["s3:/a.npy"]
+    with pytest.raises(SpecError, match="remote paths are not read yet"):
+        files.expand("s3://b.npy")
+    with pytest.raises(SpecError, match="remote paths are not read yet"):
+        files.expand(Path("gs://bucket/b.npy"))
+
+
 def test_a_link_to_a_folder_above_gives_each_file_once(folder):
     for name in ("up", "up2", "deep/up", "deep/er/up"):
         (folder / name).symlink_to("..", target_is_directory=True)
@@ -481,3 +520,10 @@ def test_so_many_files_are_open_at_a_time_as_the_process_may_open(tmp_path):
 
     assert counted(64) == counted(16) == "300\n"
     assert "remedy: let this process open more files: ulimit -n 4096" in counted(3)
+
+
+def test_two_stars_mean_all_files_below_also_beside_one_whose_name_is_a_star(tmp_path):
+    for name in ("*", "a", "in/*", "in/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    assert sorted(names(files.expand(f"{tmp_path}/**"), tmp_path)) == ["*", "a", "in/*", "in/b"]

@@ -41,14 +41,18 @@ class ArrayBatchExecutor:
                 cause="CuPy does not decode images",
                 remedy='use executor="dali", or device="cpu"',
             )
+        for op in graph.ops:
+            if op.needs_numpy and self.device != "cpu":
+                raise DeviceError(f"{op} on {self.device}", cause="it runs on NumPy alone", remedy='use device="cpu"')
         self._xp = devices.xp(self.device)
         self._started: deque[tuple[Fields, Checks]] = deque()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
         """Queue a batch; see ``BatchExecutor``."""
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
-        for op, on, spec, draw in zip(self.graph.ops, self.graph.targets, self.graph.specs, draws, strict=True):
+        for place, (on, spec, draw) in enumerate(zip(self.graph.targets, self.graph.specs, draws, strict=True)):
             for name in on:
+                op = self.graph.op_on(place, name)
                 if op.checks:
                     checks.ask(op, now[name])
                 now[name] = as_values(self._xp, spec[name], op.array_batch(self._xp, now[name], draw))

@@ -147,7 +147,7 @@ def make_stages(graph: Graph, name: str) -> tuple[Stage, ...]:
     """Return the stages of a field of a graph."""
     places = [place for place, on in enumerate(graph.targets) if name in on]
     fields = [graph.spec_in[name], *(graph.specs[place][name] for place in places)]
-    ops, draws = [graph.ops[place] for place in places], [graph.empty_draws[place] for place in places]
+    ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
     stages: list[Stage] = []
     begin = 0
     while begin < len(ops):

@@ -136,7 +136,8 @@ class DaliExecutor:
 
     def _blamed(self, batch: Started, error: Exception) -> Exception:
         """Return the error to raise for a batch that DALI refused."""
-        problem = refusal(f"DALI refuses a batch of {batch.count} on {self.device}", error)
+        what = f"DALI refuses a batch of {batch.count} on {self.device}"
+        problem = refusal(what, error, only=self._program.is_only)
         return problem if isinstance(problem, DeviceError) else self._damaged_row(batch) or problem
 
     def _damaged_row(self, batch: Started) -> RowError | None:

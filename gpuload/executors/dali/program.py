@@ -46,6 +46,7 @@ class Program:
         self.names = tuple(name for name in graph.spec_in.names if name in graph.touched)
         fields = [graph.spec_in[name] for name in self.names]
         self.decodes = any(field.encoded for field in fields)
+        self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self._field_input(field) for field in fields}
         self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
         checked = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
@@ -70,7 +71,8 @@ class Program:
         except GpuloadError:
             raise
         except Exception as error:  # DALI raises whatever its C++ threw
-            raise refusal(f"DALI makes no pipeline of {list(self.graph.ops)}", error) from error.with_traceback(None)
+            what = f"DALI makes no pipeline of {list(self.graph.ops)}"
+            raise refusal(what, error, only=self.is_only) from error.with_traceback(None)
         return pipeline
 
     def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> Started:
@@ -124,12 +126,13 @@ class Program:
         device = "cpu" if self.device_id is None else "gpu"
         nodes = {name: source.node(self.dali) for name, source in self.fields.items()}
         seen = []
-        for place, op in enumerate(self.graph.ops):
+        for place, on in enumerate(self.graph.targets):
             draw = {key: source.node(self.dali) for key, source in self.draws[place].items()}
-            for name in self.graph.targets[place]:
+            for name in on:
                 if (place, name) in self._checked_outputs:
                     seen.append(nodes[name])
                 field = self.graph.before(place)[name]
+                op = self.graph.op_on(place, name)
                 nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
         outputs = [nodes[name] for name in self.names] + seen
         return outputs if device == "cpu" else [node.gpu() for node in outputs]
@@ -239,13 +242,14 @@ def _values(xp: ModuleType, field: Field, output: Any) -> Values:
     )
 
 
-def refusal(what: str, error: Exception) -> GpuloadError:
-    """Return the error for what DALI refused, of the device or of the ops."""
+def refusal(what: str, error: Exception, *, only: bool = False) -> GpuloadError:
+    """Return the error for what DALI refused, of the device or of the ops; ``only`` DALI may be able to run these."""
     said = reason(error)
     if isinstance(error, MemoryError) or "CUDA" in said:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
         return DeviceError(what, cause=said, remedy=remedy)
-    return SpecError(what, cause=said, remedy='executor="array" runs the same ops without DALI')
+    others = "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    return SpecError(what, cause=said, remedy=others if only else 'executor="array" runs the same ops without DALI')
 
 
 def reason(error: Exception) -> str:

@@ -1,0 +1,148 @@
+"""Dali: any operator of NVIDIA DALI in the list of ops.
+
+    gl.ops.Dali("gaussian_blur", sigma=1.5)
+    gl.ops.Dali(lambda x: fn.gaussian_blur(x, sigma=1.5))          with ``from nvidia.dali import fn``
+
+Random   DALI's random operators are refused: what they draw depends on the place in the batch and on the batches
+         before, so that no batch could be made again. By name when the op is made; and when DALI's pipeline is built,
+         whatever function made it, by what DALI's schemas say of its operators (``HasRandomSeedArg``, DALI 2.4).
+Result   DALI's graph does not know dtypes and shapes when it is built, so ``out`` says what comes out. What DALI makes
+         is compared with that when a batch comes out; what a later op changes meanwhile is not seen.
+State    A state tells a function by its module and name, an operator by its name and arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, ClassVar
+
+from gpuload.errors import DeviceError, SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.arguments import Output
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.cast import DALI_TYPES
+from gpuload.spec import Field
+
+RANDOM = ("random", "noise", "readers", "jitter", "coin_flip", "uniform", "normal_distribution", "batch_permutation")
+
+
+@dataclass(frozen=True, init=False)
+class Dali(Op):
+    """Run an operator of DALI; by ``executor="dali"`` alone, which ``"auto"`` takes then.
+
+    Args:
+        fn: its name below ``nvidia.dali.fn``, ``"gaussian_blur"`` or ``"experimental.median_blur"``; or a function
+            that gets a DataNode and returns one.
+        out: what it makes, ``{"dtype": "float32", "shape": (None, None, 3)}``; what is left out stays as it was, and
+            an axis that is None is as long as before.
+        **settings: its arguments. A dtype by its NumPy name; enumerations of ``nvidia.dali.types`` by name or as such.
+    """
+
+    fn: str | Callable[..., Any]
+    out: Output | None = field(default=None, kw_only=True, hash=False)
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    needs_dali: ClassVar[bool] = True
+
+    def __init__(
+        self, fn: str | Callable[..., Any], *, out: Output | None = None, on: str | tuple[str, ...] | None = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        arguments.keep(self, fn=fn, out=out, on=on, settings={key: _plain(value) for key, value in settings.items()})
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.fn) and not (isinstance(self.fn, str) and self.fn):
+            raise arguments.refuse(
+                self, "fn", self.fn, "the name of an operator, or a function",
+                "write gl.ops.Dali('gaussian_blur', sigma=1.5), say",
+            )  # fmt: skip
+        arguments.keep(self, out=arguments.output(self, self.out))
+        if "seed" in self.settings or (isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)):
+            raise self._is_random(self.fn if isinstance(self.fn, str) else "an operator with a seed")
+
+    def field_after(self, field: Field) -> Field:
+        """What ``out`` says."""
+        if field.encoded and not {"dtype", "shape"} <= set(self.out or ()):
+            raise SpecError(
+                f"{self}: field {field.name!r} is an encoded image file",
+                cause="what becomes of its bytes is not declared",
+                remedy=f"put gl.ops.Decode(on={field.name!r}) before it, or declare dtype and shape in out=",
+            )
+        return arguments.declared(self.out or {}, field)
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """There is none."""
+        raise DeviceError(
+            f"{self} in {xp.__name__}",
+            cause="an operator of DALI has no array form",
+            remedy="use executor='dali', or leave executor= out",
+        )
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """The operator."""
+        if field.shape is not None and len(field.shape) == 3 and not field.encoded:
+            x = dali.fn.reshape(x, layout="CHW" if images.channels_first(field) else "HWC")
+        settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()}
+        operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
+        made = operator(x, **settings)
+        if not isinstance(made, dali.data_node.DataNode):
+            raise SpecError(
+                f"{self} makes {type(made).__name__}",
+                cause="an op makes one field of one field, a DataNode of DALI",
+                remedy="write a function that returns one of its results: gl.ops.Dali(lambda x: operator(x)[0])",
+            )
+        self._check_random(dali, made, x)
+        return made
+
+    def _operator(self, dali: ModuleType) -> Callable[..., Any]:
+        found: Any = dali.fn
+        for part in str(self.fn).split("."):
+            near = difflib.get_close_matches(part, dir(found), n=3) or ["gaussian_blur"]
+            found = getattr(found, part, None)
+            if found is None:
+                break
+        if not callable(found):
+            raise SpecError(
+                f"{self}",
+                cause=f"nvidia.dali.fn has no operator {self.fn!r}",
+                remedy=f"did you mean one of {near}? dir(nvidia.dali.fn) lists all",
+            )
+        return found  # type: ignore[no-any-return]
+
+    def _check_random(self, dali: ModuleType, made: Any, given: Any) -> None:
+        """Raise ``SpecError`` if one of the operators between two DataNodes is random."""
+        seen, waiting = {id(given)}, [made]
+        while waiting:
+            node = waiting.pop()
+            if id(node) in seen or node.source is None:
+                continue
+            seen.add(id(node))
+            name = getattr(getattr(node.source, "_op", None), "schema_name", None)
+            schema = None if name is None else dali.backend.TryGetSchema(name)
+            if schema is not None and schema.HasRandomSeedArg():
+                raise self._is_random(str(name))
+            waiting += getattr(node.source, "inputs", None) or ()  # DataNodes of arguments are among them
+
+    def _is_random(self, name: str) -> SpecError:
+        return SpecError(
+            f"{self}: {name} of DALI draws random numbers",
+            cause="they depend on the place in the batch and on the batches before, so no batch could be made again",
+            remedy="use an op of gl.ops that draws, or gl.ops.Python with a function that takes rng",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as a state can tell it: DALI's enumerations by their names."""
+    return value.name if type(value).__module__.startswith("nvidia.dali") and hasattr(value, "name") else value
+
+
+def _in_dali(dali: ModuleType, key: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    name = DALI_TYPES.get(value, "BOOL" if value == "bool" else value) if key == "dtype" else value
+    return getattr(dali.types, name, value) if name.isupper() else value

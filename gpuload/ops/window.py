@@ -1,0 +1,126 @@
+"""Window: the pixels of an image from a drawn place on, with a value where they lie outside of it.
+
+What ``RandomCrop``, ``CenterCrop`` and ``Pad`` have in common: their array form, their DALI form and their part in a
+walk. They differ in the window's size, and in where it begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.walk import Walk
+from gpuload.spec import Field
+
+Fill = float | dict[str, float]  # one for all fields, or by the names of fields
+
+
+@dataclass(frozen=True)
+class Window(Op):
+    """Take the pixels from ``start`` on: int32 ``[N, 2]``, top and left in pixels, drawn by the subclass.
+
+    Where the window's size depends on the image's, the draw also has ``shape``: int32 ``[N, 2]``, height and width.
+    """
+
+    def window_of(self, size: Sizes) -> Sizes:
+        """Return the size of the window of images of these sizes, int32 ``[..., 2]``, height and width in pixels."""
+        raise NotImplementedError
+
+    @property
+    def border(self) -> float | None:
+        """The value outside the image, of an op as it acts on one field; None if the window lies inside."""
+        return None
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """Return the window's size for each image."""
+        return self.window_of(size)
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the window of one image, the border's value where it lies outside."""
+        return self.array_batch(xp, x[None], {"start": draw["start"][None]})[0]
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The windows of a batch of one size, taken by index."""
+        if isinstance(x, VARYING):
+            return super().array_batch(xp, x, draw)
+        height, width = self._of(x.shape[1:3])
+        start = xp.asarray(draw["start"])
+        rows = start[:, 0, None] + xp.arange(height)
+        columns = start[:, 1, None] + xp.arange(width)
+        inside = ((rows >= 0) & (rows < x.shape[1]))[:, :, None] & ((columns >= 0) & (columns < x.shape[2]))[:, None]
+        rows, columns = rows.clip(0, x.shape[1] - 1), columns.clip(0, x.shape[2] - 1)
+        window = x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]
+        return window if self.border is None else xp.where(inside[..., None], window, xp.asarray(self.border, x.dtype))
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``slice``; out of the image only if there is a border."""
+        settings: dict[str, Any] = {"start": draw["start"], "axes": [0, 1]}
+        settings["shape"] = draw["shape"] if "shape" in draw else list(self._of((0, 0)))
+        if self.border is not None:
+            settings.update(out_of_bounds_policy="pad", fill_values=self.border)
+        return images.moved(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
+
+    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+        """A window of the walk's window: it moves, and moves the other way where the walk mirrors."""
+        whole = walk.window == (walk.height, walk.width) and not walk.padded
+        if self.border is not None and (walk.mean is not None or not whole):
+            return None  # the border's value would have other units, or lie inside the image
+        start, window = draw["start"], self._of(walk.window)
+        if walk.mirror.any():
+            rest = np.array([walk.window[0] - window[0], walk.window[1] - window[1]], np.int32)
+            start = np.where(walk.mirror == 1, rest - start, start)
+        return walk.with_(
+            start=walk.start + start,
+            window=window,
+            fill=walk.fill if self.border is None else self.border,
+            padded=walk.padded or self.border is not None,
+        )
+
+    def _of(self, size: tuple[int, ...]) -> tuple[int, int]:
+        height, width = self.window_of(np.array(size, np.int32)).tolist()
+        return height, width
+
+
+def fixed(window: tuple[int, int], size: Sizes) -> Sizes:
+    """Return a window's size for each image."""
+    return np.broadcast_to(np.array(window, np.int32), size.shape)
+
+
+def region(start: NDArray[np.int32], window: Sizes, size: Sizes) -> Draw:
+    """Return the part of each image that lies in its window; where none does, a pixel of the image's edge."""
+    first = start.clip(0, size - 1)
+    after = np.maximum((start + window).clip(0, size), first + 1)
+    return {"start": first.astype(np.int32), "shape": (after - first).astype(np.int32)}
+
+
+def checked_fill(op: Any, fill: Any) -> Fill:
+    """Return the argument ``fill``: a number, or numbers by the names of fields."""
+    made: Fill = arguments.by_field(op, "fill", fill, arguments.number, 0)
+    return made
+
+
+def one_fill(op: Any, fill: Fill) -> float:
+    """Return the fill of an op as it acts on one field."""
+    if isinstance(fill, dict):
+        raise RuntimeError(f"{op} is asked for one field without op.of(name)")
+    return fill
+
+
+def check_holds(op: Any, field: Field, value: Any) -> None:
+    """Raise ``SpecError`` if a field's dtype cannot hold the value of its border."""
+    if field.dtype.kind not in "bui":
+        return
+    limits = (0, 1) if field.dtype.kind == "b" else (np.iinfo(field.dtype).min, np.iinfo(field.dtype).max)
+    if value != int(value) or not limits[0] <= value <= limits[1]:
+        raise SpecError(
+            f"{op}: fill is {value}, field {field.name!r} is {field.dtype}",
+            cause=f"{field.dtype} cannot hold this value",
+            remedy=f"use a whole number from {limits[0]} to {limits[1]}; fill={{{field.name!r}: 0}} is for this field",
+        )

@@ -1,0 +1,101 @@
+"""Filter: which records to keep, by a mask or by what a function says of their fields.
+
+Memory  records are read some thousand at a time, and at most CHUNK_BYTES of them; a boolean a record is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuload.errors import SpecError
+from gpuload.sources.leaf import Indices
+
+if TYPE_CHECKING:
+    from gpuload.sources.base import Source
+
+Mask = NDArray[np.bool_]
+CHUNK_BYTES = 1 << 24  # of records that are read at once; a single larger record is read all the same
+CHUNK_RECORDS, CHUNK_VARYING = 1 << 14, 1 << 10  # fewer where it is not known before how large they are
+
+
+def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: Any) -> Indices:
+    """Return the numbers of the records to keep, int64; see ``Source.filter``."""
+    if not callable(keep):
+        if fields is not None:
+            raise SpecError(
+                f"filter of a mask, with fields={fields!r}",
+                cause="fields are for a function",
+                remedy="leave fields out, or pass a function: source.filter(lambda fields: ..., fields=...)",
+            )
+        return np.flatnonzero(_mask(keep, len(source), f"source.filter of a source of {len(source)} records"))
+    names = _names(source, fields)
+    masks = [np.zeros(0, np.bool_)]
+    for numbers in _chunks(source, names):
+        read = source._read(numbers, names)
+        told = f"records {int(numbers[0])} to {int(numbers[-1])}"
+        try:
+            found = keep({name: read[name] for name in names})
+        except Exception as error:
+            error.add_note(f"source.filter: the function was given {told}")
+            raise
+        masks.append(_mask(found, numbers.size, f"source.filter: the function, given {told},"))
+    return np.flatnonzero(np.concatenate(masks))
+
+
+def _names(source: Source, fields: Any) -> tuple[str, ...]:
+    names = (fields,) if isinstance(fields, str) else fields
+    if not isinstance(names, Sequence) or not names:
+        raise SpecError(
+            f"source.filter of a function, with fields={fields!r}",
+            cause="the fields that the function needs are read, and no others",
+            remedy=f"name them: source.filter(function, fields={(source.spec.names[-1],)!r}); there are "
+            f"{list(source.spec.names)}",
+        )
+    return tuple(source.spec[name].name for name in names)
+
+
+def _chunks(source: Source, names: tuple[str, ...]) -> Iterator[Indices]:
+    """Give the numbers of all records, some at a time."""
+    groups = [group for group in source.groups if any(name in names for name in group.spec.names)]
+    most = CHUNK_RECORDS if all(group.layout is not None for group in groups) else CHUNK_VARYING
+    for first in range(0, len(source), most):
+        numbers = np.arange(first, min(first + most, len(source)), dtype=np.int64)
+        before = np.cumsum(_num_bytes(source, names, numbers)) // CHUNK_BYTES
+        yield from np.split(numbers, np.flatnonzero(np.diff(before)) + 1)
+
+
+def _num_bytes(source: Source, names: tuple[str, ...], numbers: Indices) -> Indices:
+    """Return how many bytes are read of each record, int64 ``[n]``, as far as that is known before."""
+    wanted = {number for number, group in enumerate(source.groups) if any(name in names for name in group.spec.names)}
+    fixed = sum(
+        prod(field.fixed_shape) * field.dtype.itemsize
+        for number in wanted
+        for field in source.groups[number].spec
+        if field.uniform
+    )
+    total = np.full(numbers.size, fixed, np.int64)
+    for share in source.resolve(numbers):
+        if share.group in wanted and source.groups[share.group].layout is None:
+            total[... if share.rows is None else share.rows] += share.leaf.num_bytes(share.numbers)
+    return total
+
+
+def _mask(given: Any, count: int, what: str) -> Mask:
+    """Return a mask that was given, checked."""
+    try:
+        mask = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{what} got what is no array", cause=str(error), remedy="pass an array of booleans") from None
+    if mask.shape == (count,) and (mask.dtype.kind == "b" or not count):
+        return mask.astype(np.bool_)
+    found = repr(given)[:80] if mask.ndim == 0 else f"{mask.dtype} of shape {mask.shape}"
+    if mask.ndim == 1 and mask.dtype.kind in "iu":
+        remedy = "source.select(indices) takes record numbers; values.astype(bool) makes booleans of 0 and 1"
+    else:
+        remedy = 'compare whole arrays, as in lambda fields: fields["label"] < 10, or use numpy.array([... for ...])'
+    raise SpecError(f"{what} got {found}", cause=f"it is a boolean for each record, shape ({count},)", remedy=remedy)

@@ -1,0 +1,336 @@
+"""Records of the user's own reader: a function that is given record numbers and returns arrays.
+
+Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
+        arrays that all their axes vary, a list of bytes that they are uint8 of varying length.
+Checks  what a call returns is compared with the fields: names, number of records, dtypes, shapes. Nothing is converted
+        but the byte order.
+Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
+        records have none, and makes the values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gpuload.errors import GpuloadError, SpecError
+from gpuload.order import MAX_LENGTH
+from gpuload.ragged import Ragged
+from gpuload.sources.base import Source
+from gpuload.sources.layouts import check_name, layout_of
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values
+from gpuload.spec import Field, Shape, Spec
+
+Reader = Callable[[Indices], Mapping[str, Any]]
+MOST_TOLD = 8  # record numbers, in a note
+
+
+def records(
+    length: int,
+    read: Reader,
+    *,
+    fields: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
+    version: str = "",
+) -> RecordsSource:
+    """Return the records that a function of yours reads.
+
+        def read(indices):                                          # int64, in any order; a number may come twice
+            return {"x": table[indices], "text": [lines[i].encode() for i in indices]}
+
+        source = gl.records(len(table), read, version="2024-05")
+
+    The function is called by several threads at once, so it must not share a file position or a connection between
+    them. What it returns becomes the reader's: return new arrays, as indexing with an array makes them; views are
+    copied. It must return the same for a record whenever it is asked. It can be pickled, and with it the source, if it
+    lies in a module, or is a method of an object that can be pickled.
+
+    Args:
+        length: how many records there are.
+        read: given int64 ``[n]``, at least one number, returns a dict: for each field an array ``[n, ...]``, or where
+            shapes vary a list of n arrays, or of n bytes.
+        fields: for each field its dtype and the shape of a record, None for an axis that varies:
+            ``{"image": ("u1", (None, None, 3)), "name": ("U40", ())}``. Without it record 0 is read to find out.
+        version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
+            text, but neither the function nor what it returns: give another text when the data are others.
+
+    Raises:
+        SpecError: an argument is wrong, or the function returns what is no record.
+    """
+    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or not 0 <= length <= MAX_LENGTH:
+        raise SpecError(
+            f"gl.records of length {length!r}",
+            cause=f"it is how many records there are, 0 to {MAX_LENGTH}",
+            remedy="pass a whole number, as in gl.records(len(table), read)",
+        )
+    if not callable(read):
+        raise SpecError(
+            f"gl.records with read={read!r}"[:200],
+            cause="it is a function that is given record numbers and returns a dict of arrays",
+            remedy="pass one; gl.arrays(x=array) is for arrays in memory",
+        )
+    if not isinstance(version, str):
+        raise SpecError(f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}")
+    return RecordsSource(int(length), read, _found(int(length), read) if fields is None else _given(fields), version)
+
+
+class RecordsSource(Source):
+    """Records of the user's own reader; made by ``gl.records``."""
+
+    def __init__(self, length: int, read: Reader, spec: Spec, version: str) -> None:
+        super().__init__((Group(spec, None),))
+        self._length, self._version = length, version
+        self._leaf: CallLeaf | None = CallLeaf(length, read, spec)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        leaf = self._leaf
+        if leaf is None:
+            self.check_open()
+            raise RuntimeError("an open source has its reader")
+        return type(self), (self._length, leaf.call, self.spec, self._version)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaf = self._leaf  # one look: another thread may close the source meanwhile
+        if leaf is None:
+            self.check_open()
+            return []
+        return [Share(leaf, 0, numbers)]
+
+    def _where(self, number: int) -> str:
+        return f"gl.records, record {number}"
+
+    def _title(self) -> str:
+        return "gl.records"
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return CallLeaf.how
+
+    def _digest(self) -> str:
+        about = [(field.name, field.dtype.str, field.shape) for field in self.spec]
+        text = repr(("records", self._length, self._version, about))
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    def close(self) -> None:
+        """Let go of the reader."""
+        super().close()
+        self._leaf = None
+
+
+class CallLeaf(Leaf):
+    """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+
+    how = "by a function"
+
+    def __init__(self, length: int, call: Reader, spec: Spec) -> None:
+        self.num_records, self.call, self.spec = length, call, spec
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return zeros: how long records are is known when the function has returned them."""
+        return np.zeros(numbers.size, np.int64)
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Do nothing: there are no raw bytes."""
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records, as the function returns them."""
+        made = _call(self.call, numbers)
+        try:
+            if made.keys() != set(self.spec.names):
+                raise SpecError(
+                    f"the function returned the fields {list(map(str, made))}",
+                    cause=f"the fields are {list(self.spec.names)}",
+                    remedy="return the same fields for all records; without fields= record 0 says which",
+                )
+            return [_values(field, made[field.name], numbers) for field in self.spec]
+        except GpuloadError as error:
+            raise error.within(f"gl.records, {_told(numbers)}") from None
+
+
+def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
+    try:
+        made = read(numbers.copy())
+    except Exception as error:
+        error.add_note(f"gl.records: the function was asked for {_told(numbers)}")
+        raise
+    if not isinstance(made, Mapping) or not made:
+        what = "no field" if isinstance(made, Mapping) else type(made).__name__
+        raise SpecError(
+            f"gl.records, {_told(numbers)}: the function returned {what}",
+            cause="it returns a dict with an array, or a list, for each field",
+            remedy='return {"x": array}',
+        )
+    return made
+
+
+def _told(numbers: Indices) -> str:
+    some = ", ".join(map(str, numbers[:MOST_TOLD].tolist()))
+    return f"record{'s' * (numbers.size > 1)} {some}" + (
+        f" and {numbers.size - MOST_TOLD} others" if numbers.size > MOST_TOLD else ""
+    )
+
+
+def _values(field: Field, made: Any, numbers: Indices) -> Values:
+    """Return what the function returned for a field, checked."""
+    if isinstance(made, Ragged):
+        made = list(made)
+    if isinstance(made, (list, tuple)) and made and not _is_number(made[0]):
+        rows = [_array(one) for one in made]
+    else:
+        array = _array(made)
+        _check_count(field, len(array) if array.ndim else None, numbers)
+        if field.uniform:
+            _check_row(field, array.dtype, array.shape[1:], numbers[0])
+            own = array if array.flags.owndata and array.flags.writeable else array.copy()
+            return np.ascontiguousarray(own, field.dtype)
+        rows = list(array)
+    _check_count(field, len(rows), numbers)
+    for row, number in zip(rows, numbers, strict=True):
+        _check_row(field, row.dtype, row.shape, number)
+    if field.uniform:
+        return np.stack(rows).astype(field.dtype, copy=False)
+    if field.ragged:
+        return Ragged.of([row.astype(field.dtype, copy=False) for row in rows], field.dtype)
+    return [np.array(row, field.dtype, order="C") for row in rows]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, complex, np.generic))
+
+
+def _array(value: Any) -> Array:
+    """Return a value of the function as an array; bytes as uint8."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return np.frombuffer(value, np.uint8)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise SpecError(
+            f"a {type(value).__name__} cannot be made an array",
+            cause=str(error),
+            remedy="return arrays, or lists of them",
+        ) from None
+
+
+def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
+    if count != numbers.size:
+        raise SpecError(
+            f"field {field.name!r} has {'no axis of' if count is None else count} records",
+            cause=f"the function was asked for {numbers.size}",
+            remedy="return an array with the records along its first axis, or a list of one value for each of them",
+        )
+
+
+def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], number: Any) -> None:
+    """Refuse the value of a record that is not what the field says."""
+    wanted = field.dtype
+    same = dtype.newbyteorder("=") == wanted or (
+        dtype.kind == wanted.kind and dtype.kind in "SU" and dtype.itemsize <= wanted.itemsize
+    )
+    if not same:
+        said = f"fields={{{field.name!r}: ({dtype.str!r}, {field.shape}), ...}}"
+        raise SpecError(
+            f"field {field.name!r} of record {int(number)} has dtype {dtype}, the field is {field}",
+            cause="nothing is converted: numbers could become others, texts shorter",
+            remedy=f"say {said}" + ("" if dtype.kind in "SU" else f", or return array.astype({wanted.str!r})"),
+        )
+    fits = field.shape is None or (
+        len(shape) == len(field.shape)
+        and all(length in (None, own) for length, own in zip(field.shape, shape, strict=True))
+    )
+    if not fits:
+        raise SpecError(
+            f"field {field.name!r} of record {int(number)} has shape {shape}, the field is {field}",
+            cause="the shape of a record is what fields= or, without it, record 0 says",
+            remedy=f"return one shape, or say None for what varies: fields={{{field.name!r}: ({wanted.str!r}, "
+            f"{(None,) * len(shape)}), ...}}",
+        )
+
+
+def _found(length: int, read: Reader) -> Spec:
+    """Return the fields, as record 0 has them."""
+    if not length:
+        raise SpecError(
+            "gl.records of length 0",
+            cause="there is no record to read the fields from",
+            remedy='say them: fields={"x": ("f4", (8,))}',
+        )
+    numbers = np.zeros(1, np.int64)
+    made = _call(read, numbers)
+    try:
+        return Spec(tuple(_field(name, value, numbers) for name, value in made.items()))
+    except GpuloadError as error:
+        raise error.within("gl.records, record 0") from None
+
+
+def _field(name: Any, made: Any, numbers: Indices) -> Field:
+    is_list = isinstance(made, (list, tuple, Ragged)) and len(made) > 0 and not _is_number(made[0])
+    values = _array(made[0])[None] if is_list else _array(made)
+    found = _checked_field(name, values.dtype, values.shape[1:])
+    if not is_list:
+        _check_count(found, len(values) if values.ndim else None, numbers)
+        return found
+    if len(made) != 1:
+        _check_count(found, len(made), numbers)
+    if found.dtype.kind in "SU":
+        raise SpecError(
+            f"field {name!r} is a list of texts",
+            cause="texts of other records may be longer than that of record 0",
+            remedy=f"say how long they are: fields={{{name!r}: ('U100', ())}}; or return encoded bytes: text.encode()",
+        )
+    return found.with_(shape=(None,) * (values.ndim - 1))
+
+
+def _given(fields: Any) -> Spec:
+    if not isinstance(fields, Mapping) or not fields:
+        raise _no_fields(fields)
+    found = []
+    for name, about in fields.items():
+        if not isinstance(about, Sequence) or isinstance(about, str) or len(about) != 2:
+            raise _no_fields(fields)
+        dtype, shape = about
+        lengths = (shape,) if isinstance(shape, (int, np.integer)) else shape
+        if not isinstance(lengths, Sequence) or not all(_is_length(length) for length in lengths):
+            raise _no_fields(fields)
+        try:
+            made = np.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError) as error:
+            raise SpecError(
+                f"fields: {name!r} has dtype {dtype!r}",
+                cause=f"numpy.dtype does not take it: {error}",
+                remedy="write it like 'f4'",
+            ) from None
+        known = _checked_field(name, made, tuple(int(length or 0) for length in lengths))
+        found.append(known.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
+    return Spec(tuple(found))
+
+
+def _is_length(length: Any) -> bool:
+    whole = isinstance(length, (int, np.integer)) and not isinstance(length, bool)
+    return length is None or (whole and int(length) >= 0)
+
+
+def _no_fields(fields: Any) -> SpecError:
+    return SpecError(
+        f"fields = {fields!r}",
+        cause="it is a dict from name to dtype and shape of a record",
+        remedy='write it like {"image": ("u1", (None, None, 3)), "label": ("i8", ())}',
+    )
+
+
+def _checked_field(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
+    """Return a field of one dtype and shape, native; refuses what an array cannot hold."""
+    check_name(name)
+    if dtype.names is not None or dtype.subdtype is not None:
+        raise SpecError(
+            f"field {name!r} of dtype {dtype}",
+            cause="a field has one dtype",
+            remedy="return the fields of a structured array one by one: {'x': table['x']}",
+        )
+    return layout_of(dtype, shape, field=name).parts[0].field

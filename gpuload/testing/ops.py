@@ -1,0 +1,305 @@
+"""The contract of ops: what every op promises, on every executor. A test class subclasses it and inherits the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields as dataclass_fields
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpuload import device as devices
+from gpuload import kernels
+from gpuload.errors import SpecError
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
+
+NUM_RECORDS = 9
+RECORDS = np.array([3, 0, 7, 12, 10**12, 5, 6, 99, 41])
+
+
+def uniform(dtype: Any, *shape: int, name: str = "image", axes: str = "") -> Field:
+    """Return a field of one shape."""
+    return Field(name, np.dtype(dtype), shape, axes=axes)
+
+
+def varying(dtype: Any, channels: int) -> Field:
+    """Return a field of HWC images of different sizes."""
+    return Field("image", np.dtype(dtype), (None, None, channels), axes="HWC")
+
+
+def numbers(field: Field, count: int) -> Any:
+    """Return values of a field: noise over the range of a dtype, of a few different sizes where the shape varies."""
+    rng = np.random.default_rng(20)
+    shape = field.shape or ()
+    made = [
+        _noise(rng, field.dtype, tuple(37 + 5 * (row + axis) if n is None else n for axis, n in enumerate(shape)))
+        for row in range(count)
+    ]
+    if field.ragged:
+        return Ragged.of(made, field.dtype)
+    return np.stack(made) if field.uniform else made
+
+
+def assert_identical(got: Any, expected: Any) -> None:
+    """Check dtype, shape and every element."""
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        one, other = np.asarray(one), np.asarray(other)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
+
+
+def assert_equal_but_for_tiny_halves(got: Any, expected: Any) -> None:
+    """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
+    if len(expected) and expected[0].dtype != np.float16:
+        assert_identical(got, expected)
+        return
+    for one, other in zip(got, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        tiny = np.abs(other) < 2**-14
+        np.testing.assert_array_equal(np.where(tiny, 0, one), np.where(tiny, 0, other))
+        np.testing.assert_allclose(np.where(tiny, one, 0), np.where(tiny, other, 0), rtol=0, atol=6e-8)
+
+
+class OpContract:
+    """What every op promises. A subclass gives ``cases``, and what it must refuse."""
+
+    cases: ClassVar[Sequence[tuple[Op, Field]]]
+    """Ops and the fields they act on; each case is run by every test."""
+
+    neutral: ClassVar[Sequence[tuple[Op, Field]]] = ()
+    """Ops whose parameters make them change nothing."""
+
+    refused: ClassVar[Sequence[tuple[Op, Field]]] = ()
+    """Ops and fields that do not fit them."""
+
+    def values(self, field: Field, count: int) -> Any:
+        """Return values of a field."""
+        return numbers(field, count)
+
+    def compare(self, got: Any, expected: Any) -> None:
+        """Check what DALI on the CPU made against the array form; exact unless a subclass says why not."""
+        assert_equal_but_for_tiny_halves(got, expected)
+
+    def compare_gpu(self, got: Any, expected: Any) -> None:
+        """Check what a GPU made against the array form on the CPU."""
+        self.compare(got, expected)
+
+    def test_the_declared_spec_is_the_real_one(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = array_form(graph, values, draws)
+
+            after = graph.spec_out[field.name]
+            made = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+            assert isinstance(made, np.ndarray if after.uniform else Ragged if after.ragged else list)
+            for one in [*result, *made]:
+                assert one.dtype == after.dtype, op
+                assert after.shape is not None
+                assert len(one.shape) == len(after.shape), op
+                assert all(n in (None, m) for n, m in zip(after.shape, one.shape, strict=True)), op
+
+    def test_a_draw_depends_on_seed_epoch_and_record_alone(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+            alone = [self._draw(graph, values, [row])[0] for row in range(NUM_RECORDS)]
+            backwards = self._draw(graph, values, list(reversed(range(NUM_RECORDS))))[0]
+
+            for name, drawn in draws[0].items():
+                assert drawn.dtype in (np.int32, np.float32)
+                np.testing.assert_array_equal(np.concatenate([one[name] for one in alone]), drawn)
+                np.testing.assert_array_equal(backwards[name][::-1], drawn)
+
+    def test_other_ops_do_not_change_its_draws(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            other = compile_ops(graph.spec_in, [Nothing(on=field.name), op, Nothing(on=field.name)])
+
+            for name, drawn in draws[0].items():
+                np.testing.assert_array_equal(self._draw(other, values, range(NUM_RECORDS))[1][name], drawn)
+
+    def test_neutral_parameters_change_nothing(self) -> None:
+        for op, field in self.neutral:
+            graph, values, draws = self._batch(op, field)
+
+            result = array_form(graph, values, draws)
+
+            assert_identical(result, values)
+
+    def test_the_form_for_a_batch_equals_the_form_for_each_record(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = op.array_batch(np, values, draws[0])
+
+            assert_identical(result, array_form(graph, values, draws))
+
+    @pytest.mark.parametrize("compiled", [True, False])
+    def test_the_executor_on_rows_equals_the_array_form(self, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        if compiled and not kernels.compiled():
+            pytest.skip("Numba is not installed")
+        monkeypatch.setattr(kernels, "compiled", lambda: compiled)
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+
+            assert_identical(result, array_form(graph, values, draws))
+
+    def test_the_executor_on_batches_equals_the_array_form(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = batch_form(graph, values, draws, "cpu")
+
+            assert_identical(result, array_form(graph, values, draws))
+
+    def test_results_share_no_memory_with_what_was_given(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+
+            result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+
+            assert not any(np.shares_memory(one, two) for one, two in zip(result, values, strict=True))
+
+    def test_rows_by_themselves_are_the_rows_of_the_batch(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+            executor = ArrayRowExecutor(graph)
+            after = graph.spec_out[field.name]
+            if not after.uniform:
+                continue
+            out = np.empty((NUM_RECORDS, *after.fixed_shape), after.dtype)
+
+            for rows in (slice(0, 4), slice(4, 4), slice(4, 5), slice(5, NUM_RECORDS)):
+                part = [{name: drawn[rows] for name, drawn in draw.items()} for draw in draws]
+                executor.run({field.name: values[rows]}, part, {field.name: out[rows]})
+
+            assert_identical(out, executor.run({field.name: values}, draws, {})[field.name])
+
+    def test_dali_on_the_cpu_equals_the_array_form(self) -> None:
+        for op, field in self.cases:
+            if op.needs_numpy:
+                continue
+            graph, values, draws = self._batch(op, field)
+
+            result = dali_form(graph, values, draws, "cpu")
+
+            self.compare(result, array_form(graph, values, draws))
+
+    @pytest.mark.gpu
+    def test_dali_on_a_gpu_equals_the_array_form(self) -> None:
+        for op, field in self.cases:
+            if op.needs_numpy:
+                continue
+            graph, values, draws = self._batch(op, field)
+            on_gpu = values if field.encoded else _uploaded(values)
+
+            result = dali_form(graph, on_gpu, draws, "gpu:0")
+
+            self.compare_gpu([one.get() for one in result], array_form(graph, values, draws))
+
+    @pytest.mark.gpu
+    def test_cupy_equals_numpy(self) -> None:
+        for op, field in self.cases:
+            graph, values, draws = self._batch(op, field)
+            if op.codec or op.needs_numpy:
+                continue
+
+            result = batch_form(graph, _uploaded(values), draws, "gpu:0")
+
+            self.compare_gpu([one.get() for one in result], array_form(graph, values, draws))
+
+    def test_fields_that_do_not_fit_are_refused_with_cause_and_remedy(self) -> None:
+        for op, field in self.refused:
+            with pytest.raises(SpecError) as caught:
+                compile_ops(Spec((field,)), [op])
+
+            assert type(op).__name__ in caught.value.what
+            assert field.name in caught.value.what
+            assert caught.value.cause
+            assert caught.value.remedy
+
+    def test_its_text_has_every_parameter(self) -> None:
+        for op, _ in self.cases:
+            for one in dataclass_fields(op):
+                assert f"{one.name}={getattr(op, one.name)!r}" in repr(op)
+
+    def _batch(self, op: Op, field: Field) -> tuple[Graph, Any, list[Draw]]:
+        graph, values = compile_ops(Spec((field,)), [op]), self.values(field, NUM_RECORDS)
+        return graph, values, self._draw(graph, values, range(NUM_RECORDS))
+
+    def _draw(self, graph: Graph, values: Any, rows: Any) -> list[Draw]:
+        field = next(iter(graph.spec_in))
+        some = [values[row] for row in rows]
+        sizes = {field.name: image_sizes(field, some, len(some))}
+        return graph.draw(seed=3, epoch=2, records=RECORDS[list(rows)], sizes=sizes)
+
+
+class Nothing(Op):
+    """An op that draws and changes nothing."""
+
+    num_uniforms: ClassVar[int] = 3
+
+    def field_after(self, field: Field) -> Field:
+        return field
+
+
+def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
+    """Return what the ops mean for the first field: their array forms on NumPy, record by record."""
+    name = graph.spec_in.names[0]
+    made = [values[row] for row in range(len(values))]
+    for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
+        if name in on:
+            op = graph.op_on(place, name)
+            made = [op.array(np, one, _row(draw, row)) for row, one in enumerate(made)]
+    return np.stack(made) if graph.spec_out[name].uniform and made else made
+
+
+def batch_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
+    """Return what the array executor on whole batches makes of the first field."""
+    name = graph.spec_in.names[0]
+    executor = ArrayBatchExecutor(graph, device=device)
+    executor.start({name: values}, draws)
+    return executor.finish()[name]
+
+
+def dali_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
+    """Return what DALI makes."""
+    pytest.importorskip("nvidia.dali")
+    from gpuload.executors.dali import DaliExecutor
+
+    executor = DaliExecutor(graph, device=device, batch_size=len(values), num_threads=1)
+    name = graph.spec_in.names[0]
+    executor.start({name: values}, draws)
+    made = executor.finish()[name]
+    executor.close()
+    return made
+
+
+def _uploaded(values: Any) -> Any:
+    cupy = devices.cupy()
+    if isinstance(values, Ragged):
+        return values.with_payload(cupy.asarray(values.flat))
+    return [cupy.asarray(one) for one in values] if isinstance(values, list) else cupy.asarray(values)
+
+
+def _row(draw: Draw, row: int) -> Draw:
+    return {name: drawn[row] for name, drawn in draw.items()}
+
+
+def _noise(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "ui":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    return rng.normal(100, 60, shape).astype(dtype)

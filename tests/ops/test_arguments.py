@@ -1,0 +1,96 @@
+"""Every op with every kind of wrong argument: what is wrong is a GpuloadError, and its remedy can be typed."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import GpuloadError
+from gpuload.ops import arguments
+from gpuload.ops.base import Op
+from gpuload.ops.graph import compile_ops
+from gpuload.spec import Field, Spec
+from gpuload.testing.ops import uniform
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "Brightness": {"low": 0.5, "high": 1.5},
+    "Cast": {"dtype": "float32"},
+    "CenterCrop": {"height": 4},
+    "Contrast": {"low": 0.5, "high": 1.5},
+    "Dali": {"fn": "gaussian_blur"},
+    "Normalize": {"mean": 0, "std": 1},
+    "OneHot": {"num_classes": 300, "on": "label"},
+    "Pad": {"height": 40},
+    "Python": {"fn": np.flipud},
+    "RandomCrop": {"height": 4},
+    "RandomResizedCrop": {"height": 4},
+    "Reshape": {"shape": (-1,)},
+    "Resize": {"height": 4, "width": 4},
+    "Transpose": {"axes": "CHW"},
+}
+WRONG: list[Any] = [
+    *(object(), None, True, 1j, int, float, np.floating, Op, lambda x: x),
+    *("", "nonsense", "image", b"image", "(2", "f4,f4"),
+    *([], (), {}, [[1], [2, 3]], ["a"], [None], [1, "a"], {"a": 1}, {3: "linear"}, {"image": None}),
+    *(-1, 0, 10**9, 10**400, 1e300, float("nan"), float("inf"), np.float32(0.5), np.int64(3)),
+    *(np.array(3), np.zeros(0), np.array([0.5, 0.7]), np.array([[1]])),
+]
+CASES = [
+    (name, one.name) for name in gl.ops.__all__ if name != "Op" for one in dataclasses.fields(getattr(gl.ops, name))
+]
+FILES = Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),))
+IMAGES = Spec((uniform(np.uint8, 8, 8, 3), uniform(np.uint8, name="label")))
+
+
+@pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])
+def test_a_wrong_argument_is_an_error_of_ours_with_cause_and_remedy(name, argument):
+    kind = getattr(gl.ops, name)
+    errors = [error for wrong in WRONG if (error := error_of(kind, {**NEEDED.get(name, {}), argument: wrong}))]
+
+    for error in errors:
+        assert name in error.what or argument in error.what
+        assert error.cause
+        assert error.remedy
+        check_what_it_says_to_type(error.remedy)
+    assert errors or (name, argument) == ("Dali", "settings")  # those are for DALI to check
+
+
+def error_of(kind, given):
+    """Return what is raised by an op that is made of some arguments and brought together with records."""
+    try:
+        compile_ops(FILES if kind is gl.ops.Decode else IMAGES, [kind(**given)])
+    except GpuloadError as error:
+        return error
+    return None
+
+
+def check_what_it_says_to_type(remedy):
+    """Make the ops that a remedy writes out, but for those with dots in place of arguments."""
+    for text in re.findall(r"gl\.ops\.\w+\((?:[^()]|\([^()]*\))*\)", remedy):
+        if "..." not in text.replace("[..., None]", "") and "Python(" not in text:
+            assert isinstance(eval(text, {"gl": gl}), Op), remedy
+
+
+@pytest.mark.parametrize("on", [3, [], (), "", ("image", 3), ("image", "image"), [["image"]], {"image": 1}, b"image"])
+def test_fields_that_are_no_names_are_refused_when_the_op_is_made(on):
+    with pytest.raises(GpuloadError, match="a field name, or a tuple of them"):
+        gl.ops.RandomFlip(on=on)
+
+
+def test_a_list_of_fields_is_told_as_a_tuple():
+    assert gl.ops.RandomFlip(on=["image", "mask"]) == gl.ops.RandomFlip(on=("image", "mask"))
+
+
+def test_what_numpy_has_instead_of_numbers_is_taken_as_them():
+    assert gl.ops.RandomCrop(np.int64(4), np.uint8(3)) == gl.ops.RandomCrop(4, 3)
+    assert gl.ops.Normalize(np.float32(1), np.array([1.0, 2.0])) == gl.ops.Normalize(1.0, (1.0, 2.0))
+
+
+@pytest.mark.parametrize("given", ["float32", "f4", np.float32, np.dtype("<f4"), "<f4"])
+def test_a_dtype_has_one_name(given):
+    assert arguments.dtype_name(gl.ops.RandomFlip(), "dtype", given, ["float32"]) == "float32"

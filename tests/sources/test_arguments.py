@@ -1,0 +1,136 @@
+"""What a user may type by mistake: every public function of the sources answers with a cause and a remedy."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import FormatError, GpuloadError, SpecError
+from gpuload.sources.fixed import fixed
+from gpuload.sources.npy import npy
+
+WRONG = [
+    *(
+        None,
+        True,
+        3,
+        -1,
+        2.5,
+        10**30,
+        np.int64(3),
+        np.float32(2),
+        slice(3),
+        object,
+        object(),
+        len,
+        range(3),
+        iter("abc"),
+    ),
+    *("", "abc", b"abc", "s3://bucket/a.npy", "https://host/*.npy", Path("gone"), np.array("a")),
+    *([], (), {}, set(), [None], [3], [10**30], [[]], [""], [b"a"], {"a"}, {"a": 1}, [[1], [1, 2]]),
+    *(np.zeros(3), np.zeros((2, 2)), np.array([None]), np.array(None)),
+]
+
+
+def source():
+    return gl.arrays(x=np.zeros((10, 4)), y=np.arange(10), image=np.zeros((10, 5), np.uint8))
+
+
+USES = {
+    "npy": lambda given: gl.npy(given),
+    "npy, field": lambda given: gl.npy("one.npy", field=given),
+    "npy, record": lambda given: gl.npy("one.npy", record=given),
+    "fixed": lambda given: gl.fixed(given, "u1"),
+    "fixed, dtype": lambda given: gl.fixed("one.npy", given),
+    "fixed, header": lambda given: gl.fixed("one.npy", "u1", header_bytes=given),
+    "fixed, field": lambda given: gl.fixed("one.npy", "u1", field=given),
+    "images": lambda given: gl.images(given),
+    "images, labels": lambda given: gl.images("folder", labels=given),
+    "arrays": lambda given: gl.arrays(x=given),
+    "zip": lambda given: gl.zip(given),
+    "zip, two": lambda given: gl.zip(source(), given),
+    "concat": lambda given: gl.concat(given),
+    "concat, two": lambda given: gl.concat(source(), given),
+    "select": lambda given: source().select(given),
+    "split": lambda given: source().split(given),
+    "split, seed": lambda given: source().split(0.5, given),
+    "rename": lambda given: source().rename(x=given),
+    "mark": lambda given: source().mark(image=given),
+    "read": lambda given: source().read(given),
+    "where": lambda given: source().where(given),
+    "key": lambda given: source()[given],
+    "filter": lambda given: source().filter(given),
+    "filter, fields": lambda given: source().filter(lambda fields: np.ones(10, bool), fields=given),
+    "records": lambda given: gl.records(given, lambda numbers: {"x": numbers}),
+    "records, read": lambda given: gl.records(10, None if callable(given) else given),
+    "records, made": lambda given: gl.records(10, lambda numbers: given),
+    "records, field": lambda given: gl.records(10, lambda numbers: {"x": given}),
+    "records, fields": lambda given: gl.records(10, lambda numbers: {}, fields=given),
+    "records, version": lambda given: gl.records(10, lambda numbers: {"x": numbers}, version=given),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+def test_what_is_wrong_is_answered_with_a_cause_and_a_remedy_or_taken(tmp_path, monkeypatch, use):
+    monkeypatch.chdir(tmp_path)
+    np.save("one.npy", np.arange(3))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.png").write_bytes(b"something")
+    refused = []
+
+    for given in WRONG:
+        try:
+            use(given)
+        except GpuloadError as error:
+            refused.append((given, error))
+
+    assert len(refused) > 5
+    assert [given for given, error in refused if not error.cause or not error.remedy] == []
+
+
+def test_remote_paths_are_said_not_to_be_read_yet():
+    for path in ("s3://bucket/x.npy", "gs://bucket/*.npy", "https://host/x.npy", "file:///x.npy", ["hdfs://a/b"]):
+        for use in (gl.npy, gl.images, lambda path: gl.fixed(path, "u1")):
+            with pytest.raises(SpecError, match="remote paths are not read yet"):
+                use(path)
+
+
+class TestPacked:
+    def test_a_file_of_gzip_is_named_so_and_the_remedy_unpacks_it(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.arange(3))
+        (tmp_path / "a.npy.gz").write_bytes(gzip.compress((tmp_path / "a.npy").read_bytes()))
+        (tmp_path / "b.npy").write_bytes(gzip.compress(b"something"))
+
+        with pytest.raises(FormatError, match=r"gz is compressed with gzip(.|\n)*gunzip -c \S+a\.npy\.gz > \S+a\.npy$"):
+            npy(tmp_path / "a.npy.gz")
+        with pytest.raises(FormatError, match=r"b\.npy is compressed with gzip(.|\n)*> \S+b\.npy\.unpacked$"):
+            npy(tmp_path / "b.npy")
+
+    def test_fixed_records_in_a_file_of_gzip_are_refused_although_the_size_fits(self, tmp_path):
+        (tmp_path / "a.bin.gz").write_bytes(gzip.compress(b"something"))
+        (tmp_path / "b.gz").write_bytes(b"no gzip at all")
+
+        with pytest.raises(FormatError, match=r"a\.bin\.gz is compressed with gzip"):
+            fixed(tmp_path / "a.bin.gz", "u1")
+        assert len(fixed(tmp_path / "b.gz", "u1")) == 14
+
+    def test_the_remedy_for_an_archive_of_arrays_works(self, tmp_path):
+        np.savez(tmp_path / "a.npz", x=np.arange(3), y=np.arange(6).reshape(3, 2))
+
+        with pytest.raises(FormatError, match="archive of arrays") as caught:
+            npy(tmp_path / "a.npz")
+        call = caught.value.remedy.partition(" takes")[0]
+
+        assert call == f"gl.arrays(**numpy.load({str(tmp_path / 'a.npz')!r}))"
+        assert gl.arrays(**np.load(tmp_path / "a.npz")).read([2])["y"].tolist() == [[4, 5]]
+
+    def test_other_archives_are_named_so(self, tmp_path):
+        np.savez(tmp_path / "a.npz", x=np.arange(3))
+        (tmp_path / "a.npz").rename(tmp_path / "a.pt")
+
+        with pytest.raises(FormatError, match="it begins with what ZIP archives do"):
+            npy(tmp_path / "a.pt")

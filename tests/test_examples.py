@@ -1,0 +1,45 @@
+"""The examples run, as a reader would run them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NEEDS = {"keras_resume": "keras", "torch_loop": "torch", "image_and_mask": "PIL"}
+
+
+def run(path, folder):
+    if path.stem in NEEDS and not importlib.util.find_spec(NEEDS[path.stem]):
+        pytest.skip(f"{NEEDS[path.stem]} is not installed")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path, tmp_path):
+    assert run(path, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_example_with_keras_goes_on_where_it_stopped(tmp_path):
+    path = ROOT / "examples" / "keras_resume.py"
+    assert "training from epoch 0, step 0" in run(path, tmp_path)
+    assert "training from epoch 3, step 0" in run(path, tmp_path)
+
+
+def test_every_example_is_named_in_the_readme():
+    named = re.findall(r"\(examples/(\w+\.py)\)", (ROOT / "README.md").read_text())
+    assert sorted(set(named)) == [path.name for path in EXAMPLES]
