@@ -29,6 +29,7 @@ import numpy as np
 import gpuload as gl
 from benchmarks import machine
 from benchmarks.plot import RESULTS
+from gpuload import kernels
 
 Look = dict[str, float]
 Passes = Callable[[gl.Loader], Iterable[Any]]
@@ -96,8 +97,9 @@ def watch(lane: str, deed: str, times: int, data: Path) -> list[Look]:
     """Do a deed many times and return what was seen on the way."""
     make, passes = LANES[lane]
     done = {"loaders": _loaders, "epochs": _epochs, "kept batches": _kept}[deed](lambda: make(data), passes)
-    for _ in range(min(WARM_UP, times)):
-        next(done)
+    with kernels.patient():
+        for _ in range(min(WARM_UP, times)):
+            next(done)
     looks = []
     for number in range(times):
         next(done)

@@ -16,6 +16,7 @@ So a run goes on where it stopped with another batch size or number of shards: t
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, isqrt
@@ -124,8 +125,9 @@ class Permutation:
         compiled = kernels.load("random")
         if compiled is not None:
             out = np.empty(positions.size, np.int64)
-            compiled.feistel(positions, self.length, np.uint32(self.high), np.uint32(self.low), keys, out)
-            return out
+            with contextlib.suppress(kernels.NotReady):
+                compiled.feistel(positions, self.length, np.uint32(self.high), np.uint32(self.low), keys, out)
+                return out
         out = self._walk(positions, keys)
         while (beyond := np.flatnonzero(out >= self.length)).size:
             out[beyond] = self._walk(out[beyond], keys)

@@ -12,6 +12,8 @@ NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j +
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,8 +46,9 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
     if compiled is not None:
         words = np.empty((records.size, _padded(count)), np.uint64)
         numbers = np.empty((records.size, count), np.float64)
-        compiled.uniform(records, *_words(epoch, seed, stream), words, numbers)
-        return numbers
+        with contextlib.suppress(kernels.NotReady):
+            compiled.uniform(records, *_words(epoch, seed, stream), words, numbers)
+            return numbers
     words = _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -55,8 +58,9 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
     compiled = kernels.load("random")
     if compiled is not None:
         words = np.empty((records.size, _padded(count)), np.uint64)
-        compiled.philox(records, *_words(epoch, seed, stream), words)
-        return words[:, :count]
+        with contextlib.suppress(kernels.NotReady):
+            compiled.philox(records, *_words(epoch, seed, stream), words)
+            return words[:, :count]
     return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
 
 

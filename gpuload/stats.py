@@ -17,6 +17,7 @@ MEANING = {
     "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: add cores, or a GPU",
     "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
     "slots_reused": "buffers used again without an allocation",
+    "batches_uncompiled": "batches made in part by NumPy, as Numba was compiling; stands still once it has",
     "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
@@ -40,7 +41,7 @@ class Stats(Mapping[str, float]):
 
     def __str__(self) -> str:
         rows = [(name, f"{value:.3f}" if name.endswith("_s") else f"{value:.0f}") for name, value in self.items()]
-        return "\n".join(f"{name:<15} {number:>14}  {MEANING.get(name, '')}" for name, number in rows)
+        return "\n".join(f"{name:<18} {number:>14}  {MEANING.get(name, '')}" for name, number in rows)
 
     def __repr__(self) -> str:
         return f"Stats({self._counts})"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
+from gpuload import kernels
 from gpuload.cli import demo_data, demo_parity, demo_train
 from gpuload.cli.demo_report import Rate
 
@@ -38,7 +39,7 @@ def measure(
     rates = []
     for work, loader, plain in works:
         say(f"measuring: {work}")
-        with loader:
+        with loader, kernels.patient():
             ours, theirs = _medians(gltf.tensors(loader), plain, seconds / ROUNDS)
         rates.append(Rate(work, ours, theirs))
     return rates

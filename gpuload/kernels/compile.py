@@ -1,9 +1,12 @@
-"""The decorators of all kernels: compiled once, kept in a cache (`cache`), never broken off half way (`aside`).
+"""The decorators of all kernels: compiled once, kept in a cache (`cache`), beside those who call them (`making`).
 
-A kernel is compiled, or loaded from the cache, at its first call with arguments of new types. Numba calls its method
-``_compile_for_args`` then, and only then: what is put around it here costs the other calls nothing. Where the calling
-thread holds the compiler's lock (in a signal handler that was called while Numba compiles), it compiles itself: another
-thread would wait for the lock for ever.
+A kernel is compiled, or loaded from the cache, when it was called with arguments of new types. Numba calls its method
+``_compile_for_args`` then, and only then: what is put in its place here costs the other calls nothing. It has the
+kernel compiled for these types, and raises ``NotReady``.
+
+Where everybody is to wait for the compiler (``making.patient``), it compiles in the call, and `aside` sees to it that
+no signal handler breaks that off. Where the calling thread holds the compiler's lock (in a signal handler that was
+called while Numba compiles), it compiles itself: another thread would wait for the lock for ever.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numba
-from numba.core import ccallback, sigutils
+from numba.core import ccallback, event, sigutils
 from numba.core.compiler_lock import global_compiler_lock
 
-from gpuload.kernels import aside
+from gpuload.kernels import aside, making
 
 try:
     from gpuload.kernels.cache import KernelCache
@@ -58,17 +62,37 @@ def libc(name: str, result: Any, *arguments: Any) -> Any:
 
 
 def _compiled(function: Function, *, nogil: bool) -> Function:
-    made: Any = numba.njit(nogil=nogil)(function)
+    inner = function.__name__.startswith("_")  # called by kernels alone: Python's way in takes a fifth of the time
+    made: Any = numba.njit(nogil=nogil, no_cpython_wrapper=inner, no_cfunc_wrapper=True)(function)
     _keep(made, function)
     compile_for = made._compile_for_args
 
-    def compile_aside(*arguments: Any, **keywords: Any) -> Any:
+    def compile_beside(*arguments: Any, **keywords: Any) -> Any:
         if global_compiler_lock.is_locked():  # by this thread
             return compile_for(*arguments, **keywords)
-        return aside.call(lambda: compile_for(*arguments, **keywords))
+        if making.is_patient():
+            return aside.call(lambda: compile_for(*arguments, **keywords))
+        kinds = tuple(made.typeof_pyval(argument) for argument in arguments)
+        making.ask((made, kinds), partial(_compile, made, kinds))
+        raise making.NotReady(f"{function.__module__}.{function.__name__}")
 
-    made._compile_for_args = compile_aside
+    made._compile_for_args = compile_beside
     return made  # type: ignore[no-any-return]
+
+
+def _compile(made: Any, kinds: tuple[Any, ...]) -> None:
+    with event.install_listener("numba:run_pass", _Passes()):
+        made.compile(kinds)
+
+
+class _Passes(event.Listener):  # type: ignore[misc]
+    """Hears of each pass of the compiler, in any thread, and leaves it where its thread was stopped."""
+
+    def on_start(self, event: Any) -> None:
+        making.leave()
+
+    def on_end(self, event: Any) -> None:
+        """A pass that was made is followed by another one, or by the end."""
 
 
 def _keep(made: Any, function: Callable[..., Any]) -> None:

@@ -8,11 +8,7 @@ bytes of a changed file leave this module.
 
 Before    file numbers, offsets, lengths and places are checked before the first address is made of them, so that a
           wrong number from a caller is a result, never a read or a write outside.
-Table     int64 ``[num_files, 8]``, a row (a cache line) a file: the address of its map, or UNTRIED or REFUSED; the
-          guard's slot; where its path begins in ``paths``; its size, time of modification (ns) and inode.
-Mapping   a file is mapped when less than ``1 / MAP_PARTS`` of it is asked for and it has MAP_BYTES: who reads most of
-          a file at once will seldom come back, and one read is faster than map, page faults and unmap together.
-Result    DONE, or ``8 * number + reason``, where the number is that of an extent for OUTSIDE, of a file otherwise.
+Table     of the files, what is mapped, and results: see `table`.
 Source    statx(2): stx_ino at byte 32, stx_size at 40, stx_mtime at 112, the same on every 64-bit Linux; madvise(2).
 """
 
@@ -28,17 +24,30 @@ from numpy.typing import NDArray
 from gpuload.kernels import guard
 from gpuload.kernels.compile import kernel, libc
 from gpuload.kernels.memory import copy_1, copy_2, copy_4, copy_8, copy_bytes, load_int, load_word, prefetch
+from gpuload.kernels.table import (
+    ADDRESS,
+    AT_FDCWD,
+    CHANGED,
+    DONE,
+    FAILED,
+    INODE,
+    MAP_BYTES,
+    MAP_PARTS,
+    MTIME_NS,
+    OUTSIDE,
+    PATH,
+    ROW_WORDS,
+    SIZE,
+    SLOT,
+    UNGUARDED,
+    UNTRIED,
+    WANTS_MAP,
+)
 
 Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-ADDRESS, SLOT, PATH, SIZE, MTIME_NS, INODE = range(6)  # columns of the table
-ROW_WORDS = 8
-UNTRIED, REFUSED = 0, -1  # in place of an address
 UNMAPPED = -1  # in place of the address of an extent
-DONE = -1
-CHANGED, FAILED, WANTS_MAP, UNGUARDED, OUTSIDE = range(5)
-MAP_PARTS, MAP_BYTES = 8, 1 << 14  # measured: rows of files of 24 KB are read 3 times as fast; maps cost 22 us a file
 NEXT_LINES, AHEAD_PAGES = 8, 4  # what is fetched of an extent that follows in order, of another; measured
 AHEAD_ITEMS = 8  # of extents of at most a cache line, the one that is so many later is fetched; measured
 LINE_BYTES, PAGE_BYTES = 64, mmap.PAGESIZE
@@ -48,7 +57,7 @@ LONGEST_ASKED = 1 << 20  # bytes of a run that is asked for before it is copied
 MADV_WILLNEED = 3
 SCRATCH_WORDS = 32  # struct statx and struct sigaction have at most 256 bytes
 FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-AT_FDCWD, AT_EMPTY_PATH, WANTED = -100, 0x1000, 0x340  # STATX_INO, STATX_SIZE, STATX_MTIME
+AT_EMPTY_PATH, WANTED = 0x1000, 0x340  # STATX_INO, STATX_SIZE, STATX_MTIME
 EINTR = 4
 
 _open = libc("open", types.int32, types.int64, types.int32)
@@ -78,7 +87,7 @@ def copy_extents(
         lengths: bytes.
         begins: places in ``out``.
         out: where the bytes go.
-        table: see above.
+        table: see `table`.
         paths: all paths as C strings one after the other, then an empty one.
         piece_bytes: the system is told in such pieces what will be copied, before it is; 0: it is not told.
 
@@ -128,16 +137,6 @@ def _locate(
 
 
 @kernel
-def wanted(files: Int64s, lengths: Int64s, table: Int64s) -> Int64s:
-    """Return the files, each once, that extents make worth mapping; the file numbers were checked."""
-    marked = np.zeros(table.shape[0], np.bool_)
-    for i in range(files.size):
-        if table[files[i], ADDRESS] == UNTRIED and _worth_mapping(lengths[i], table[files[i], SIZE]):
-            marked[files[i]] = True
-    return np.flatnonzero(marked)
-
-
-@kernel
 def _worth_mapping(length: int, size: int) -> bool:
     return size >= MAP_BYTES and 0 < length <= size // MAP_PARTS
 
@@ -157,13 +156,6 @@ def _ask_for(sources: Int64s, lengths: Int64s, piece_bytes: int) -> None:
         if sources[i] != UNMAPPED and sources[after - 1] + lengths[after - 1] - sources[i] <= LONGEST_ASKED:
             _ask_for_run(sources[i], sources[after - 1] + lengths[after - 1], piece_bytes)
         i = after
-
-
-@kernel
-def ask_for_runs(begins: Int64s, ends: Int64s, piece_bytes: int) -> None:
-    """Ask for the pages from each address to another without waiting for them; whatever is refused there is left."""
-    for i in range(begins.size):
-        _ask_for_run(begins[i], ends[i], piece_bytes)
 
 
 @kernel

@@ -34,11 +34,11 @@ def gather(source: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
     if not of_bytes or not contiguous or numbers.shape != begins.shape or numbers.ndim != 1:
         raise ValueError(f"gather of {source.dtype} {source.shape} to {out.dtype} {out.shape}")
     address, to = (array.__array_interface__["data"][0] for array in (source, out))
-    return int(_gather(numbers, begins, (address, *source.shape), (to, out.size)))
+    return int(copy_rows(numbers, begins, (address, *source.shape), (to, out.size)))
 
 
 @kernel
-def _gather(numbers: Int64s, begins: Int64s, source: tuple[int, int, int], to: tuple[int, int]) -> int:
+def copy_rows(numbers: Int64s, begins: Int64s, source: tuple[int, int, int], to: tuple[int, int]) -> int:
     """Copy rows of ``source`` = (address, number of rows, bytes of one) to ``to`` = (address, bytes)."""
     size = source[2]
     for i in range(numbers.size):

@@ -19,10 +19,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
-import signal
 import sys
-from functools import cache
 from typing import Any
 
 import llvmlite.binding
@@ -33,17 +30,16 @@ from numba.extending import intrinsic
 
 from gpuload.kernels.compile import callback, kernel, libc
 from gpuload.kernels.memory import load_int, load_word, store_word
+from gpuload.kernels.table import SIGBUS, supported
 
 SLOTS = 16384
 SYMBOL = "gpuload_guard_state"
 PAGE_SIZE, NUM_SLOTS, PASSED_ON, HANDLER, OLD_ACTION, DEFAULT_ACTION, TABLE = 0, 8, 16, 24, 64, 320, 576  # bytes
 START, END, BROKEN, SLOT_BYTES = 0, 8, 16, 32
-SIGBUS = int(getattr(signal, "SIGBUS", 0))  # Windows has none; there the guard is not supported
 ACTION_BYTES = 256  # struct sigaction has 152
 SA_SIGINFO, SA_ONSTACK, SA_RESTART = 0x4, 0x08000000, 0x10000000
 SIG_UNBLOCK = 1
 PROT_READ, MAP_ZEROS = 0x1, 0x2 | 0x20 | 0x10 | 0x4000  # PRIVATE, ANONYMOUS, FIXED, NORESERVE; of Linux, as below
-AT_FDCWD, STATX_SIZE = -100, 0x200
 
 _state = np.zeros((TABLE + SLOTS * SLOT_BYTES) // 8, np.int64)
 _state_address = int(_state.ctypes.data)
@@ -56,19 +52,6 @@ _sigaction = libc("sigaction", types.int32, types.int32, types.int64, types.int6
 _raise = libc("raise", types.int32, types.int32)
 _pthread_sigmask = libc("pthread_sigmask", types.int32, types.int32, types.int64, types.int64)
 _mmap = libc("mmap", types.int64, types.int64, types.int64, types.int32, types.int32, types.int32, types.int64)
-
-
-@cache
-def supported() -> bool:
-    """Return True where the guard works: the handler and the checks are written for these systems only."""
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64") and sys.maxsize > 2**32
-    if not known or not SIGBUS:
-        return False
-    system = ctypes.CDLL(None)
-    if not hasattr(system, "statx"):
-        return False
-    status = ctypes.create_string_buffer(256)
-    return bool(system.statx(AT_FDCWD, b"/", 0, STATX_SIZE, status) == 0)  # a sandbox may refuse the call
 
 
 @intrinsic  # type: ignore[untyped-decorator]

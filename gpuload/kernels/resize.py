@@ -43,8 +43,9 @@ def resize(
         width: of the result.
     """
     columns, weights = horizontal
-    left = max(0, -columns.min())
-    right = max(0, columns.max() + weights.shape[0] - box[3])
+    left = right = 0
+    for first in columns:  # Numba takes 1 s to compile min() and max() of arrays
+        left, right = max(left, -first), max(right, first + weights.shape[0] - box[3])
     row = np.zeros((left + box[3] + right) * box[4] + 1, f32)
     if vertical_first:
         _vertical_first(image, box, vertical, horizontal, out, width, row, left)

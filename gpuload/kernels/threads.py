@@ -103,6 +103,11 @@ def join(threads: Sequence[threading.Thread]) -> None:
                 time.sleep(SHORT_S)
 
 
+def ended() -> bool:
+    """Return True if Python is ending, so that no thread can be started any more."""
+    return _ended
+
+
 def running(name: str) -> list[threading.Thread]:
     """Return the threads that were started with this name and have not ended; some may be about to start."""
     return [thread for thread in list(_running) if thread.name.startswith(f"{name}-")]

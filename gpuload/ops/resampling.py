@@ -139,6 +139,7 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
         out: of the image's dtype, ``[new height, new width, channels]``, C-contiguous.
 
     Raises:
+        NotReady: the kernel is not compiled yet; nothing was written.
         SpecError: the box does not lie in the image, or the arrays are not what they must be; the kernel trusts it.
     """
     _check(image, box, out)

@@ -111,6 +111,9 @@ class Walker:
 
     Args:
         walk: what to make.
+
+    Raises:
+        NotReady: the kernel is not there yet.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -131,6 +134,7 @@ class Walker:
             memory: gives memory that the walk needs for a while, for float16.
 
         Raises:
+            NotReady: the kernel is not compiled yet; nothing was written.
             SpecError: the images or the result have not the shape or dtype that the walk says; the kernels trust it.
         """
         walk = self._walk

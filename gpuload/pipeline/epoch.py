@@ -164,7 +164,9 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
             session.counters.add(batches_copied=1)
         fields = {name: _cut(values[rows], copy=crowded) for name, values in fields.items()}
     num_bytes = sum(_num_bytes(values) for values in fields.values())
-    session.counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
+    session.counters.add(
+        batches=1, batches_uncompiled=int(done.uncompiled), records=int(np.count_nonzero(valid)), bytes=num_bytes
+    )
     event = made.event
     return Batch(fields, output, records=records, valid=valid, epoch=done.position.epoch, step=step, event=event)
 

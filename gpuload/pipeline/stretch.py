@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import kernels
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
@@ -33,16 +34,18 @@ class Stretch:
         records: int64 ``[n]``, the records of all of them.
         valid: bool ``[n]``, False where a record only pads a batch.
         starts: for each step, and for the end, the row where it begins.
+        uncompiled: True if something was found out by NumPy because Numba was compiling.
     """
 
     def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
-        self.first = position.step
+        self.first, missed = position.step, kernels.num_missed()
         self.records, self.valid, counts = recipe.plan.span(position, num_steps)
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
             self._draws = draw(recipe, position.epoch, self.records, {})
+        self.uncompiled = kernels.num_missed() > missed
 
     def rows(self, step: int, num_steps: int = 1) -> tuple[int, int]:
         """Return where some of the steps begin and end."""

@@ -10,6 +10,7 @@ Access  arrays in C order by a compiled gather of their bytes (`kernels/gather.p
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -170,8 +171,10 @@ def _as_bytes(array: Array, record_bytes: int) -> Bytes:
 def _gather(source: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> None:
     """Copy row ``numbers[i]`` of ``source`` to ``out[begins[i]:]``."""
     size, compiled = source.shape[1], kernels.load("gather")
-    if compiled is not None and compiled.gather(source, numbers, out, begins) == compiled.DONE:
-        return
+    if compiled is not None:
+        with contextlib.suppress(kernels.NotReady):
+            if compiled.gather(source, numbers, out, begins) == compiled.DONE:
+                return
     check_places(numbers, size, out.size, begins)
     put_rows(np.take(source, numbers, axis=0), out, begins)
 

@@ -218,10 +218,11 @@ print(aside.call(work))
 
 KERNEL = """
 import numpy as np
-from gpuload import rng
+from gpuload import kernels, rng
 
 def use():
-    return rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
+    with kernels.patient():
+        return rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
 """
 CODEC = """
 from gpuload.images import decode

@@ -23,7 +23,11 @@ ROOT = Path(__file__).parents[2]
 PREPARE = """
     import faulthandler, mmap, os, signal, sys
     import numpy as np
+    from gpuload import kernels
     from gpuload.kernels import guard
+
+    patience = kernels.patient()
+    patience.__enter__()
 
     def lost(path, num_bytes=65536):
         with open(path, "wb") as file:

@@ -17,6 +17,7 @@ ROWS = """
 import sys
 import numpy as np
 import gpuload as gl
+from gpuload import kernels
 
 source = gl.npy(sys.argv[1])
 ops = [gl.ops.Cast("float64", on="x")]
@@ -25,13 +26,15 @@ IMAGES = """
 import sys
 import numpy as np
 import gpuload as gl
+from gpuload import kernels
 
 source = gl.images(sys.argv[1])
 normalize = gl.ops.Normalize((120.0, 110.0, 100.0), (60.0, 61.0, 62.0))
 ops = [gl.ops.Decode(), gl.ops.Resize(24, 20), gl.ops.RandomFlip(), normalize]
 """
 RUN = """
-with gl.Loader(source, batch_size=5, shuffle=True, seed=3, ops=ops, device="cpu", executor="array") as loader:
+arguments = dict(batch_size=5, shuffle=True, seed=3, ops=ops, device="cpu", executor="array")
+with kernels.patient(), gl.Loader(source, **arguments) as loader:
     batches = list(loader)
     np.savez(sys.argv[2], *(batch.records for batch in batches), *(values for batch in batches for values in batch))
     lines = dict(line.split(":", 1) for line in loader.describe().splitlines())
