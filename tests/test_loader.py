@@ -656,12 +656,12 @@ def test_a_batch_that_is_made_alone_lets_the_exception_of_a_signal_handler_throu
     expected = load.batch_at(1)["image"].tolist()
     with Alarm(0.002) as alarm:
         for _ in range(100):
-            alarm.arm()
             try:
+                alarm.arm()
                 load.batch_at(1)
+                alarm.disarm()
             except Alarm.Rang:
                 rang += 1
-    alarm.disarm()
     assert rang > 10
     assert load.batch_at(1)["image"].tolist() == expected
 
