@@ -121,8 +121,9 @@ def _resume(report: Report, folder: Path, device: str) -> None:
         say("a new process resumes")
         done = demo_resume.resume(folder, device=device)
     report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {done.state_bytes} bytes of JSON")
-    for line in done.resumed[:2]:
-        report.fact(f"resumed: {line}")
+    for line, other in zip(done.resumed[:2], done.uninterrupted[:2], strict=True):
+        held = "the records and pixels" if line == other else "NOT the records and pixels"
+        report.fact(f"resumed: {line.rpartition(' ')[0]}, {held} of the run that never stopped")
     report.check(
         done.equal,
         f"all {len(done.resumed)} following batches are those of a run that never stopped",

@@ -29,7 +29,7 @@ def save(folder: Path, path: Path, *, seed: int) -> tuple[int, int]:
     sections = [
         ("Digits from fixed-length records: RandomCrop(8, 8, pad=1)", _digits(folder, seed)),
         (
-            f"Photographs from JPEG: RandomResizedCrop({demo_parity.PIXELS}, {demo_parity.PIXELS}), RandomFlip()",
+            f"Pieces of two photographs: RandomResizedCrop({demo_parity.PIXELS}, {demo_parity.PIXELS}), RandomFlip()",
             _photos(folder, seed),
         ),
     ]
