@@ -147,6 +147,12 @@ class RowError(Exception):
         )
 
 
+def noted(error: Exception, note: str) -> Exception:
+    """Return an error of the user's own code with a note on it: ``add_note``, which Python 3.10 has not."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    return error
+
+
 def missing_package(package: str, *, needed_for: str, extra: str) -> MissingPackageError:
     """Return the error that names the extra to install for ``package``; gpuload is on no package index."""
     return MissingPackageError(

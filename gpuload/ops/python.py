@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, SpecError, noted
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
@@ -195,9 +195,7 @@ class FunctionError(RowError):
     def of_record(self, where: str) -> Any:
         """Return the function's error, with a note that names the record."""
         many = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
-        # What add_note does, which Python 3.10 has not.
-        self.error.__notes__ = [*getattr(self.error, "__notes__", ()), f"in gl.ops.Python({self.name}), {where}{many}"]
-        return self.error
+        return noted(self.error, f"in gl.ops.Python({self.name}), {where}{many}")
 
 
 def _read_only(x: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, noted
 from gpuload.sources.leaf import Indices
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike
         try:
             found = keep({name: read[name] for name in names})
         except Exception as error:
-            error.add_note(f"source.filter: the function was given {told}")
+            noted(error, f"source.filter: the function was given {told}")
             raise
         masks.append(_mask(found, numbers.size, f"source.filter: the function, given {told},"))
     return np.flatnonzero(np.concatenate(masks))

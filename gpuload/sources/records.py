@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import GpuloadError, SpecError
+from gpuload.errors import GpuloadError, SpecError, noted
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
@@ -157,7 +157,7 @@ def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
     try:
         made = read(numbers.copy())
     except Exception as error:
-        error.add_note(f"gl.records: the function was asked for {_told(numbers)}")
+        noted(error, f"gl.records: the function was asked for {_told(numbers)}")
         raise
     if not isinstance(made, Mapping) or not made:
         what = "no field" if isinstance(made, Mapping) else type(made).__name__
