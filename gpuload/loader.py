@@ -204,8 +204,12 @@ class Loader:
         """
         if epoch is None:
             self._tell_what_is_ahead()
-            return state.save(self._plan, self.position, self._identity)
-        return state.save(self._plan, self._plan.at(self._base(epoch), step), self._identity)
+            return self.state_at(self.position)
+        return self.state_at(self._plan.at(self._base(epoch), step))
+
+    def state_at(self, position: Position) -> dict[str, Any]:
+        """Return the state of a position that ``position`` or ``after`` gave."""
+        return state.save(self._plan, position, self._identity)
 
     def _base(self, epoch: int) -> Position:
         """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""

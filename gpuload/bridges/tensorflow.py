@@ -156,7 +156,7 @@ def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int
                     cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
                     remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
                 )
-            return loader.state_dict(position.epoch, position.step)
+            return loader.state_at(position)
 
         def save(self) -> None:
             """Write the state; a reader sees the old one or the new one."""

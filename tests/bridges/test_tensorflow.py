@@ -595,6 +595,21 @@ def test_epochs_of_keras_may_be_shorter_than_those_of_the_loader(steps_per_epoch
     assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(*divmod(num_trained, NUM_STEPS))
 
 
+def test_the_state_of_a_run_that_goes_on_with_another_batch_size_is_right_also_when_all_was_read_ahead(
+    tmp_path: Path,
+) -> None:
+    loader, model, states = counting(batch_size=7), Recording(), []
+    loader.load_state_dict(counting(batch_size=2).state_dict(0, 5))  # 10 records were trained
+    model.compile(optimizer="sgd", loss="mse")
+    callback = gltf.checkpoint(loader, tmp_path / "state.json")
+    look = tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: states.append(callback.state()))
+
+    data = gltf.dataset(loader).prefetch(20)
+    model.fit(data, epochs=1, steps_per_epoch=6, shuffle=False, verbose=0, callbacks=[callback, look])
+
+    assert [state["position"] for state in states] == [10 + 7 * (step + 1) for step in range(6)]
+
+
 def test_a_part_of_a_dataset_is_the_same_part_in_each_epoch_of_keras_and_has_no_state(tmp_path: Path) -> None:
     loader, model = counting(), Recording()
     model.compile(optimizer="sgd", loss="mse")
