@@ -39,14 +39,14 @@ OWNERS = {
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
     "jax": ("bridges/jax.py",),
-    "keras": ("bridges/tensorflow.py", "cli/demo*"),
+    "keras": ("bridges/tensorflow/*", "cli/demo*"),
     "llvmlite": ("kernels/*",),
     "numba": ("kernels/*",),
     "pytest": ("testing/*",),
-    "nvidia": ("executors/dali/*", "images/decode.py"),
+    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali.py", "bridges/tensorflow/plugin.py"),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
-    "tensorflow": ("bridges/tensorflow.py", "cli/demo*"),
+    "tensorflow": ("bridges/tensorflow/*", "cli/demo*"),
     "torch": ("bridges/torch.py",),
 }
 

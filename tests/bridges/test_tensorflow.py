@@ -25,6 +25,7 @@ tf = pytest.importorskip("tensorflow")
 
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
+from gpuload.bridges.tensorflow import data  # noqa: E402
 from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
@@ -126,10 +127,10 @@ def test_each_loop_over_tensors_is_the_next_epoch() -> None:
 
 
 def test_a_tensor_is_the_memory_of_the_batch() -> None:
-    batches = gltf.Tensors(loader_of())
+    batches = gltf.tensors(loader_of())
     array = batches.loader.batch_at(0)["image"]
 
-    tensor = batches._tensor(array)
+    tensor = batches._convert(array)
 
     assert memory(tensor) == array.ctypes.data
     array[0, 0, 0] = 77
@@ -210,12 +211,12 @@ UNSHAREABLE = {
 
 @pytest.mark.parametrize("kind", UNSHAREABLE)
 def test_an_array_that_tensorflow_cannot_take_is_copied_and_counted(kind: str) -> None:
-    batches = gltf.Tensors(loader_of())
+    batches = gltf.tensors(loader_of())
     array = UNSHAREABLE[kind]()
     if array.flags.writeable:
         array[...] = np.arange(array.size).reshape(array.shape)
 
-    tensor = batches._tensor(array)
+    tensor = batches._convert(array)
 
     np.testing.assert_array_equal(tensor + 1, array + 1)  # TensorFlow 2.21 aborts here on memory that is not aligned
     assert batches.loader.stats()["tensors_copied"] == 1
@@ -330,13 +331,13 @@ def test_lists_in_output_become_tuples_in_a_dataset() -> None:
 
 def test_a_dataset_takes_the_memory_of_the_batch_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     handed_out: list[int] = []
-    on_host = gltf._on_host
+    on_host = data._on_host
 
     def noted(loader: Any, array: Any) -> Any:
         handed_out.append(array.ctypes.data)
         return on_host(loader, array)
 
-    monkeypatch.setattr(gltf, "_on_host", noted)
+    monkeypatch.setattr(data, "_on_host", noted)
 
     got = [memory(tensor) for pair in gltf.dataset(loader_of()) for tensor in pair]
 

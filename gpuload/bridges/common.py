@@ -1,0 +1,106 @@
+"""What the bridges have in common: which loaders they take, which fields, and batches of a framework's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from gpuload.batch import names_in
+from gpuload.errors import SpecError
+
+if TYPE_CHECKING:
+    from gpuload.batch import Batch
+    from gpuload.loader import Loader
+    from gpuload.ragged import Ragged
+    from gpuload.spec import Field
+
+Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
+NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
+Convert = Callable[[Any], Any]  # the values of a field to what a framework has for them
+
+
+class Tensors:
+    """Batches of a loader as tensors of a framework; each loop goes on from the loader's position and takes it along.
+
+    Attributes:
+        loader: whose batches they are.
+    """
+
+    def __init__(self, loader: Loader, convert: Convert, *, waits: bool = False) -> None:
+        """``waits``: the framework's reads wait for nothing, so that the host waits until a batch on a GPU is there."""
+        self.loader, self._convert, self._waits = loader, convert, waits
+
+    def __len__(self) -> int:
+        """The number of steps of an epoch."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.loader:
+            if self._waits:
+                batch.synchronize()
+            yield batch.with_fields(self._convert)
+
+
+def check_loader(name: str, loader: object) -> None:
+    """Raise ``SpecError`` where something else than a loader is given to the function of a name."""
+    if not hasattr(loader, "spec_out"):
+        raise SpecError(
+            f"{name}() of a {type(loader).__name__}",
+            cause="batches come from a loader",
+            remedy=f"make one: {name}(gl.Loader(source, batch_size=256))",
+        )
+
+
+def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[str, ...], Nest]:
+    """Return the names of the fields that a loader hands out, each of them checked, and their nest."""
+    names = names_in(loader.output, loader.spec_out)
+    for name in names:
+        check(loader.spec_out[name])
+    return names, dict(zip(names, names, strict=True)) if loader.output is None else loader.output
+
+
+def check_field(field: Field, kind: str, *, text: bool, ragged: bool) -> None:
+    """Raise ``SpecError`` if no framework has the field as a tensor.
+
+    Args:
+        field: of the loader's ``spec_out``.
+        kind: what it should become, ``"a tf.Tensor"``.
+        text: the framework has text and bytes.
+        ragged: it has values of varying length.
+    """
+    if field.encoded:
+        refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
+    if field.dtype.kind in "mM":
+        refuse(field, kind, "tensors have no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
+    if field.dtype.kind in TEXT_KINDS and not text:
+        refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
+    if field.dtype.kind not in NUMERIC_KINDS + TEXT_KINDS or field.dtype.char in "gG":
+        refuse(field, kind, f"{field.dtype} has no tensor", "leave it out with output=, or use gl.ops.Cast")
+    if not field.uniform and not (ragged and field.ragged):
+        refuse(
+            field,
+            kind,
+            "its shape varies from record to record",
+            "bring it to one shape, with gl.ops.Resize for images",
+        )
+
+
+def refuse(field: Field, kind: str, cause: str, remedy: str) -> NoReturn:
+    """Raise ``SpecError`` for a field that has no form in a framework."""
+    raise SpecError(f"field {field.name!r} ({field}) cannot be {kind}", cause=cause, remedy=remedy)
+
+
+def shareable(array: Any, *, align_bytes: int = 1) -> bool:
+    """Return whether a framework can take the memory of a NumPy or CuPy array as it is, by DLPack."""
+    if array.dtype.kind not in NUMERIC_KINDS or array.size == 0 or not array.flags.c_contiguous:
+        return False
+    if isinstance(array, np.ndarray):
+        return bool(array.ctypes.data % align_bytes == 0 and array.flags.writeable)
+    return bool(array.data.ptr % align_bytes == 0)
+
+
+def rebased(values: Ragged) -> Ragged:
+    """Return ragged values whose offsets begin at 0 of their payload, without a copy."""
+    return values.with_payload(values.flat)

@@ -1,0 +1,27 @@
+"""Batches as tf.Tensors: by DLPack for loops of one's own, as a ``tf.data.Dataset`` for ``model.fit``.
+
+    for images, labels in tensors(loader):          from the loader's position to the end of the epoch
+        train_step(images, labels)
+    model.fit(dataset(loader), epochs=20, callbacks=[checkpoint(loader, "state.json")])
+
+Position ``tensors`` takes the loader along, batch by batch. A dataset is read ahead of the training, by ``prefetch``,
+         by a distribution strategy, by Keras, which looks at a batch to build a model. So each iterator of it begins
+         at the loader's position, and the position moves to the next epoch when the last batch of this one was
+         delivered, and not before; what was trained, `checkpoint` counts. (An epoch with no more steps than are read
+         ahead may be delivered to an iterator that only looks.)
+Memory   ``tensors`` shares each array with TensorFlow; TensorFlow holds the array until the last tensor on it is gone,
+         so kept tensors stay what they were. ``dataset`` hands aligned arrays over without a copy, too.
+Copies   are made where sharing is not possible: text, empty arrays, arrays that are not aligned, contiguous or
+         writable. ``loader.stats()`` counts them as ``tensors_copied``, the others as ``tensors_shared``.
+GPU      ``tensors`` stays on the device; ``dataset`` goes through the host, as tf.data runs its generators there.
+         TensorFlow returns an array when the kernel that reads it is queued, not when it has run; the loader's lane
+         waits for the device before such memory is used again (``device.Lane``).
+Text     bytes and text become tf.string (text as UTF-8) and stay on the host.
+Ragged   a field of which only the first axis varies becomes a tf.RaggedTensor over the same payload.
+"""
+
+from gpuload.bridges.tensorflow.data import dataset
+from gpuload.bridges.tensorflow.keras import checkpoint
+from gpuload.bridges.tensorflow.loops import tensors
+
+__all__ = ["checkpoint", "dataset", "tensors"]

@@ -1,0 +1,53 @@
+"""TensorFlow itself, which arrays it can take as they are, and which fields it has tensors for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gpuload import device
+from gpuload.bridges import common
+from gpuload.errors import DeviceError, missing_package
+from gpuload.kernels import aside
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+    from gpuload.spec import Field
+
+try:
+    tf: Any = aside.call(lambda: importlib.import_module("tensorflow"))
+except ImportError as error:
+    raise missing_package("tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow") from error
+
+ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligned()) at the first op on anything less
+
+
+def fields_of(loader: Loader) -> tuple[tuple[str, ...], common.Nest]:
+    """Return the names of the fields to hand out and their nest; raises ``SpecError`` if one has no tensor form."""
+    return common.handed_out(loader, _check)
+
+
+def check_gpu(name: str) -> None:
+    """Raise ``DeviceError`` if TensorFlow does not see a GPU of ours."""
+    num_seen = len(tf.config.list_physical_devices("GPU"))
+    if device.number(name) >= num_seen:
+        built = tf.test.is_built_with_cuda()
+        raise DeviceError(
+            f"the loader is on {name}, and TensorFlow sees {num_seen} GPUs",
+            cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
+            remedy='pip install ".[cuda12]" in a checkout, without tensorflow-cpu, or use device="cpu"',
+        )
+
+
+def is_shareable(array: Any) -> bool:
+    """Return whether TensorFlow can take the memory of a NumPy or CuPy array as it is."""
+    return common.shareable(array, align_bytes=ALIGNMENT_BYTES)
+
+
+def dtype_of(field: Field) -> Any:
+    """Return TensorFlow's dtype of a field."""
+    return tf.string if field.dtype.kind in common.TEXT_KINDS else tf.as_dtype(field.dtype)
+
+
+def _check(field: Field) -> None:
+    common.check_field(field, "a tf.Tensor", text=True, ragged=True)

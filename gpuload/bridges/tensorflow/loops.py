@@ -1,0 +1,51 @@
+"""tensors: batches of tf.Tensors for loops of one's own, by DLPack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuload.bridges import common
+from gpuload.bridges.tensorflow.framework import check_gpu, fields_of, is_shareable, tf
+from gpuload.ragged import Ragged
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+
+
+def tensors(loader: Loader) -> common.Tensors:
+    """Return the loader's batches with tf.Tensors on its device, shared by DLPack where that is possible.
+
+    Args:
+        loader: its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+
+    Returns:
+        An iterable with a length. Each loop over it goes on from the loader's position and takes it along. It yields a
+        `Batch` whose fields are tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and ``batch.step`` are
+        what they are in the loader's.
+
+    Raises:
+        SpecError: a field that is handed out has no tensor form (it varies in shape, or holds dates or objects).
+        DeviceError: the loader is on a GPU that TensorFlow does not see.
+    """
+    common.check_loader("tensors", loader)
+    fields_of(loader)
+    if loader.device != "cpu":
+        check_gpu(loader.device)
+
+    def tensor(array: Any) -> Any:
+        """Return the array as a tensor: the same memory if TensorFlow can take it, else a copy."""
+        shared = is_shareable(array)
+        loader.count("tensors_shared" if shared else "tensors_copied", 1)
+        if isinstance(array, np.ndarray) and not shared:
+            return tf.constant(array)
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+    def convert(values: Any) -> Any:
+        if not isinstance(values, Ragged):
+            return tensor(values)
+        values = common.rebased(values)
+        return tf.RaggedTensor.from_row_splits(tensor(values.payload), values.offsets, validate=False)
+
+    return common.Tensors(loader, convert, waits=True)  # TensorFlow's capsules carry no stream to wait on
