@@ -16,9 +16,9 @@ Memory        what nvImageCodec decoded is handed out without a copy. It lies in
 Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
               simplejpeg 0.60 (nvImageCodec 0.9, Pillow 13.0, simplejpeg 1.9).
 Short data    Where the data of a scan end early, libjpeg makes the rest of the image gray, and only warns. Of a JPEG in
-              one Huffman scan that is an error here. nvImageCodec gets a region that ends above the last row, and an
-              image that is turned, without its end marker, which makes libjpeg stop instead. Otherwise it would then
-              decode twice, so only suspects are read again: those whose last pixel has the gray of missing blocks.
+              one Huffman scan that is an error here. nvImageCodec gets a region that ends above the last stored units
+              without its end marker, which makes libjpeg stop instead. Otherwise it would then decode twice, so only
+              suspects are read again: those whose last stored pixel has the gray of missing blocks.
               Pillow reads such suspects with longer data, which must change nothing.
 Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too short; less than a unit
               (8 to 16 pixels a side) that is missing; what lies behind a region; data that end early before a restart
@@ -67,6 +67,7 @@ STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
 DAMAGED = "its pixels cannot be decoded: the file is damaged behind its header"
 SHORT = f"{DAMAGED}, most likely because the data of its scan ends before the image is complete"
+MOST_UNIT_ROWS = 32  # a unit is a block of 8 rows in each direction for each of at most 4 samples
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
 
@@ -168,10 +169,10 @@ class _NvImageCodec:
         if not head.scan_end:
             return self._decoded(data, head, region)
         strict = np.concatenate([data[: head.scan_end], STRICT_END])
-        if head.orientation != 1 or (region is not None and region[0] + region[2] < head.height):
+        if not _reaches_the_end(region, head):
             return self._decoded(strict, head, region, has_end=False)  # nobody looks for the end: this is as fast
         pixels = self._decoded(data, head, region)
-        if _is_level(pixels[-1, -1], FILL if head.channels < 4 else FILL // 2):
+        if _is_level(_as_stored(pixels, head.orientation)[-1, -1], FILL if head.channels < 4 else FILL // 2):
             again = self._decoded(strict, head, region, has_end=False)
             if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
                 raise ImageError(SHORT)
@@ -385,6 +386,18 @@ def _colours(palette: memoryview, bits: int) -> Pixels:
     colours = np.zeros((256, 3), np.uint8)  # a value that the palette does not have is black, as in libpng
     colours[: len(palette) // 3] = np.frombuffer(palette, np.uint8).reshape(-1, 3)
     return colours
+
+
+def _reaches_the_end(region: Region | None, head: Head) -> bool:
+    """Return True if a region of the upright image, or all of it, has pixels of the last row of units."""
+    if region is None:
+        return True
+    top, left, height, width = region
+    if head.orientation <= 4:
+        behind = head.height - top - height if head.orientation <= 2 else top
+    else:
+        behind = head.width - left - width if head.orientation in (5, 8) else left
+    return behind < MOST_UNIT_ROWS
 
 
 def _as_stored(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -334,6 +335,19 @@ class TestDamage:
 
         with pytest.raises(ImageError, match="cannot be decoded"):
             decode(cut, heads.read(data), "RGB")
+
+    @pytest.mark.parametrize("turn", range(1, 9))
+    @pytest.mark.parametrize("missing", range(1, 7))
+    def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(self, chosen, turn, missing):
+        file = io.BytesIO()
+        Image.new("RGB", (83, 57), (5, 5, 5)).save(file, "JPEG", optimize=True)  # zeros are blocks, too
+        whole = made.inserted(file.getvalue(), made.exif_segment(made.exif(made.turned(turn))))
+        data = whole[: -2 - missing] + whole[-2:]
+
+        for top, left, height, width in regions_of(heads.read(data)):
+            with contextlib.suppress(ImageError):
+                pixels = decoded(data, region=(top, left, height, width))
+                np.testing.assert_array_equal(pixels, by_dali(data)[top : top + height, left : left + width])
 
     def test_bytes_that_are_no_image_any_more_are_refused(self, chosen):
         for data in (b"", b"x", bytes(1000), JPEGS["4:2:0"][:100]):

@@ -390,6 +390,40 @@ print(making.is_under_way(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert (done.returncode, done.stdout) == (0, f"True\n{expected}True 0\n"), done.stderr
 
 
+@needs_fork
+@pytest.mark.parametrize("module", ["aside", "making"])
+def test_a_fork_holds_no_lock_that_the_thread_it_waits_for_wants(tmp_path, module):
+    code = f"""
+import concurrent.futures, logging, threading, time
+
+begun, pool = threading.Event(), concurrent.futures.ThreadPoolExecutor(1)
+
+def work():
+    begun.set()
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        logging.getLogger(f"{{time.monotonic()}}")
+        pool.submit(int).result()
+        making.leave()
+
+if "{module}" == "making":
+    making._hurry.put(None)
+    making.ask("work", work)
+else:
+    from gpuload.kernels import aside, threads
+    threads.start(1, work, name=aside.NAME, stop=lambda: None)
+begun.wait()
+if os.fork() == 0:
+    os._exit(0)
+print(os.wait()[1], end="", flush=True)
+pool.shutdown()
+os._exit(0)
+"""
+    done = run(code, tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, "0"), done.stderr
+
+
 def test_numba_is_not_imported_before_the_first_batch_is_out(tmp_path):
     code = """
 class Delay:
