@@ -7,6 +7,7 @@ seed, for the rest of its time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import resource
@@ -77,7 +78,19 @@ def run_part(name: str, seconds: float, seed: int) -> Report:
 def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Report, int]:
     """Run a part until it ends or dies; returns the report and the seed that it came to."""
     written, errors = folder / "report.json", folder / "stderr.txt"
-    command = [sys.executable, "-m", "tests.attack", "--only", name, "--seconds", str(seconds), "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "tests.attack",
+        "--only",
+        name,
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+    ]
     with open(errors, "wb") as stderr:
         child = subprocess.Popen(
             [*command, "--report", str(written)],
@@ -89,6 +102,9 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
         try:
             status = child.wait(seconds + HANG_S + START_S)
         except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGABRT)  # which shows the stack of every thread
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(START_S)
             child.kill()
             child.wait()
             status = None

@@ -19,7 +19,7 @@ MORE_BYTES = 1 << 25
 
 def attack(seconds: float, seed: int) -> Report:
     """Read heads."""
-    return hunt(seconds, seed, trial, hang_s=10, more_bytes=MORE_BYTES)
+    return hunt(seconds, seed, trial, more_bytes=MORE_BYTES)
 
 
 def trial(rng: np.random.Generator, folder: Path) -> str:

@@ -35,6 +35,7 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     state, log, starts = folder / "state.json", folder / "log.txt", []
     log.touch()
     for life in range(1000):
+        _cut_torn_line(log)
         lines = log.read_text().splitlines()
         assert lines == lines[: len(expected) + life], f"{len(lines)} batches in {life} lives, of {len(expected)}"
         starts.append((len(lines), _position(state)))
@@ -87,6 +88,12 @@ def _train(lane: str, state: Path, log: Path) -> None:
                 new = state.with_suffix(".new")
                 new.write_text(json.dumps(load.state_dict()))
                 os.replace(new, state)
+
+
+def _cut_torn_line(log: Path) -> None:
+    """Cut off what a life had half written when it was killed; the state is written behind it, so it comes again."""
+    written = log.read_bytes()
+    log.write_bytes(written[: written.rfind(b"\n") + 1])
 
 
 def _position(state: Path) -> int:
