@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError
 from gpuload.spec import Spec
 
 Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
+
+
+class BatchAttributeError(UnknownFieldError, AttributeError):
+    """A batch has no such attribute."""
 
 
 class Batch:
@@ -91,6 +95,18 @@ class Batch:
         inner = [nest] if isinstance(nest, str) else parts_of(nest)
         return tuple(arranged(one, self._fields) for one in inner)
 
+    if not TYPE_CHECKING:  # who checks types is told by them what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where the fields are; called for attributes that are not there."""
+            if name.startswith("_"):  # looked for by pickle, copy and whoever wants to know what this is
+                raise AttributeError(name)
+            raise BatchAttributeError(
+                f"batch.{name}",
+                cause=f"its attributes are output, records, valid, epoch and step; its fields are {list(self._fields)}",
+                remedy=f"write batch[{name if name in self._fields else next(iter(self._fields), '...')!r}]",
+            )
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._parts())
 
@@ -113,7 +129,17 @@ class Batch:
         return isinstance(name, str) and name in self._fields
 
     def with_fields(self, convert: Callable[[Any], Any]) -> Batch:
-        """Return the same batch with every field converted, to the tensors of a framework for instance."""
+        """Return the same batch with every field converted, to the tensors of a framework for instance.
+
+        Raises:
+            SpecError: there is no function to convert them.
+        """
+        if not callable(convert):
+            raise SpecError(
+                f"with_fields({convert!r})"[:200],
+                cause="it takes a function that is given the values of a field and returns others",
+                remedy="pass one, as in batch.with_fields(numpy.copy)",
+            )
         return Batch(
             {name: convert(values) for name, values in self._fields.items()},
             self._nest,
@@ -166,10 +192,24 @@ def names_in(nest: Output, spec: Spec) -> tuple[str, ...]:
 
     Raises:
         UnknownFieldError: a name is not a field.
-        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and dataclasses.
+        SpecError: the nest holds something else than names, tuples, lists, dicts, named tuples and dataclasses, or
+            no name at all.
     """
     if nest is None:
         return spec.names
+    names = tuple(dict.fromkeys(_names(nest, spec)))
+    if not names:
+        raise SpecError(
+            f"output={nest!r}",
+            cause="it names no field, so that there would be nothing in a batch",
+            remedy=f"name the fields, output={spec.names!r} for instance, or leave output= out",
+        )
+    return names
+
+
+def _names(nest: Output, spec: Spec) -> Iterator[str]:
     if isinstance(nest, str):
-        return (spec[nest].name,)
-    return tuple(dict.fromkeys(name for one in parts_of(nest) for name in names_in(one, spec)))
+        yield spec[nest].name
+    else:
+        for one in parts_of(nest):
+            yield from _names(one, spec)

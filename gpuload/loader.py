@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpuload import device as devices
 from gpuload import kernels, rng, state
@@ -27,19 +29,20 @@ from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
-from gpuload.ops.graph import compile_ops
-from gpuload.order import Blocks, Plan, Position
+from gpuload.ops.graph import Graph, compile_ops
+from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
 from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
-from gpuload.spec import Spec
+from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Stats
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
+MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 log = logging.getLogger("gpuload")
 
 
@@ -87,7 +90,9 @@ class Loader:
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
-        _check(source, num_threads, prefetch)
+        _check(source, device, executor)
+        num_threads = None if num_threads is None else checked_count("num_threads", num_threads, most=MOST_THREADS)
+        self._asked_prefetch = None if prefetch is None else checked_count("prefetch", prefetch, most=MAX_LENGTH)
         self._plan = Plan(len(source), batch_size, shuffle, seed, shard_id, num_shards, last_batch)
         _check_steps(self._plan)
         self.num_threads = num_threads or threads.num_cores()
@@ -100,9 +105,11 @@ class Loader:
         self.device, self._device_why = devices.choose(device)
         self._executor_name, self._executor_why = choose.choose(executor, self._graph, self.device)
         self._session = self._make_session(names)
-        self._ops = tuple(ops)
+        self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
+        self._feeds: list[Session] = []
+        self._told: dict[str, str] = {}
         if "auto" in (device, executor):
             log.info("%s", self.describe())
 
@@ -111,7 +118,7 @@ class Loader:
         made = self._make_executor()
         rows, batches = (made, None) if made.kind == "rows" else (None, made)
         self._executor_lines = made.describe()
-        asked = self._arguments["prefetch"]
+        asked = self._asked_prefetch
         recipe = make_recipe(
             self.source,
             self._graph,
@@ -162,20 +169,91 @@ class Loader:
         """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
         return Epoch(self._session, self.output, Position(rng.checked_word(number, "epoch")))
 
-    def ahead(self) -> Epoch:
+    def ahead(self, feed: Session | None = None) -> Epoch:
         """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` does.
 
         The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
         So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
+
+        Args:
+            feed: what ``feed`` returned, for batches that are not run here; ``batch.output`` is then a dict.
         """
-        batches = Epoch(self._session, self.output, self.position, self._place, "end")
+        output = self.output if feed is None else None
+        batches = Epoch(feed or self._session, output, self.position, self._place, "end")
         self._ahead = weakref.ref(batches)
         return batches
+
+    def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
+        """Return what makes batches ready on the host for ops that run elsewhere; see ``ahead``.
+
+        Args:
+            make: what takes the place of an executor, and returns the fields of these batches.
+            names: these fields.
+        """
+        recipe = make_recipe(
+            self.source,
+            self._graph,
+            self._plan,
+            names=self.spec_out.names,
+            device="cpu",
+            executor=None,
+            num_threads=self.num_threads,
+            prefetch=self._asked_prefetch,
+        )
+        session = Session(
+            recipe,
+            make() if self._graph.ops else None,
+            make,
+            num_threads=self.num_threads,
+            prefetch=self._asked_prefetch or 2,
+            counters=self._session.counters,
+            names=names,
+        )
+        self._feeds.append(session)
+        return session
+
+    def go_to(self, position: Position) -> None:
+        """Go on from a position that ``position`` or ``after`` gave."""
+        self._place.cursor = Cursor(_checked_position(position))
+
+    def follow(self, batches: Epoch) -> None:
+        """Take an iterator of a loader with the same steps for the one that reads ahead of this loader's position."""
+        self._ahead = weakref.ref(batches)
+
+    def num_ready(self) -> int:
+        """Return how many steps are made and wait for whoever takes them."""
+        return sum(session.num_ready() for session in (self._session, *self._feeds))
+
+    @property
+    def graph(self) -> Graph:
+        """The ops with the fields that they act on, as far as the output needs them."""
+        return self._graph
+
+    @property
+    def asked_executor(self) -> str:
+        """The argument ``executor=``."""
+        return str(self._arguments["executor"])
+
+    @property
+    def most_records(self) -> int:
+        """The most records that a batch of this shard holds."""
+        return self._plan.most_records
+
+    def tell(self, name: str, line: str) -> None:
+        """Add a line to ``describe()``; a bridge says there what it chose, and why."""
+        self._told[name] = line
+
+    def counted(self) -> Epoch:
+        """Return an iterator from the position on, for who reads ahead of the training and knows what was trained.
+
+        The position goes where ``move`` of the iterator says, and so the state is always that of the training.
+        """
+        return Epoch(self._session, self.output, self.position, self._place, "told")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What a state is compared by; found out when it is first needed, for it looks into the data."""
-        return state.identity(self.source.fingerprint(), self._ops, self._plan)
+        return state.identity(self.source.fingerprint(), self.ops, self._plan)
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.
@@ -185,8 +263,11 @@ class Loader:
         Raises:
             RecordIndexError: the epoch has no such step.
         """
-        position = self._plan.at(Position(rng.checked_word(epoch, "epoch")), step)
-        return to_batch(self._session, self._session.at(position), step, self.output)
+        return self.batch_of(self._plan.at(Position(rng.checked_word(epoch, "epoch")), step))
+
+    def batch_of(self, position: Position) -> Batch:
+        """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
+        return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
 
     def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
         """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
@@ -200,22 +281,29 @@ class Loader:
 
         Raises:
             RecordIndexError: the epoch has no such step.
+            SpecError: a step without an epoch, or one of them is no whole number.
             ChangedFileError: a file is not what it was when the source was opened.
         """
-        if epoch is None:
-            self._tell_what_is_ahead()
-            return self.state_at(self.position)
-        return self.state_at(self._plan.at(self._base(epoch), step))
+        if epoch is not None:
+            return self.state_at(self._plan.at(self._base(rng.checked_word(epoch, "epoch")), step))
+        if not is_whole(step) or step:
+            raise SpecError(
+                f"state_dict(step={step!r})",
+                cause="a step is one of an epoch, and none is named; without both, the state is that of the loader",
+                remedy="write loader.state_dict() or loader.state_dict(epoch=0, step=3)",
+            )
+        self._tell_what_is_ahead()
+        return self.state_at(self.position)
 
     def state_at(self, position: Position) -> dict[str, Any]:
         """Return the state of a position that ``position`` or ``after`` gave."""
-        return state.save(self._plan, position, self._identity)
+        return state.save(self._plan, _checked_position(position), self._identity)
 
     def _base(self, epoch: int) -> Position:
         """Return where an epoch's steps are counted from: a run may have gone on with another batch size."""
         start = self._place.cursor.start
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
-        return start if is_other and start.epoch == epoch else Position(rng.checked_word(epoch, "epoch"))
+        return start if is_other and start.epoch == epoch else Position(epoch)
 
     def delivered(self) -> Position:
         """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
@@ -223,8 +311,22 @@ class Loader:
         return self.position if ahead is None else self._plan.settled(ahead.position)
 
     def after(self, position: Position, num_steps: int) -> Position:
-        """Return where a run is that has gone so many steps from a position on, over any number of epochs."""
-        left = self._plan.end(position) - position.step
+        """Return where a run is that has gone so many steps from a position on, over any number of epochs.
+
+        Args:
+            position: that ``position`` or ``after`` gave.
+            num_steps: at least 0.
+
+        Raises:
+            SpecError: this is no position, or no number of steps.
+        """
+        if not is_whole(num_steps):
+            raise SpecError(
+                f"num_steps = {num_steps!r}",
+                cause="it is how many steps were done, at least 0",
+                remedy="pass 0 or more",
+            )
+        left, num_steps = self._plan.end(_checked_position(position)) - position.step, int(num_steps)
         if num_steps < left:
             return self._plan.at(position, position.step + num_steps)
         epochs, step = divmod(num_steps - left, max(len(self), 1))
@@ -265,7 +367,17 @@ class Loader:
         return self._session.counters.stats()
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Add to a counter of ``stats()``; bridges count their copies with it."""
+        """Add to a counter of ``stats()``; bridges count their copies with it.
+
+        Raises:
+            SpecError: the name is no text, or the amount no number.
+        """
+        if not isinstance(name, str) or not isinstance(amount, (int, float, np.integer, np.floating)):
+            raise SpecError(
+                f"count({name!r}, {amount!r})"[:200],
+                cause="a counter has a name, and a number is added to it",
+                remedy="write loader.count('tensors_copied', 1), say",
+            )
         self._session.counters.add(**{name: amount})
 
     def describe(self) -> str:
@@ -285,12 +397,14 @@ class Loader:
             "prefetch": f"{self.prefetch} steps are made ahead",
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
             f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
+            **self._told,
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
     def close(self) -> None:
         """Stop the threads of all iterators and free the executors; the source stays open. Twice is allowed."""
-        self._session.close()
+        for session in (self._session, *self._feeds):
+            session.close()
 
     def __repr__(self) -> str:
         sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
@@ -327,16 +441,26 @@ def _check_steps(plan: Plan) -> None:
         )
 
 
-def _check(source: object, num_threads: int | None, prefetch: int | None) -> None:
+def _check(source: object, device: object, executor: object) -> None:
     if not isinstance(source, Source):
         raise SpecError(
             f"source is a {type(source).__name__}",
             cause="a loader reads from a gpuload source",
             remedy="open one: gl.npy, gl.fixed, gl.images; gl.arrays(x=array) for arrays in memory",
         )
-    for name, value in (("num_threads", num_threads), ("prefetch", prefetch)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise SpecError(f"{name} = {value!r}", cause="it must be a whole number of at least 1", remedy="pass one")
+    for name, value in (("device", device), ("executor", executor)):
+        if not isinstance(value, str):
+            raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
+
+
+def _checked_position(position: Position) -> Position:
+    if not isinstance(position, Position):
+        raise SpecError(
+            f"position = {position!r}"[:200],
+            cause="it is what loader.position or loader.after(...) gave",
+            remedy="pass loader.position; loader.state_dict(epoch=0, step=3) is the state of any step",
+        )
+    return position
 
 
 def _megabytes(num_bytes: int) -> str:

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import kernels, rng
-from gpuload.errors import RecordIndexError, SpecError
+from gpuload.errors import RecordIndexError, SpecError, TooLargeError
+from gpuload.spec import is_whole
 
 Positions = NDArray[np.int64]
 LAST_BATCH = ("partial", "drop", "pad")
@@ -76,9 +77,9 @@ class Blocks:
 
     def __post_init__(self) -> None:
         for name in ("block_records", "window_blocks", "lanes"):
-            _keep(self, name, _checked_count(f"Blocks.{name}", getattr(self, name)))
+            _keep(self, name, checked_count(f"Blocks.{name}", getattr(self, name), most=MAX_LENGTH))
         if self.chunk is not None:
-            chunk = _checked_count("Blocks.chunk", self.chunk)
+            chunk = checked_count("Blocks.chunk", self.chunk, most=MAX_LENGTH)
             _keep(self, "chunk", chunk if self.lanes > 1 else None)  # one order has one name
         elif self.lanes > 1:
             raise SpecError(
@@ -94,7 +95,7 @@ class Blocks:
     @property
     def window_records(self) -> int:
         """How many records are mixed."""
-        return self.block_records * self.window_blocks
+        return min(self.block_records * self.window_blocks, MAX_LENGTH)  # what is more makes no difference
 
 
 @dataclass(frozen=True)
@@ -190,20 +191,22 @@ class Plan:
     def __post_init__(self) -> None:
         _keep(self, "length", _checked_length(self.length))
         for name in ("batch_size", "num_shards"):
-            _keep(self, name, _checked_count(name, getattr(self, name)))
+            _keep(self, name, checked_count(name, getattr(self, name)))
         _keep(self, "seed", rng.checked_word(self.seed, "seed"))
+        if isinstance(self.shuffle, np.bool_):
+            _keep(self, "shuffle", bool(self.shuffle))
         if not isinstance(self.shuffle, (bool, Blocks)):
             raise SpecError(
                 f"shuffle = {self.shuffle!r}", cause="it is not known", remedy="use True, False or gl.Blocks(...)"
             )
-        if not _whole(self.shard_id) or not 0 <= self.shard_id < self.num_shards:
+        if not is_whole(self.shard_id) or self.shard_id >= self.num_shards:
             raise SpecError(
                 f"shard_id = {self.shard_id!r} of {self.num_shards} shards",
                 cause=f"shards are numbered 0 to {self.num_shards - 1}",
                 remedy="pass the rank of this process",
             )
         _keep(self, "shard_id", int(self.shard_id))
-        if self.last_batch not in LAST_BATCH:
+        if not isinstance(self.last_batch, str) or self.last_batch not in LAST_BATCH:
             raise SpecError(
                 f"last_batch = {self.last_batch!r}", cause="it is not known", remedy=f"use one of {LAST_BATCH}"
             )
@@ -231,10 +234,17 @@ class Plan:
 
         Raises:
             RecordIndexError: the epoch has no such step.
+            SpecError: the step is no whole number.
         """
+        if not is_whole(step, least=-MAX_LENGTH):
+            raise SpecError(
+                f"step = {step!r}",
+                cause="steps are counted 0, 1, 2 ... from the epoch's beginning",
+                remedy="pass step=0",
+            )
         if not position.step <= step <= self.end(position):
             raise _no_step(step, self.end(position))
-        return Position(position.epoch, step, self._offset(step, position))
+        return Position(position.epoch, int(step), self._offset(int(step), position))
 
     def settled(self, position: Position) -> Position:
         """Return the position as such: the end of an epoch is the beginning of the next."""
@@ -280,7 +290,14 @@ class Plan:
             return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(self.batch_size, np.bool_)
         begin, count, wanted = self._last(first, left)
         begin %= self.length  # where a shard is given padding only
-        return np.arange(begin, begin + wanted, dtype=np.int64) % self.length, np.arange(wanted) < count
+        try:
+            return np.arange(begin, begin + wanted, dtype=np.int64) % self.length, np.arange(wanted) < count
+        except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
+            raise TooLargeError(
+                f"a batch of {wanted} records, with last_batch={self.last_batch!r}",
+                cause=f"there is no memory for so many record numbers: {error}",
+                remedy="use a smaller batch_size",
+            ) from None
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
         """Return where this shard's part of the last records begins, how many it holds, and the size of its batch."""
@@ -489,7 +506,7 @@ class Split:
 
     def __post_init__(self) -> None:
         _keep(self, "length", _checked_length(self.length))
-        if not _whole(self.count) or not 0 <= self.count <= self.length:
+        if not is_whole(self.count) or self.count > self.length:
             raise SpecError(
                 f"count = {self.count!r} of {self.length} records",
                 cause="a part has between none and all of them",
@@ -585,17 +602,19 @@ def _keep(plan: Blocks | Plan | Split, name: str, value: object) -> None:
     object.__setattr__(plan, name, value)
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _checked_count(name: str, value: int) -> int:
-    if not _whole(value) or value < 1:
-        raise SpecError(f"{name} = {value!r}", cause="it must be a whole number of at least 1", remedy="pass one")
+def checked_count(name: str, value: int, *, most: int | None = None) -> int:
+    """Return a whole number of at least 1; raises ``SpecError`` that names the argument."""
+    if not is_whole(value, least=1) or (most is not None and value > most):
+        wanted = "of at least 1" if most is None else f"from 1 to {most}"
+        raise SpecError(
+            f"{name} = {value!r}",
+            cause=f"it must be a whole number {wanted}",
+            remedy=f"write {name.rpartition('.')[2]}=4, say",
+        )
     return int(value)
 
 
 def _checked_length(value: int) -> int:
-    if not _whole(value) or not 0 <= value <= MAX_LENGTH:
+    if not is_whole(value) or value > MAX_LENGTH:
         raise SpecError(f"{value!r} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records")
     return int(value)

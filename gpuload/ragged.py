@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import RecordIndexError, SpecError
 
 Offsets = NDArray[np.int64]
 
@@ -32,26 +32,43 @@ class Ragged:
             0, nor the last the length of the payload.
 
     Raises:
-        SpecError: the offsets are not one axis of ascending int64 numbers that lie inside the payload.
+        SpecError: the payload is no array, or the offsets are not one axis of ascending int64 numbers inside it.
     """
 
     __slots__ = ("offsets", "payload")
 
     def __init__(self, payload: Any, offsets: Offsets) -> None:
+        if not getattr(payload, "ndim", 0):
+            raise SpecError(
+                f"payload = {payload!r}"[:200],
+                cause="it is a NumPy or CuPy array that has the values one after the other along its first axis",
+                remedy="pass such an array; gl.Ragged.of([array, array], array.dtype) makes one of single values",
+            )
         fits = isinstance(offsets, np.ndarray) and offsets.ndim == 1 and offsets.size and offsets.dtype == np.int64
         if not fits or offsets[0] < 0 or offsets[-1] > len(payload) or bool((offsets[1:] < offsets[:-1]).any()):
             raise SpecError(
                 f"offsets {offsets!r} into a payload of {len(payload)}",
                 cause="offsets are ascending int64 numbers that lie inside the payload, one more than there are values",
-                remedy="pass the running total of the lengths, beginning with 0",
+                remedy="pass the running total of the lengths, beginning with 0: numpy.array([0, 2, 2, 5]), say",
             )
         self.payload, self.offsets = payload, offsets
 
     @classmethod
     def of(cls, values: Sequence[NDArray[Any]], dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Ragged:
-        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other."""
-        lengths = np.array([len(value) for value in values], np.int64)
-        payload = np.concatenate(values) if len(values) else np.empty((0, *shape), dtype)
+        """Return arrays ``[length_i, *shape]`` of one dtype as a ragged, copied one after the other.
+
+        Raises:
+            SpecError: they cannot be joined, or, where there are none, no array has such a dtype and shape.
+        """
+        try:
+            lengths = np.array([len(value) for value in values], np.int64)
+            payload = np.concatenate(values) if len(values) else np.empty((0, *shape), dtype)
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                f"gl.Ragged.of({values!r}"[:200] + f", {dtype!r}, {shape!r})"[:200],
+                cause=f"the values are arrays that differ in the length of their first axis alone: {error}",
+                remedy="write gl.Ragged.of([numpy.zeros(2), numpy.zeros(3)], numpy.dtype('f8')), say",
+            ) from None
         return cls(payload, offsets_of(lengths))
 
     @property
@@ -82,13 +99,25 @@ class Ragged:
         return self.offsets.size - 1
 
     def __getitem__(self, key: int | slice) -> Any:
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step != 1:
-                raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
-            return Ragged(self.payload, self.offsets[start : max(start, stop) + 1])
-        number = range(len(self))[key]  # negative ones, and an IndexError beyond the end
-        return self.payload[int(self.offsets[number]) : int(self.offsets[number + 1])]
+        try:
+            found = range(len(self))[key]  # negative numbers count from the end
+        except IndexError:
+            raise RecordIndexError(
+                f"ragged[{key}] of {len(self)} values",
+                cause=f"values are numbered 0 to {len(self) - 1}" if len(self) else "it has none",
+                remedy="ask for a value below len(ragged)",
+            ) from None
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                f"ragged[{key!r}]"[:200],
+                cause=f"a value is named by its number, or several by a slice: {error}",
+                remedy="write ragged[0] or ragged[10:20]; ragged.flat has the elements of all values",
+            ) from None
+        if isinstance(found, int):
+            return self.payload[int(self.offsets[found]) : int(self.offsets[found + 1])]
+        if found.step != 1:
+            raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
+        return Ragged(self.payload, self.offsets[found.start : max(found.start, found.stop) + 1])
 
     def __iter__(self) -> Iterator[Any]:
         bounds = self.offsets.tolist()

@@ -20,6 +20,7 @@ from gpuload.errors import SpecError, UnknownFieldError
 Shape = tuple[int | None, ...]
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
+ENCODED = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Field:
         shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
         axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known.
+
+    Raises:
+        SpecError: an attribute is of another kind, or two of them contradict each other.
     """
 
     name: str
@@ -39,6 +43,55 @@ class Field:
     shape: Shape | None
     encoded: bool = False
     axes: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        object.__setattr__(self, "dtype", self._checked_dtype())
+        object.__setattr__(self, "shape", self._checked_shape())
+        if not isinstance(self.encoded, (bool, np.bool_)):
+            raise self._refused("encoded", "it is True or False", "write encoded=True for the bytes of image files")
+        if self.encoded and (self.dtype, self.shape) != ENCODED:
+            raise self._refused(
+                "encoded",
+                f"encoded images are uint8 of shape (None,), and this field is {self.dtype} {self.shape}",
+                f"write gl.Field({self.name!r}, numpy.dtype('u1'), (None,), encoded=True)",
+            )
+        if not isinstance(self.axes, str):
+            raise self._refused("axes", "it is a text with a letter for each axis", "write axes='HWC'")
+        if self.axes and self.shape is not None and len(self.axes) != len(self.shape):
+            raise self._refused("axes", f"the shape {self.shape} has {len(self.shape)} axes", "name each axis, or none")
+
+    def _checked_dtype(self) -> np.dtype[Any]:
+        remedy = "write numpy.dtype('f4'), say"
+        try:
+            if self.dtype is None:  # NumPy takes it for float64
+                raise TypeError("it is None")
+            dtype = np.dtype(self.dtype)
+        except (TypeError, ValueError, SyntaxError) as error:
+            raise self._refused("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
+        if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+            raise self._refused("dtype", "a field has one dtype, of numbers, text or bytes", remedy)
+        if not dtype.isnative:
+            native = dtype.newbyteorder("=").str
+            cause = "a field comes out in the byte order of this machine; gpuload.spec.Part says how it is stored"
+            raise self._refused("dtype", cause, f"write numpy.dtype({native!r})")
+        return dtype
+
+    def _checked_shape(self) -> Shape | None:
+        if self.shape is None:
+            return None
+        if not isinstance(self.shape, (tuple, list)) or not all(n is None or is_whole(n) for n in self.shape):
+            example = f"({self.shape},)" if is_whole(self.shape) else "(None, None, 3)"
+            raise self._refused(
+                "shape",
+                "it is a tuple of lengths, None for an axis that varies; None as a whole where the rank varies",
+                f"write gl.Field({self.name!r}, {self.dtype.str!r}, {example})",
+            )
+        return tuple(None if n is None else int(n) for n in self.shape)
+
+    def _refused(self, attribute: str, cause: str, remedy: str) -> SpecError:
+        given = getattr(self, attribute)
+        return SpecError(f"gl.Field({self.name!r}) with {attribute}={given!r}", cause=cause, remedy=remedy)
 
     @cached_property
     def uniform(self) -> bool:
@@ -72,7 +125,17 @@ class Field:
         return tuple(int(length) for length in self.shape if length is not None)
 
     def with_(self, **changes: Any) -> Field:
-        """Return this field with some attributes changed."""
+        """Return this field with some attributes changed.
+
+        Raises:
+            SpecError: there is no such attribute, or it is of another kind.
+        """
+        known = ("name", "dtype", "shape", "encoded", "axes")
+        unknown = sorted(changes.keys() - set(known))
+        if unknown:
+            raise SpecError(
+                f"with_ got {unknown}", cause="a field has no such attribute", remedy=f"use {', '.join(known)}"
+            )
         return replace(self, **changes)
 
     def __str__(self) -> str:
@@ -82,11 +145,23 @@ class Field:
 
 @dataclass(frozen=True)
 class Spec:
-    """The fields of a record, in order; iterates over ``Field``, ``spec[name]`` is one of them."""
+    """The fields of a record, in order; iterates over ``Field``, ``spec[name]`` is one of them.
+
+    Raises:
+        SpecError: it is made of something else than fields, or two of them have one name.
+    """
 
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
+        given = self.fields
+        if not isinstance(given, (tuple, list)) or not all(isinstance(one, Field) for one in given):
+            raise SpecError(
+                f"gl.Spec of {given!r}",
+                cause="a spec is made of a tuple of gl.Field, also where there is only one",
+                remedy="write gl.Spec((gl.Field('x', numpy.dtype('f4'), (2,)),))",
+            )
+        object.__setattr__(self, "fields", tuple(given))
         counts = Counter(self.names)
         twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
@@ -124,8 +199,20 @@ class Spec:
         )
 
     def replacing(self, *changed: Field) -> Spec:
-        """Return the spec with the fields of the same names replaced."""
-        by_name = {field.name: field for field in changed}
+        """Return the spec with the fields of the same names replaced.
+
+        Raises:
+            UnknownFieldError: there is no field of such a name.
+            SpecError: what should replace a field is none.
+        """
+        for field in changed:
+            if not isinstance(field, Field):
+                raise SpecError(
+                    f"{field!r} in place of a field",
+                    cause="a field is replaced by a gl.Field of its name",
+                    remedy="change the field, as in field.with_(shape=(2,)), and return that",
+                )
+        by_name = {self[field.name].name: field for field in changed}
         return Spec(tuple(by_name.get(field.name, field) for field in self.fields))
 
     def only(self, names: Iterable[str]) -> Spec:
@@ -133,8 +220,15 @@ class Spec:
 
         Raises:
             UnknownFieldError: a name is not a field.
+            SpecError: these are no names.
         """
-        wanted = {self[name].name for name in names}
+        try:
+            given = (names,) if isinstance(names, str) else tuple(names)
+        except TypeError:
+            raise SpecError(
+                f"only({names!r})", cause="fields are named", remedy=f"write only({list(self.names)})"
+            ) from None
+        wanted = {self[name].name for name in given}
         return Spec(tuple(field for field in self.fields if field.name in wanted))
 
     def __str__(self) -> str:
@@ -229,3 +323,14 @@ class Layout:
 
     def _fills_record(self) -> bool:
         return self.parts[0].offset_bytes == 0 and self.parts[0].num_bytes == self.record_bytes
+
+
+def check_name(name: Any) -> None:
+    """Raise ``SpecError`` if this is no name of a field."""
+    if not isinstance(name, str) or not name:
+        raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
+
+
+def is_whole(value: Any, least: int = 0) -> bool:
+    """Return True for a whole number of at least ``least``, Python's or NumPy's; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)

@@ -131,14 +131,28 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONG else f"{text[:LONG]}... sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _of_this_version(state: object) -> Mapping[str, Any]:
-    if isinstance(state, Mapping) and state.get("version") == VERSION:
-        return state
+def _of_this_version(state: object) -> dict[str, Any]:
+    if not isinstance(state, Mapping):
+        raise StateError(
+            f"the state is a {type(state).__name__}",
+            cause="a state is the dict that loader.state_dict() returned",
+            remedy="read a state that was saved as JSON first: loader.load_state_dict(json.load(open(path)))",
+        )
+    plain = {str(name): _plain(value) for name, value in state.items()}
+    if plain.get("version") == VERSION:
+        return plain
     raise StateError(
-        f"no state of this version: {state.get('version') if isinstance(state, Mapping) else type(state).__name__!r}",
+        f"no state of this version: {plain.get('version')!r}",
         cause=f"this is version {VERSION}, as loader.state_dict() returns it",
         remedy="pass what state_dict() returned, whole",
     )
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it: what saves checkpoints may make NumPy values and tuples of numbers and lists."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _count(state: Mapping[str, Any], name: str, most: int) -> int:

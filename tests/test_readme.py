@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from tests import codeblocks
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-BLOCKS = re.findall(r"<!-- test: (\w+) -->\n```python\n(.*?)```", README, re.DOTALL)
+PAGE = codeblocks.ROOT / "README.md"
+README = PAGE.read_text()
+BLOCKS = codeblocks.blocks_of(PAGE)
 
 
 def cifar(folder):
@@ -85,10 +87,9 @@ PREPARE = {"cifar": cifar, "photos": photos, "rows": rows, "labels": labels, "ma
 def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"gl": gl, **PREPARE[group](tmp_path)}
-    code = "\n".join(block for name, block in BLOCKS if name == group)
-    assert code
+    blocks = [block for block in BLOCKS if block.name == group]
 
-    exec(compile(code, f"README.md, {group}", "exec"), names)
+    codeblocks.run(PAGE, blocks, names, tmp_path)
 
     if group == "photos":
         assert names["images"].shape == (64, 224, 224, 3)
@@ -109,7 +110,8 @@ def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
 
 
 def test_every_block_of_python_is_run():
-    assert len(BLOCKS) == README.count("```python")
+    assert codeblocks.without_comment(PAGE) == 0
+    assert {block.name for block in BLOCKS} == set(PREPARE)
 
 
 def test_the_tables_name_every_op_and_source():

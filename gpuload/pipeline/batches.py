@@ -87,6 +87,10 @@ class Batches:
             self._asked = until
         return self._board.tray.take(number, self._counters)
 
+    def num_ready(self) -> int:
+        """Return how many are finished."""
+        return len(self._board.tray)
+
     def forget(self, number: int) -> None:
         """Let go of a batch that was taken."""
         self._board.tray.forget(number)

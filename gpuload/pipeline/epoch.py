@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
+from gpuload.errors import SpecError
 from gpuload.order import Position
 from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES
@@ -62,7 +63,8 @@ class Epoch:
         output: how batches are arranged.
         position: of its first batch.
         place: of the loader, which moves along; None to move nothing.
-        moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch.
+        moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch;
+            ``"told"``: when and where ``move`` is called.
 
     The position changes in one place, and nothing is called between that and handing the batch out. So whatever
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
@@ -72,10 +74,11 @@ class Epoch:
 
     def __init__(
         self, session: Session, output: Output, position: Position, place: Place | None = None,
-        moves: Literal["each", "end"] = "each",
+        moves: Literal["each", "end", "told"] = "each",
     ) -> None:  # fmt: skip
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._cursor, self._start, self._end = Cursor(position), position, session.recipe.plan.end(position)
+        self._told = Cursor(position)
         self._made = session.begin(position)
         self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
 
@@ -119,6 +122,27 @@ class Epoch:
         """The position of the next batch."""
         return self._cursor.position
 
+    def move(self, position: Position) -> None:
+        """Take the loader to a position that this iterator had: whoever reads ahead of the training has come so far.
+
+        Raises:
+            SpecError: the loader is not where the last call left it; somebody else has moved it.
+        """
+        place, told, settled = self._place, self._told, self._session.recipe.plan.settled
+        if place is None:
+            return
+        here, left = settled(place.cursor.saved), settled(told.saved)
+        if place.cursor is not told and here != left:
+            raise SpecError(
+                f"the loader is at epoch {here.epoch}, step {here.step}, and what reads ahead of it left it at epoch "
+                f"{left.epoch}, step {left.step}",
+                cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
+                remedy="load states before the pipeline is made, give each pipeline a loader of its own (shard_id=, "
+                "num_shards=), and look at batches with loader.batch_at(step, epoch)",
+            )
+        told.now = (position, position)
+        place.cursor = told
+
     def _arrive(self, place: Place) -> None:
         """Move the loader to the next epoch if this one was delivered, unless another iterator did so before."""
         if self._cursor.position.step == self._end and place.cursor.saved.epoch == self._start.epoch:
@@ -151,7 +175,7 @@ def _made(step: Step) -> Made:
 
 def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     """Return the batch of a step that was made."""
-    done, names = made.step, session.recipe.names
+    done, names = made.step, session.names
     rows = done.rows(step) if done.num_steps > 1 else None
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
     fields = {name: made.fields[name] for name in names}

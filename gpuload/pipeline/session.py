@@ -40,13 +40,15 @@ class Session:
         num_threads: workers of an iterator.
         prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
         counters: of the loader.
+        names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
     """
 
     def __init__(
         self, recipe: Recipe, executor: BatchExecutor | None,
         make_executor: Callable[[], RowExecutor | BatchExecutor], *,
-        num_threads: int, prefetch: int, counters: Counters,
+        num_threads: int, prefetch: int, counters: Counters, names: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
+        self.names = recipe.names if names is None else names
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
         self.closed = False
@@ -115,6 +117,11 @@ class Session:
             raise
         self._give_back(executor)
         return made
+
+    def num_ready(self) -> int:
+        """Return how many steps of all iterators are finished and not taken."""
+        running = [made for one in self._running if (made := one()) is not None]
+        return sum(made.num_ready() for made in running) * self.recipe.num_joined
 
     def check(self) -> None:
         """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""

@@ -67,6 +67,10 @@ class Tray(Generic[Item]):
                 counters.add(wait_s=time.perf_counter() - began)
         return item
 
+    def __len__(self) -> int:
+        """How many things lie on it."""
+        return len(self._items)
+
     def forget(self, number: int) -> None:
         """Let go of what was taken."""
         self._first = max(self._first, number + 1)

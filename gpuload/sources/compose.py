@@ -31,6 +31,10 @@ def zip(*sources: Source, by_file: bool = True) -> Zipped:
         SpecError: lengths differ, two fields have one name, or one of them is no source.
     """
     _check_sources("zip", sources)
+    if not isinstance(by_file, (bool, np.bool_)):
+        raise SpecError(
+            f"by_file = {by_file!r}", cause="it is True or False", remedy="write by_file=False, or leave it"
+        )
     lengths = [len(source) for source in sources]
     if len(set(lengths)) > 1:
         raise SpecError(

@@ -16,8 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Opening
-from gpuload.sources.layouts import check_name, layout_of
+from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.spec import check_name, is_whole
 from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
 
 MOST_AROUND_BYTES = 1 << 62  # sizes of files are below
@@ -51,8 +52,10 @@ def fixed(
     record_dtype = _record_dtype(dtype)
     layout = layout_of(record_dtype, field=field)
     for name, value in (("header_bytes", header_bytes), ("footer_bytes", footer_bytes)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-            raise SpecError(f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy="pass such one")
+        if not is_whole(value):
+            raise SpecError(
+                f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy=f"write {name}=16, say"
+            )
     found, _ = look_at(expand(paths), 0, _check_unpacked)
     bodies = _bodies(found, int(header_bytes) + int(footer_bytes), layout.record_bytes)
     stored = Stored(

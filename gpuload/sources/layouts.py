@@ -17,12 +17,6 @@ MOST_AXES = 63  # of a field in one record; a batch has one more, and arrays of 
 LARGEST_RECORD_BYTES = 1 << 48  # what a process can address, also where an axis of length 0 leaves no bytes at all
 
 
-def check_name(name: Any) -> None:
-    """Raise ``SpecError`` if this is no name of a field."""
-    if not isinstance(name, str) or not name:
-        raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
-
-
 def layout_of(dtype: np.dtype[Any], shape: Ints = (), *, field: str, fortran: bool = False) -> Layout:
     """Return the layout of records that are arrays of a dtype.
 

@@ -215,10 +215,21 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
 
 
 def plain(numbers: Indices) -> Indices:
-    """Return numbers as an array of the one kind that kernels are compiled for: int64, contiguous, writeable."""
-    if numbers.dtype == INT64 and numbers.flags.carray:  # some microseconds less than numpy.require
-        return numbers
-    return np.array(numbers, np.int64)
+    """Return numbers as an array of the one kind that kernels are compiled for: int64, contiguous, writeable.
+
+    Raises:
+        SpecError: they are no array of whole numbers on one axis.
+    """
+    if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
+        if numbers.dtype == INT64 and numbers.flags.carray:  # some microseconds less than numpy.require
+            return numbers
+        if numbers.dtype.kind in "iu" or not numbers.size:
+            return np.array(numbers, np.int64)
+    raise SpecError(
+        f"numbers = {numbers!r}"[:200],
+        cause="record numbers come as an array of whole numbers, of one axis",
+        remedy="pass numpy.array([3, 1, 4]), say; source.read takes lists, too",
+    )
 
 
 def check_places(numbers: Indices, lengths: Indices | int, num_bytes: int, begins: Indices) -> None:
@@ -408,7 +419,7 @@ def _elements(field: Field, payload: Bytes, total: int) -> Array:
 
 
 def _element_shape(field: Field) -> tuple[int, ...]:
-    return field.with_(shape=(field.shape or (None,))[1:]).fixed_shape
+    return tuple(length for length in (field.shape or ())[1:] if length is not None)
 
 
 def _element_bytes(field: Field) -> int:

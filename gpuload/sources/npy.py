@@ -18,11 +18,11 @@ from gpuload.ragged import Ragged
 from gpuload.sources import npyheader
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.layouts import check_name, layout_of, told
+from gpuload.sources.layouts import layout_of, told
 from gpuload.sources.leaf import Group, Indices, Share, Values
 from gpuload.sources.npyheader import Header
 from gpuload.sources.rows import Form, RecordFiles, Stored
-from gpuload.spec import Layout, Shape, Spec
+from gpuload.spec import Layout, Shape, Spec, check_name
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
@@ -75,7 +75,7 @@ def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
 
 def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]] | str:
     try:
-        return [(part.field.name, part.field.dtype, part.field.shape) for part in layout_of(dtype, field="").parts]
+        return [(part.field.name, part.field.dtype, part.field.shape) for part in layout_of(dtype, field="x").parts]
     except SpecError:  # it is no record's; `_layouts` will say so and name the file
         return dtype.str
 

@@ -21,9 +21,9 @@ from gpuload.errors import GpuloadError, SpecError, noted
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
-from gpuload.sources.layouts import check_name, layout_of
+from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values
-from gpuload.spec import Field, Shape, Spec
+from gpuload.spec import Field, Shape, Spec, check_name, is_whole
 
 Reader = Callable[[Indices], Mapping[str, Any]]
 MOST_TOLD = 8  # record numbers, in a note
@@ -60,7 +60,7 @@ def records(
     Raises:
         SpecError: an argument is wrong, or the function returns what is no record.
     """
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or not 0 <= length <= MAX_LENGTH:
+    if not is_whole(length) or length > MAX_LENGTH:
         raise SpecError(
             f"gl.records of length {length!r}",
             cause=f"it is how many records there are, 0 to {MAX_LENGTH}",
@@ -295,8 +295,8 @@ def _given(fields: Any) -> Spec:
         if not isinstance(about, Sequence) or isinstance(about, str) or len(about) != 2:
             raise _no_fields(fields)
         dtype, shape = about
-        lengths = (shape,) if isinstance(shape, (int, np.integer)) else shape
-        if not isinstance(lengths, Sequence) or not all(_is_length(length) for length in lengths):
+        lengths = (shape,) if is_whole(shape) else shape
+        if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
             raise _no_fields(fields)
         try:
             made = np.dtype(dtype)
@@ -309,11 +309,6 @@ def _given(fields: Any) -> Spec:
         known = _checked_field(name, made, tuple(int(length or 0) for length in lengths))
         found.append(known.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
     return Spec(tuple(found))
-
-
-def _is_length(length: Any) -> bool:
-    whole = isinstance(length, (int, np.integer)) and not isinstance(length, bool)
-    return length is None or (whole and int(length) >= 0)
 
 
 def _no_fields(fields: Any) -> SpecError:

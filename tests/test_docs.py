@@ -1,0 +1,102 @@
+"""The pages for who extends gpuload: their code runs, prints what they say, and passes the contracts."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tests import codeblocks
+
+DOCS = codeblocks.ROOT / "docs"
+PAGES = {"own-reader": None, "own-source": None, "own-op": None, "dali-op": "nvidia.dali"}  # and what a page needs
+
+
+@pytest.fixture
+def defined(request, tmp_path, monkeypatch):
+    """What the code of a page defines when it is run from the first block to the last."""
+    page = DOCS / f"{request.param}.md"
+    if PAGES[request.param]:
+        pytest.importorskip(PAGES[request.param])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["own-reader"], indirect=True)
+def test_the_page_about_readers_runs_and_its_reader_keeps_the_contract(defined):
+    records = defined["batch"].records
+    np.testing.assert_array_equal(defined["batch"]["x"], defined["table"][records])
+    assert defined["streets"].read([3, 7])["boxes"].lengths.tolist() == [3, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["own-source"], indirect=True)
+def test_the_page_about_sources_runs_and_its_source_keeps_the_contract(defined):
+    first = defined["batch"]["x"][:, 0]
+    assert set(first.tolist()) <= set(range(0, 1000, 4))
+    np.testing.assert_array_equal(defined["batch"]["x"], first[:, None] + np.arange(8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["own-op"], indirect=True)
+def test_the_page_about_ops_runs_and_its_op_keeps_the_contract(defined):
+    for made, image in zip(defined["loader"].batch_at(0)["image"], defined["images"], strict=False):
+        flips = (image, image[:, ::-1])
+        forms = [np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)]
+        assert any(np.array_equal(made, form) for form in forms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["dali-op"], indirect=True)
+def test_the_page_about_operators_of_dali_runs(defined):
+    made = defined["batch"]["image"]
+    assert made.mean() == pytest.approx(0, abs=0.5)  # edges of something smooth, up and down
+    assert made.std() > 1
+
+
+def test_every_block_of_python_in_a_page_is_run():
+    pages = sorted(DOCS.glob("*.md"))
+    assert {page.stem for page in pages if codeblocks.blocks_of(page)} >= PAGES.keys()
+    assert [page.name for page in pages if codeblocks.without_comment(page)] == []
+    others = [page.name for page in pages if codeblocks.blocks_of(page) and page.stem not in PAGES]
+    tests = "".join(path.read_text() for path in codeblocks.ROOT.glob("tests/**/test_*.py"))
+    assert [name for name in others if f'"{name}"' not in tests] == []  # a test of its own runs those of another kind
+
+
+def test_pages_name_files_that_are_there():
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} names {target}"
+
+
+def test_what_a_page_says_that_it_prints_is_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- test: one -->\n```python\nprint(1 + 1)\n```\n```text\n3\n```\n")
+
+    with pytest.raises(AssertionError, match=r"page\.md, line 3, prints"):
+        codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_test_on_a_page_that_fails_is_a_failure(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- file: test_one.py -->\n```python\ndef test_it():\n    assert 1 + 1 == 3\n```\n")
+
+    with pytest.raises(AssertionError, match="1 failed"):
+        codeblocks.run(page, codeblocks.blocks_of(page), {}, tmp_path)
+
+
+def test_a_block_that_nothing_runs_is_counted(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1 / 0\n```\n")
+
+    assert codeblocks.without_comment(page) == 1
