@@ -21,6 +21,8 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 STAMP := $(VENV)/gpuload-$(EXTRA)-$(VERSION).stamp
 BENCH_STAMP := $(VENV)/gpuload-bench.stamp
 ATTACK_STAMP := $(VENV)/gpuload-attack.stamp
+# The extra with DALI's TensorFlow plugin, where there is a TensorFlow.
+PLUGIN := $(if $(filter cpu,$(EXTRA)),tf-plugin-cpu,$(if $(filter cuda12,$(EXTRA)),tf-plugin))
 MINUTES ?= 10
 
 .PHONY: setup demo test lint bench gpu-test attack clean
@@ -34,7 +36,19 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ -e $@ ] || ! ls $(VENV)/gpuload-*.stamp >/dev/null 2>&1 || rm -rf $(VENV)
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(MAKE) --no-print-directory venv-without-ensurepip; }
 	$(PIP_INSTALL) -e ".[$(if $(EXTRA),$(EXTRA)$(comma))demo,test]"
+	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then $(MAKE) --no-print-directory tf-plugin-now; \
+	else echo "no g++ here: DALI's TensorFlow plugin is left out. Once there is one: make tf-plugin"; fi
 	@touch $@
+
+# DALI's TensorFlow plugin is compiled for the TensorFlow that is installed (half a minute). So pip must not build it in
+# isolation, and it comes after everything else.
+.PHONY: tf-plugin tf-plugin-now
+tf-plugin: setup tf-plugin-now
+
+tf-plugin-now:
+	@[ -n "$(PLUGIN)" ] || { echo "there is no TensorFlow for EXTRA=$(EXTRA)" >&2; exit 1; }
+	$(PIP_INSTALL) setuptools wheel packaging
+	$(PIP_INSTALL) --no-build-isolation -e ".[$(PLUGIN)]"
 
 # Debian's python3 has no ensurepip unless python3-venv is installed, but the pip beside it can do the same.
 .PHONY: venv-without-ensurepip

@@ -9,16 +9,19 @@ import numpy as np
 
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
+from gpuload.order import Position
 
 if TYPE_CHECKING:
     from gpuload.batch import Batch
     from gpuload.loader import Loader
+    from gpuload.pipeline.epoch import Epoch
     from gpuload.ragged import Ragged
     from gpuload.spec import Field
 
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
 Convert = Callable[[Any], Any]  # the values of a field to what a framework has for them
+Shard = str | tuple[int, int] | None  # "auto": as the framework says; (rank, number of processes); None: as it is
 
 
 class Tensors:
@@ -37,20 +40,87 @@ class Tensors:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self.loader:
-            if self._waits:
-                batch.synchronize()
-            yield batch.with_fields(self._convert)
+        return Converted(iter(self.loader), self._convert, waits=self._waits)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loader: where the next loop goes on."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where a state was saved; raises ``StateError`` if it is of other data, ops, shuffle or seed."""
+        self.loader.load_state_dict(saved)
 
 
-def check_loader(name: str, loader: object) -> None:
-    """Raise ``SpecError`` where something else than a loader is given to the function of a name."""
+class Converted:
+    """The batches of an epoch with their fields converted. As the epoch itself, it goes on behind a step that raised.
+
+    Attributes:
+        batches: those that are converted.
+    """
+
+    def __init__(self, batches: Epoch, convert: Convert, *, waits: bool = False) -> None:
+        self.batches, self._convert, self._waits = batches, convert, waits
+
+    def __iter__(self) -> Converted:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = next(self.batches)
+        if self._waits:
+            batch.synchronize()
+        return batch.with_fields(self._convert)
+
+    def close(self) -> None:
+        """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
+        self.batches.close()
+
+
+def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
+    """Raise ``SpecError`` where something else than a loader is given to the function of a name.
+
+    ``arguments``: what else it needs, for the remedy.
+    """
     if not hasattr(loader, "spec_out"):
         raise SpecError(
             f"{name}() of a {type(loader).__name__}",
             cause="batches come from a loader",
-            remedy=f"make one: {name}(gl.Loader(source, batch_size=256))",
+            remedy=f"make one: {name}(gl.Loader(source, batch_size=256){arguments})",
         )
+
+
+def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -> Loader:
+    """Return the loader of this process's share: the loader itself, or a new one that begins where the loader is.
+
+    Args:
+        loader: of all records, or of just that share.
+        shard: ``None`` leaves the loader as it is, ``"auto"`` asks ``find``, a pair is (rank, number of processes).
+        find: asks the framework for such a pair.
+
+    Raises:
+        SpecError: ``shard`` is something else, or the loader is another shard already.
+    """
+    if shard is None:
+        return loader
+    pair = find() if isinstance(shard, str) and shard == "auto" else shard
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise SpecError(
+            f"shard = {shard!r}"[:200],
+            cause="it is the rank of this process and how many processes there are",
+            remedy='pass a pair, shard=(0, 2) for the first of two, "auto" to ask the framework, or None',
+        )
+    present = (loader._plan.shard_id, loader.num_shards)
+    if present == pair:
+        return loader
+    if loader.num_shards > 1:
+        raise SpecError(
+            f"shard={pair} of a loader that is shard {present[0]} of {present[1]}",
+            cause="it was divided already",
+            remedy="make the loader without shard_id= and num_shards=, or leave shard= out",
+        )
+    made = loader.replace(shard_id=pair[0], num_shards=pair[1])
+    if loader.position != Position():
+        made.load_state_dict(loader.state_at(loader.position))
+    return made
 
 
 def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[str, ...], Nest]:
@@ -96,9 +166,11 @@ def shareable(array: Any, *, align_bytes: int = 1) -> bool:
     """Return whether a framework can take the memory of a NumPy or CuPy array as it is, by DLPack."""
     if array.dtype.kind not in NUMERIC_KINDS or array.size == 0 or not array.flags.c_contiguous:
         return False
-    if isinstance(array, np.ndarray):
-        return bool(array.ctypes.data % align_bytes == 0 and array.flags.writeable)
-    return bool(array.data.ptr % align_bytes == 0)
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        return False
+    if align_bytes == 1:
+        return True
+    return bool((array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr) % align_bytes == 0)
 
 
 def rebased(values: Ragged) -> Ragged:

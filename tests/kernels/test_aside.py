@@ -234,7 +234,7 @@ DALI = """
 from gpuload.executors.dali import executor
 
 def use():
-    return executor._load("cpu").__name__
+    return executor.load("cpu").__name__
 """
 TENSORFLOW = """
 def use():

@@ -20,8 +20,32 @@ Text     bytes and text become tf.string (text as UTF-8) and stay on the host.
 Ragged   a field of which only the first axis varies becomes a tf.RaggedTensor over the same payload.
 """
 
-from gpuload.bridges.tensorflow.data import dataset
-from gpuload.bridges.tensorflow.keras import checkpoint
-from gpuload.bridges.tensorflow.loops import tensors
+from __future__ import annotations
 
-__all__ = ["checkpoint", "dataset", "tensors"]
+import importlib
+from typing import Any
+
+from gpuload.bridges.tensorflow.data import dataset
+from gpuload.bridges.tensorflow.distributed import distribute
+from gpuload.bridges.tensorflow.loops import tensors
+from gpuload.bridges.tensorflow.memory import share_memory
+from gpuload.bridges.tensorflow.saving import checkpointable
+
+_OF_KERAS = ("LoaderStats", "ResumeLoader", "checkpoint")
+__all__ = [
+    "LoaderStats",
+    "ResumeLoader",
+    "checkpoint",
+    "checkpointable",
+    "dataset",
+    "distribute",
+    "share_memory",
+    "tensors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a callback of Keras, which is imported with the first of them: it takes a second."""
+    if name not in _OF_KERAS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("gpuload.bridges.tensorflow.keras"), name)

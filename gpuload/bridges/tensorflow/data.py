@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
+from gpuload.bridges.tensorflow import plugin
 from gpuload.bridges.tensorflow.framework import dtype_of, fields_of, is_shareable, tf
 from gpuload.errors import ClosedError, SpecError
 from gpuload.ragged import Ragged
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 
-def dataset(loader: Loader, *, weights: bool = False) -> Any:
+VIAS = ("auto", "plugin", "generator")
+PLUGIN = "DALI's TensorFlow plugin"
+log = logging.getLogger("gpuload")
+
+
+def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "auto", weights: bool = False) -> Any:
     """Return the loader as a ``tf.data.Dataset``, each of whose iterators goes from the loader's position to the end.
 
     The position moves when an epoch was delivered to its last batch, and then to the next epoch. The cardinality is
@@ -30,6 +37,10 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
 
     Args:
         loader: its ``output=`` gives the structure, ``("image", "label")`` for ``model.fit``.
+        via: ``"plugin"``: DALI's TensorFlow plugin, whose tensors are on the loader's device. ``"generator"``: a Python
+            generator, whose tensors are on the host. ``"auto"``: the plugin on a GPU, the generator on a CPU, where it
+            is the faster one; where the plugin has no form for a field or an op, or is not installed, the generator,
+            with a warning. ``loader.describe()`` says which. Ops run in DALI inside the plugin, with its tolerances.
         weights: add float32 ``[batch]`` behind the fields, 1 for records and 0 for the padding of
             ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``. With them the
             ``weighted_metrics`` of Keras are exact; it divides the loss of a batch by all records, padding included.
@@ -38,8 +49,11 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
         SpecError: a field has no tensor form, or ``weights=True`` without a pair of ``output=``.
     """
     common.check_loader("dataset", loader)
-    names, nest = fields_of(loader)
-    nest = _tuples(nest)
+    if not isinstance(weights, bool):
+        raise SpecError(f"weights = {weights!r}"[:200], cause="it is True or False", remedy="pass weights=True, say")
+    if not isinstance(via, str) or via not in VIAS:
+        raise SpecError(f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}")
+    names, nest = checked_nest(loader)
     if weights and not (isinstance(nest, tuple) and len(nest) == 2):
         raise SpecError(
             f"dataset(loader, weights=True) with output={loader.output!r}",
@@ -47,6 +61,8 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
             remedy='make the loader with a pair, output=("image", "label")',
         )
 
+    if _takes_plugin(loader, names, via, weights):
+        return _kept(_finite(plugin.plugin_dataset(loader, names, nest), loader), loader)
     weak = weakref.ref(loader)  # TensorFlow 2.21 keeps the generators of all datasets for ever
 
     def epoch() -> Iterator[Nest]:
@@ -54,19 +70,59 @@ def dataset(loader: Loader, *, weights: bool = False) -> Any:
         if loader is None:
             raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
         for batch in loader.ahead():
-            arrays = arranged(nest, {name: _yielded(loader, batch[name]) for name in names})
+            arrays = arranged(nest, {name: as_yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays
 
     axis = None if loader.last_batch == "partial" else loader.batch_size
-    signature = arranged(nest, {name: _signature(loader.spec_out[name], axis) for name in names})
+    signature = arranged(nest, {name: signature_of(loader.spec_out[name], axis) for name in names})
     if weights:
         signature = (*signature, tf.TensorSpec((axis,), tf.float32))
-    made = _counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
+    return _kept(counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader)), loader)
+
+
+def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: bool) -> bool:
+    """Return True if the plugin makes the dataset; tells ``describe`` which it is, and why."""
+    if weights and via == "plugin":
+        raise SpecError(
+            "dataset(loader, via='plugin', weights=True)",
+            cause="the weights come from the host",
+            remedy="write via='generator', or leave weights= out",
+        )
+    if via != "auto":
+        loader.tell("dataset", f"by {PLUGIN if via == 'plugin' else 'a generator'} (asked for)")
+        return via == "plugin"
+    if loader.device == "cpu":
+        loader.tell("dataset", "by a generator (the faster one on a CPU)")
+        return False
+    problem = "the weights come from the host" if weights else plugin.why_not(loader, names)
+    if problem is None:
+        loader.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
+        return True
+    log.warning("tf.data copies the batches from %s to the host and back; cause: %s", loader.device, problem)
+    loader.tell("dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})")
+    return False
+
+
+def _finite(made: Any, loader: Loader) -> Any:
+    """Return the plugin's dataset, which says of itself that it never ends, with the number of its steps."""
+    if loader.device == "cpu":
+        return without_prefetch(made.take(len(loader)))
+    made.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
+    return made
+
+
+def _kept(made: Any, loader: Loader) -> Any:
     made._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
     return made
 
 
-def _yielded(loader: Loader, values: Any) -> Any:
+def checked_nest(loader: Loader) -> tuple[tuple[str, ...], Nest]:
+    """Return the names of the fields to hand out, and their nest as tf.data has it."""
+    names, nest = fields_of(loader)
+    return names, _tuples(nest)
+
+
+def as_yielded(loader: Loader, values: Any) -> Any:
     """Return the values of a field as a generator of tf.data yields them."""
     if not isinstance(values, Ragged):
         return _on_host(loader, values)
@@ -81,7 +137,8 @@ def _on_host(loader: Loader, array: Any) -> Any:
     return array if on_host else array.get()
 
 
-def _signature(field: Field, axis: int | None) -> Any:
+def signature_of(field: Field, axis: int | None) -> Any:
+    """Return the spec of a field's tensors; ``axis`` is the number of records, None where it varies."""
     dtype = dtype_of(field)
     if field.ragged:
         return tf.RaggedTensorSpec((axis, None, *(field.shape or ())[1:]), dtype, ragged_rank=1)
@@ -103,7 +160,7 @@ def _tuples(nest: Nest) -> Nest:
     return tuple(map(_tuples, nest)) if isinstance(nest, (tuple, list)) else nest
 
 
-def _counted(generated: Any, steps: int) -> Any:
+def counted(generated: Any, steps: int) -> Any:
     """Return the dataset with ``steps`` as its cardinality, and with nothing read ahead of what was asked for.
 
     ``assert_cardinality`` would make an error of a resumed epoch, which is shorter. A choice of which one input is
@@ -111,6 +168,16 @@ def _counted(generated: Any, steps: int) -> Any:
     """
     first = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
     chosen = tf.data.Dataset.choose_from_datasets([generated, generated.repeat()], first, stop_on_empty_dataset=True)
+    return without_prefetch(chosen.take(steps))
+
+
+def without_prefetch(made: Any) -> Any:
+    """Return a dataset that reads nothing ahead of what is asked for, and that cannot be sharded by TensorFlow.
+
+    The loader reads ahead, and its state is what was asked for. Of the policies of autosharding, FILE is the one that
+    refuses a dataset without files; the others read all records in every worker.
+    """
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # the loader reads ahead; its state is what was asked for
-    return chosen.take(steps).with_options(options)
+    options.experimental_optimization.inject_prefetch = False
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+    return made.with_options(options)

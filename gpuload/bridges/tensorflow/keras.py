@@ -1,27 +1,147 @@
-"""Callbacks of Keras for ``model.fit(dataset(loader))``."""
+"""Callbacks of Keras for ``model.fit(dataset(loader))``; on all of its backends.
+
+Counting   Keras looks at batches before it trains, and what stands between (``prefetch``, a strategy) reads ahead. So
+           the callbacks count the steps that were trained, and the state that they save is the one behind the last.
+           With ``steps_per_execution`` above 1 the model's optimizer counts.
+Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new folder, which gets
+           its name when it is complete. So what is found there belongs together, whenever the process was ended.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import logging
 import os
+import shutil
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, StateError
+from gpuload.kernels import aside
+from gpuload.order import checked_count
+from gpuload.spec import is_whole
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
+    from gpuload.order import Position
+
+keras: Any = aside.call(lambda: importlib.import_module("keras"))
+
+WEIGHTS, STATE = "model.weights.h5", "state.json"
+SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+)
+BOTTLENECK = 0.1  # of the time that training waits: less is hardly worth a change
+log = logging.getLogger("gpuload")
 
 
-def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int | None = None) -> Any:
+class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts the steps of a loader that were trained."""
+
+    def __init__(self, loader: Loader, save_freq: object) -> None:
+        super().__init__()
+        common.check_loader(type(self).__name__, loader, arguments=', "run"')
+        by_steps = not isinstance(save_freq, str)
+        if save_freq != "epoch" if not by_steps else not is_whole(save_freq) or save_freq < 1:  # type: ignore[operator]
+            raise SpecError(
+                f"save_freq = {save_freq!r}"[:200], cause="it is 'epoch' or a number of steps", remedy="pass 1000, say"
+            )
+        self.loader, self._every = loader, int(save_freq) if by_steps else None  # type: ignore[call-overload]
+        self._start, self._before, self._trained, self._saved = loader.position, 0, 0, 0
+        self._epoch = self._first = 0
+        self._is_over = False  # the epoch of Keras before ``_epoch``
+
+    def state(self) -> dict[str, Any]:
+        """Return the loader's state behind the last step that was trained.
+
+        Raises:
+            SpecError: more steps were trained than the loader has delivered.
+        """
+        loader = self.loader
+        position, delivered = loader.after(self._start, self._trained), loader.delivered()
+        if (delivered.epoch, delivered.step) < (position.epoch, position.step):
+            raise SpecError(
+                f"{self._trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
+                f"the loader has delivered only up to epoch {delivered.epoch}, step {delivered.step}",
+                cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
+                remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
+            )
+        return loader.state_at(position)
+
+    def save(self) -> None:
+        """Write what is to be written."""
+        raise NotImplementedError
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Count from here on."""
+        self._start, self._before, self._trained, self._saved = self.loader.position, 0, 0, 0
+        self._first = self._num_updates()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note how much was trained before this epoch of Keras."""
+        self._before, self._epoch, self._is_over = self._trained, epoch, False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count, and save if it is time."""
+        single = getattr(self.model, "steps_per_execution", 1) == 1
+        self._trained = self._before + batch + 1 if single else self._num_updates() - self._first
+        if self._every is not None and self._trained - self._saved >= self._every:
+            self._save()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Save."""
+        self._correct()
+        self._epoch, self._is_over = epoch + 1, True
+        self._save()
+
+    def _correct(self) -> None:
+        """Take back the update that Keras 3.15 counts too much where the data end before the steps that it expects.
+
+        It reads the next batch and counts the update side by side; the read fails then, and only the count is done.
+        """
+        if self._num_updates() - self._first > self._trained:
+            self.model.optimizer.iterations.assign(self._first + self._trained)
+
+    def _save(self) -> None:
+        self.save()
+        self._saved = self._trained
+
+    def _num_updates(self) -> int:
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None:
+            return 0
+        value = optimizer.iterations.value
+        return int(value.numpy() if keras.backend.backend() == "tensorflow" else value)  # it may be a MirroredVariable
+
+
+class Checkpoint(_Counting):
+    """What `checkpoint` returns."""
+
+    def __init__(self, loader: Loader, path: str | os.PathLike[str], every_steps: int | None = None) -> None:
+        super().__init__(loader, "epoch" if every_steps is None else every_steps)
+        self._path = _checked_path(path)
+
+    def save(self) -> None:
+        """Write the state; a reader sees the old one or the new one."""
+        text, draft = json.dumps(self.state()), f"{self._path}.{os.getpid()}.tmp"
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.replace(draft, self._path)
+
+
+def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int | None = None) -> Checkpoint:
     """Return a Keras callback that saves the loader's state after the last step that was trained.
 
     It counts the steps that ``model.fit`` trained on ``dataset(loader)``, however far that was read ahead, and writes
     the state as JSON at the end of each epoch of Keras, whole or not at all. To go on: ``loader.load_state_dict(json.
     load(open(path)))`` before ``fit``. ``callback.state()`` is the state at any moment, to be saved beside the weights.
-
-    With ``steps_per_execution`` above 1, steps are counted by the model's optimizer.
+    `ResumeLoader` does all of this together with the model.
 
     Args:
         loader: what the dataset was made of; the dataset may be prefetched, repeated and distributed, not cut
@@ -29,57 +149,204 @@ def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int
         path: of the JSON.
         every_steps: save after so many steps, too.
     """
-    common.check_loader("checkpoint", loader)
-    if every_steps is not None and (
-        isinstance(every_steps, bool) or not isinstance(every_steps, int) or every_steps < 1
-    ):
-        raise SpecError(f"every_steps = {every_steps!r}", cause="it is a number of steps", remedy="pass 1000, say")
+    common.check_loader("checkpoint", loader, arguments=', "state.json"')
+    return Checkpoint(loader, path, None if every_steps is None else checked_count("every_steps", every_steps))
 
-    class Checkpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
-        """Counts what was trained, and saves the state."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._start, self._before, self._trained, self._saved = loader.position, 0, 0, 0
+def _checked_path(path: object) -> str:
+    """Return the path of a file that can be written: nobody wants to hear after an epoch that it cannot."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
+        raise SpecError(f"path = {path!r}"[:200], cause="it is no path", remedy="pass 'state.json', say")
+    made = Path(path)
+    if made.is_dir() or not made.parent.is_dir():
+        raise SpecError(
+            f"path = {os.fspath(path)!r}",
+            cause="it is a folder" if made.is_dir() else f"there is no folder {made.parent}",
+            remedy="name a file in a folder that is there",
+        )
+    return os.fspath(made)
 
-        def state(self) -> dict[str, Any]:
-            """Return the state behind the last step that was trained."""
-            position, delivered = loader.after(self._start, self._trained), loader.delivered()
-            if (delivered.epoch, delivered.step) < (position.epoch, position.step):
-                raise SpecError(
-                    f"{self._trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
-                    f"the loader has delivered only up to epoch {delivered.epoch}, step {delivered.step}",
-                    cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
-                    remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
-                )
-            return loader.state_at(position)
 
-        def save(self) -> None:
-            """Write the state; a reader sees the old one or the new one."""
-            text, draft = json.dumps(self.state()), f"{os.fspath(path)}.{os.getpid()}.tmp"
-            with open(draft, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            os.replace(draft, path)
-            self._saved = self._trained
+class ResumeLoader(_Counting):
+    """A Keras callback: a run that was ended at any moment goes on where it was, model and loader together.
 
-        def on_train_begin(self, logs: Any = None) -> None:
-            self._start, self._trained, self._saved = loader.position, 0, 0
-            self._first = self._num_updates()
+        model.fit(dataset(loader), epochs=20, callbacks=[ResumeLoader(loader, "run")])
 
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self._before = self._trained
+    When training begins, it takes up what is in the folder, if something is there: the weights, the optimizer, the
+    loader's position, and the epoch of Keras (``initial_epoch``). A run that was ended in mid-epoch trains the steps
+    that were left of that epoch, each record once.
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            single = getattr(self.model, "steps_per_execution", 1) == 1
-            self._trained = self._before + batch + 1 if single else self._num_updates() - self._first
-            if every_steps is not None and self._trained - self._saved >= every_steps:
-                self.save()
+    Args:
+        loader: what the dataset was made of; the dataset may be prefetched, repeated and distributed. With
+            ``steps_per_epoch=`` the records go on exactly, too, but the first epoch of Keras has its full number of
+            steps.
+        folder: is made if it is not there. It holds the last save alone.
+        save_freq: ``"epoch"``, or also after so many steps.
 
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.save()
+    It stands behind other callbacks that restore weights (``BackupAndRestore``), which is checked.
 
-        def _num_updates(self) -> int:
-            optimizer = getattr(self.model, "optimizer", None)
-            return 0 if optimizer is None else int(optimizer.iterations.value.numpy())
+    Raises:
+        SpecError: an argument is wrong; the model is not built; other weights were restored after these.
+        StateError: the state in the folder is of other data, ops, shuffle or seed.
+    """
 
-    return Checkpoint()
+    def __init__(self, loader: Loader, folder: str | os.PathLike[str], save_freq: str | int = "epoch") -> None:
+        super().__init__(loader, save_freq)
+        if (
+            not isinstance(folder, (str, os.PathLike))
+            or not isinstance(os.fspath(folder), str)
+            or not os.fspath(folder)
+        ):
+            raise SpecError(f"folder = {folder!r}"[:200], cause="it is no path", remedy="pass 'run', say")
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise SpecError(f"folder = {os.fspath(folder)!r}", cause="it is a file", remedy="name a folder")
+        self._folder, self._restored = Path(folder), -1
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Take up what is in the folder, and count from there on."""
+        found = self._latest()
+        if found is not None:
+            self._restore(found)
+        super().on_train_begin(logs)
+        self._restored = -1 if found is None else self._first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note how much was trained before, and look whether the weights are still those that were restored."""
+        if self._restored not in (-1, self._num_updates()):
+            raise SpecError(
+                f"the model has done {self._num_updates()} updates; those that ResumeLoader restored had done "
+                f"{self._restored}",
+                cause="another callback restored other weights after it",
+                remedy="put ResumeLoader behind it in callbacks=[...]",
+            )
+        self._restored = -1
+        super().on_epoch_begin(epoch, logs)
+
+    def save(self) -> None:
+        """Write model and state into a new folder, and remove the old one."""
+        position = self.loader.after(self._start, self._trained)
+        text = json.dumps({"epoch": self._next_epoch(position), "loader": self.state()})
+        name = f"epoch-{position.epoch:06}-step-{position.step:09}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = self._folder / f"draft-{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        self.model.save_weights(str(draft / WEIGHTS))
+        (draft / STATE).write_text(text + "\n", encoding="utf-8")
+        for written in (draft / WEIGHTS, draft / STATE):
+            with open(written, "rb+") as file:
+                os.fsync(file.fileno())
+        if not self._is_chief():  # all workers take part in saving, and one keeps what was saved
+            shutil.rmtree(draft)
+            return
+        olds = [old for old in self._saves() if old.name != name]
+        if (self._folder / name).exists():  # nothing was trained since
+            shutil.rmtree(draft)
+        else:
+            os.replace(draft, self._folder / name)
+        for old in olds:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _next_epoch(self, position: Position) -> int:
+        """Return the epoch of Keras in which the next step is: this one, unless the last step completed it."""
+        if self._is_over:
+            return self._epoch
+        steps = (self.params or {}).get("steps")
+        is_whole = self._trained - self._before == steps or (position.step == 0 and steps in (None, len(self.loader)))
+        return self._epoch + int(is_whole and self._trained > self._before)
+
+    def _saves(self) -> list[Path]:
+        return sorted(self._folder.glob("epoch-*-step-*")) if self._folder.is_dir() else []
+
+    def _latest(self) -> Path | None:
+        saves = self._saves()
+        return saves[-1] if saves else None
+
+    def _restore(self, found: Path) -> None:
+        model = self.model
+        if not model.built:
+            raise SpecError(
+                f"ResumeLoader with a model that is not built, and {found} to restore",
+                cause="Keras has no weights to load into yet",
+                remedy="give the model its input shape, keras.Input(shape=...), or call it on a batch before fit",
+            )
+        try:
+            saved = json.loads((found / STATE).read_text(encoding="utf-8"))
+            epoch, state = int(saved["epoch"]), saved["loader"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StateError(
+                f"{found / STATE}: {error}",
+                cause="it is not what ResumeLoader wrote",
+                remedy="remove the folder to begin anew",
+            ) from None
+        self.loader.load_state_dict(state)
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        model.load_weights(str(found / WEIGHTS))
+        model._initial_epoch = epoch  # as BackupAndRestore of Keras 3 does; fit() begins there
+        log.info("training goes on from %s: epoch %d of Keras, %s", found, epoch, self.loader)
+
+    def _is_chief(self) -> bool:
+        strategy = getattr(self.model, "distribute_strategy", None)
+        return strategy is None or bool(strategy.extended.should_checkpoint)
+
+
+class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
+    """A Keras callback: how fast the loader was in each epoch, and whether the training waited for it.
+
+    It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
+    the training waited for the loader) and ``loader/fill`` (the mean of the batches that were ready, as a share of
+    those that are made ahead). Where the training waited for a tenth of an epoch or more, one sentence in the log says
+    so, and what the loader did meanwhile.
+
+    Args:
+        loader: what the dataset was made of.
+        log_dir: for TensorBoard; None writes the log alone.
+    """
+
+    def __init__(self, loader: Loader, log_dir: str | os.PathLike[str] | None = None) -> None:
+        super().__init__()
+        common.check_loader("LoaderStats", loader)
+        self.loader = loader
+        self._writer = None if log_dir is None else tf.summary.create_file_writer(os.fspath(log_dir))
+        self._fills: list[float] = []
+        self.latest: dict[str, float] = {}
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begin to measure."""
+        self._began, self._before, self._fills = time.perf_counter(), dict(self.loader.stats()), []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Note how many batches are ready."""
+        self._fills.append(min(1.0, self.loader.num_ready() / max(self.loader.prefetch, 1)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Write what was measured."""
+        seconds, now = time.perf_counter() - self._began, self.loader.stats()
+        spent = {name: now[name] - self._before[name] for name in ("records", "wait_s", "read_s", "ops_s")}
+        self.latest = {
+            "records_per_s": spent["records"] / seconds,
+            "wait": spent["wait_s"] / seconds,
+            "fill": sum(self._fills) / max(len(self._fills), 1),
+        }
+        if self._writer is not None:
+            with self._writer.as_default():
+                for name, value in self.latest.items():  # tf.summary.scalar would need TensorBoard installed
+                    tf.summary.write(f"loader/{name}", np.float32(value), step=epoch, metadata=SCALAR)
+            self._writer.flush()
+        if self.latest["wait"] >= BOTTLENECK:
+            reading = spent["read_s"] > spent["ops_s"]
+            log.warning(
+                "input is the bottleneck: in epoch %d the training waited %.0f %% of the time for the loader, whose "
+                "threads spent %.1f s on reading and %.1f s on decoding and ops; remedy: %s",
+                epoch,
+                100 * self.latest["wait"],
+                spent["read_s"],
+                spent["ops_s"],
+                "faster storage, or shuffle=gl.Blocks(...)" if reading else "more cores (num_threads=), or a GPU",
+            )
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()

@@ -2,8 +2,10 @@
 
 executor.py    batches in flight, errors, the end
 program.py     the graph in terms of DALI: inputs, operators, outputs
+feed.py        the same for a pipeline that runs elsewhere, in TensorFlow's plugin
 """
 
 from gpuload.executors.dali.executor import DaliExecutor
+from gpuload.executors.dali.feed import Feed
 
-__all__ = ["DaliExecutor"]
+__all__ = ["DaliExecutor", "Feed"]

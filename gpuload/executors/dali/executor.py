@@ -53,7 +53,7 @@ class DaliExecutor:
     def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]
         self.batch_size, self.num_threads = batch_size, num_threads
-        self._dali = _load(self.device)
+        self._dali = load(self.device)
         self._program = Program(self._dali, graph, None if self.device == "cpu" else devices.number(self.device))
         self._started: deque[Started] = deque()
         self._closed = False
@@ -176,7 +176,7 @@ class DaliExecutor:
         return None if self.device == "cpu" else devices.cupy().cuda.get_current_stream().ptr
 
 
-def _load(device: str) -> ModuleType:
+def load(device: str) -> ModuleType:
     """Return the module ``nvidia.dali``, able to use the device."""
     try:
         dali = aside.call(lambda: importlib.import_module("nvidia.dali"))

@@ -14,8 +14,9 @@ import ctypes
 import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, Op
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
@@ -47,14 +48,29 @@ class Program:
         fields = [graph.spec_in[name] for name in self.names]
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
-        self.fields = {field.name: self._field_input(field) for field in fields}
+        self.fields = {field.name: self.field_input(field) for field in fields}
         self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
         checked = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
         self._checked_inputs = [(place, name) for place, name in checked if not self._is_made(place, name)]
         self._checked_outputs = [(place, name) for place, name in checked if self._is_made(place, name)]
 
-    def build(self, batch_size: int, num_threads: int) -> Any:
+    @property
+    def inputs(self) -> list[Input]:
+        """All inputs: of the fields, then of the draws."""
+        return [*self.fields.values(), *(source for sources in self.draws for source in sources.values())]
+
+    @property
+    def checks_on_the_way(self) -> list[tuple[Op, str]]:
+        """The ops that check values which other ops have made, each with the field."""
+        return [(self.graph.ops[place], name) for place, name in self._checked_outputs]
+
+    def build(self, batch_size: int, num_threads: int, outputs: Callable[[], list[Any]] | None = None) -> Any:
         """Return a built pipeline.
+
+        Args:
+            batch_size: the largest batch.
+            num_threads: DALI's workers.
+            outputs: makes its outputs, in place of those that `values` understands.
 
         Raises:
             SpecError: DALI refuses an op.
@@ -66,7 +82,7 @@ class Program:
         _pipelines.add(pipeline)
         try:
             with pipeline:
-                pipeline.set_outputs(*self._outputs())
+                pipeline.set_outputs(*(outputs or self._outputs)())
             pipeline.build()
         except GpuloadError:
             raise
@@ -77,7 +93,7 @@ class Program:
 
     def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> Started:
         """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not fit the graph."""
-        values: dict[str, tuple[_Input, Any]] = {}
+        values: dict[str, tuple[Input, Any]] = {}
         for name, source in self.fields.items():
             if name not in fields:
                 raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
@@ -122,22 +138,33 @@ class Program:
         """Return True if an op before the one at a place acts on the field."""
         return any(name in on for on in self.graph.targets[:place])
 
-    def _outputs(self) -> list[Any]:
+    def nodes(self, inputs: Mapping[str, Any], seen: list[Any] | None = None) -> dict[str, Any]:
+        """Return the nodes of the fields after all ops; called while a pipeline is being defined.
+
+        Args:
+            inputs: the nodes of the inputs, by the names of these.
+            seen: takes the nodes whose values are to be checked.
+        """
         device = "cpu" if self.device_id is None else "gpu"
-        nodes = {name: source.node(self.dali) for name, source in self.fields.items()}
-        seen = []
+        nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
-            draw = {key: source.node(self.dali) for key, source in self.draws[place].items()}
+            draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
             for name in on:
-                if (place, name) in self._checked_outputs:
+                if seen is not None and (place, name) in self._checked_outputs:
                     seen.append(nodes[name])
                 field = self.graph.before(place)[name]
                 op = self.graph.op_on(place, name)
                 nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
-        outputs = [nodes[name] for name in self.names] + seen
-        return outputs if device == "cpu" else [node.gpu() for node in outputs]
+        return nodes
 
-    def _field_input(self, field: Field) -> _Input:
+    def _outputs(self) -> list[Any]:
+        seen: list[Any] = []
+        nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, seen)
+        outputs = [nodes[name] for name in self.names] + seen
+        return outputs if self.device_id is None else [node.gpu() for node in outputs]
+
+    def field_input(self, field: Field) -> Input:
+        """Return the input of a field; raises ``SpecError`` where DALI has no such dtype or rank."""
         if field.dtype.name not in DALI_DTYPES or field.shape is None:
             raise SpecError(
                 f"field {field.name!r} is {field.dtype} {field.shape}",
@@ -145,9 +172,9 @@ class Program:
                 remedy='executor="array" has no such limit',
             )
         on_gpu = self.device_id is not None and not field.encoded
-        return _Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
+        return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
-    def _draw_inputs(self, place: int, draw: Draw) -> dict[str, _Input]:
+    def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
                 raise SpecError(
@@ -157,13 +184,13 @@ class Program:
                 )
         # The rows of a draw may have any length along their axes: the number of erased boxes, say.
         return {
-            key: _Input(f"op{place}_{key}", values.dtype, (None,) * (values.ndim - 1), "", "cpu")
+            key: Input(f"op{place}_{key}", values.dtype, (None,) * (values.ndim - 1), "", "cpu")
             for key, values in draw.items()
         }
 
 
 @dataclass(frozen=True)
-class _Input:
+class Input:
     """One external source."""
 
     name: str
@@ -171,6 +198,11 @@ class _Input:
     shape: Shape  # of a row; None where it varies
     layout: str
     device: str
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row whose shape does not vary."""
+        return self.dtype.itemsize * prod(length or 0 for length in self.shape)
 
     def node(self, dali: ModuleType) -> Any:
         """Return the DataNode; a GPU copies its inputs (it cannot share host memory), the CPU does not."""

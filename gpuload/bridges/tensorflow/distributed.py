@@ -1,0 +1,91 @@
+"""distribute: a loader under a ``tf.distribute`` strategy, shard by shard in our order.
+
+TensorFlow's own ways to divide a dataset do not keep our promise. Autosharding has every worker read all records and
+throw most of them away, or gives each worker all of them. So a dataset of a loader says that it can only be divided by
+its files, of which it has none: TensorFlow then refuses it (``dataset``), and here each replica gets its shard of each
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuload.batch import arranged
+from gpuload.bridges import common
+from gpuload.bridges.common import Nest
+from gpuload.bridges.tensorflow.data import as_yielded, checked_nest, counted, signature_of
+from gpuload.bridges.tensorflow.framework import tf
+from gpuload.errors import SpecError
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+
+
+def distribute(loader: Loader, strategy: Any) -> Any:
+    """Return the loader as a distributed dataset of a strategy, for ``model.fit`` and for loops of one's own.
+
+    Each replica gets its part of each step: with ``batch_size=256`` and 8 replicas, 32 records each. Which records a
+    step has does not depend on the number of replicas, nor on that of workers, so a state of one run goes on in
+    another. Every iterator begins at the loader's position, as with `dataset`; the callbacks count what was trained.
+
+    Args:
+        loader: of all records, with the batch size of all replicas together; the same in every worker.
+        strategy: ``tf.distribute.MirroredStrategy``, ``MultiWorkerMirroredStrategy`` or the default one.
+
+    Raises:
+        SpecError: the loader is a shard already, or its batch size cannot be divided by the number of replicas.
+    """
+    common.check_loader("distribute", loader)
+    if not hasattr(strategy, "distribute_datasets_from_function"):
+        raise SpecError(
+            f"distribute(loader, {strategy!r})"[:200],
+            cause="it is no strategy of tf.distribute",
+            remedy="pass tf.distribute.MirroredStrategy(), say",
+        )
+    num_replicas = strategy.num_replicas_in_sync
+    if loader.num_shards != 1 or loader.batch_size % num_replicas:
+        raise SpecError(
+            f"a loader of {loader.num_shards} shards with batches of {loader.batch_size}, for {num_replicas} replicas",
+            cause="its batches are divided among the replicas",
+            remedy=f"make it without num_shards=, and with a batch_size that is a multiple of {num_replicas}",
+        )
+    names, nest = checked_nest(loader)
+    per_replica = loader.batch_size // num_replicas
+
+    def shards_of(context: Any) -> list[Loader]:
+        """Return the loaders of the replicas of a worker."""
+        local = num_replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * local
+        changed = {"batch_size": per_replica, "num_shards": num_replicas}
+        return [loader.replace(shard_id=first + number, **changed) for number in range(local)]
+
+    def made(context: Any) -> Any:
+        shards = shards_of(context)
+
+        def epoch() -> Iterator[Nest]:
+            start = loader.position
+            for shard in shards:
+                shard.go_to(start)
+            runs = [shard.ahead() for shard in shards]
+            loader.follow(runs[0])
+            for batches in zip(*runs, strict=True):
+                arrays = [
+                    arranged(nest, {name: as_yielded(shard, batch[name]) for name in names})
+                    for shard, batch in zip(shards, batches, strict=True)
+                ]
+                yield from arrays[:-1]
+                if shards[0].position.epoch != start.epoch and loader.position == start:
+                    loader.go_to(shards[0].position)  # the last step: nobody may ask for another
+                yield arrays[-1]
+
+        signature = arranged(nest, {name: signature_of(shards[0].spec_out[name], None) for name in names})
+        return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(shards))
+
+    distributed = strategy.distribute_datasets_from_function(made)
+    # TensorFlow 2.21 takes the length of a worker's dataset, which has an element for each replica, for the number of
+    # steps, and Keras then warns that the data ended early.
+    distributed._cardinality = np.int64(len(loader))
+    return distributed

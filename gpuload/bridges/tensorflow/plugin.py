@@ -1,0 +1,129 @@
+"""A loader as a ``tf.data.Dataset`` through DALI's TensorFlow plugin, whose tensors are made on the device.
+
+Way       Our threads read, decode raw bytes and draw on the host, in our order. A generator hands each batch over as
+          one array of bytes (`executors.dali.feed`), a GPU gets it by one upload, and DALI's operators run behind it,
+          in a pipeline inside TensorFlow. Raw bytes are decoded by NumPy here, not by CuPy: the inputs of tf.data are
+          on the host.
+Traps     of the plugin (2.4), and what is done about them. Garbage from operators that change no byte: a slice comes
+          first. An iterator for each input: there is one input. No cardinality: it is that of the loader. Partial
+          batches lost in sample mode: batch mode is used, with any number of rows. An end of the process for ragged
+          inputs, refused dtypes: refused by name before.
+Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the plugin reads ahead.
+GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it is: ``prefetch``,
+          ``map`` and ``repeat`` are for the CPU.
+Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import device as devices
+from gpuload.batch import arranged
+from gpuload.bridges.common import Nest
+from gpuload.bridges.tensorflow.framework import check_gpu, dtype_of, tf
+from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError
+from gpuload.kernels import aside
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+
+DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+AHEAD = 2  # batches in the plugin's queue
+
+
+def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError | MissingPackageError | None:
+    """Return why a loader cannot go through the plugin; None if it can."""
+    for name in names:
+        field = loader.spec_out[name]
+        if not field.uniform:
+            return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
+        if field.dtype.name not in DTYPES:
+            return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
+    of_numpy = next((op for op in loader.graph.ops if op.needs_numpy), None)
+    if of_numpy is not None:
+        return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
+    if loader.asked_executor == "array" and loader.graph.ops:
+        return DeviceError(
+            "a loader with executor='array'",
+            cause="the plugin runs the ops in DALI",
+            remedy="leave executor= out, or write via='generator'",
+        )
+    return None if importlib.util.find_spec("nvidia.dali_tf_plugin") else _missing()
+
+
+def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
+    """Return the dataset; see ``dataset``."""
+    problem = why_not(loader, names)
+    if problem is not None:
+        raise problem
+    if loader.device != "cpu":
+        check_gpu(loader.device)
+    plugin = _load()
+    structure = arranged(nest, {name: _signature(loader, name) for name in names})
+    outputs = tuple(tf.nest.flatten(nest))  # TensorFlow's order: the keys of a dict are sorted
+    feed = importlib.import_module("gpuload.executors.dali").Feed(
+        loader.graph, outputs, device=loader.device, batch_size=loader.most_records
+    )
+    session, weak = loader.feed(feed.executor, feed.inputs), weakref.ref(loader)
+
+    def packed() -> Iterator[NDArray[np.uint8]]:
+        loader = weak()
+        if loader is None:
+            raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+        for batch in loader.ahead(session):
+            yield feed.pack(batch)
+
+    with tf.device("/cpu:0"):
+        fed = tf.data.Dataset.from_generator(packed, output_signature=tf.TensorSpec((None, None), tf.uint8))
+    place = f"/{loader.device}" if loader.device != "cpu" else "/cpu:0"
+    with tf.device(place):
+        if loader.device != "cpu":
+            fed = fed.apply(tf.data.experimental.copy_to_device(place))
+        made = plugin.experimental.DALIDatasetWithInputs(
+            feed.pipeline(loader.num_threads),
+            input_datasets={"packed": plugin.experimental.Input(fed, layout="X", batch=True)},
+            output_dtypes=tuple(_signature(loader, name).dtype for name in outputs),
+            output_shapes=tuple((None, *loader.spec_out[name].fixed_shape) for name in outputs),
+            batch_size=loader.most_records,
+            num_threads=loader.num_threads,
+            device_id=None if loader.device == "cpu" else devices.number(loader.device),
+            exec_dynamic=True,
+            prefetch_queue_depth=AHEAD,
+        )
+        nested = tf.data.experimental.from_variant(made._variant_tensor, structure)
+    nested._gpuload_parts = made, fed  # the variant tensor does not keep them
+    return nested
+
+
+def _signature(loader: Loader, name: str) -> Any:
+    field = loader.spec_out[name]
+    axis = None if loader.last_batch == "partial" else loader.batch_size
+    return tf.TensorSpec((axis, *field.fixed_shape), dtype_of(field))
+
+
+def _load() -> Any:
+    """Return the plugin's module."""
+    return aside.call(lambda: importlib.import_module("nvidia.dali.plugin.tf"))
+
+
+def _no_form(what: str, cause: str) -> SpecError:
+    return SpecError(
+        f"{what} in DALI's TensorFlow plugin", cause=cause, remedy="leave it out with output=, or write via='generator'"
+    )
+
+
+def _missing() -> MissingPackageError:
+    return MissingPackageError(
+        "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
+        cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
+        remedy="install g++ and run `make tf-plugin` in a checkout (without make: pip install --no-build-isolation "
+        "'.[tf-plugin]'); or write via='generator'",
+    )

@@ -1,0 +1,174 @@
+"""Feed: a graph whose DALI pipeline runs elsewhere, in TensorFlow's plugin; what is made here is its input.
+
+A batch is packed into one array of bytes, and the pipeline takes it apart again. So whoever runs the pipeline reads one
+stream, whatever the number of fields and draws, and nothing can get out of step.
+
+Layout   uint8 ``[n, width]``, a row for each record: first what is of one size in all records (fields, draws), then for
+         each of the others where its bytes begin and how many they are, and its shape, all int32, then these bytes.
+         Rows are padded to the longest of the batch.
+Plugin   DALI 2.4 hands out garbage where an operator that changes no byte (reshape, reinterpret) gets an input of the
+         plugin itself. Here each input goes through a slice, which copies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.executors.base import Fields
+from gpuload.executors.dali.executor import load
+from gpuload.executors.dali.program import DALI_DTYPES, Input, Program, Started
+from gpuload.ops.base import Draw
+from gpuload.ops.graph import Graph
+
+PACKED = "packed"  # the name of the input
+INT32_BYTES = 4
+
+
+class Feed:
+    """What to feed a pipeline, and the pipeline.
+
+    Args:
+        graph: what the pipeline runs.
+        names: the fields that it puts out, in this order; one may come more than once.
+        device: ``"cpu"`` or ``"gpu:N"``, where it will run.
+        batch_size: the largest batch.
+
+    Raises:
+        SpecError: an op has no DALI form, a field has a dtype that DALI has not, or values that are made on the way
+            would have to be checked, which nobody can do there.
+    """
+
+    def __init__(self, graph: Graph, names: Sequence[str], *, device: str, batch_size: int) -> None:
+        dali = load(device)
+        self.names, self.batch_size = tuple(names), batch_size
+        self._program = Program(dali, graph, None if device == "cpu" else int(device.partition(":")[2]))
+        if self._program.checks_on_the_way:
+            op, name = self._program.checks_on_the_way[0]
+            raise SpecError(
+                f"{op} on field {name!r}, in a pipeline that runs outside of gpuload",
+                cause="it checks values that another op has made, and there is no error for that there",
+                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not use the plugin",
+            )
+        passed = [name for name in dict.fromkeys(names) if name not in graph.touched]
+        self._passed = {name: self._program.field_input(graph.spec_in[name]) for name in passed}
+        inputs = [*self._program.inputs, *self._passed.values()]
+        self._fixed = [one for one in inputs if None not in one.shape]
+        self._varying = [one for one in inputs if None in one.shape]
+        self.inputs = tuple(one.name for one in inputs)
+
+    def pipeline(self, num_threads: int) -> Any:
+        """Return a pipeline whose only input is named `PACKED`, and whose outputs are the fields of ``names``."""
+        return self._program.build(self.batch_size, num_threads, outputs=self._outputs)
+
+    def executor(self) -> Feeding:
+        """Return what takes the place of an executor where batches are made ready."""
+        return Feeding(self._program, self.batch_size)
+
+    def pack(self, values: Mapping[str, Any]) -> NDArray[np.uint8]:
+        """Return a batch of inputs as one array; see above."""
+        count = len(next(iter(values.values())))
+        fixed = [_bytes(values[one.name], count) for one in self._fixed]
+        heads, payloads = [], []
+        begin = np.full(count, sum(part.shape[1] for part in fixed) + self._heads_bytes, np.int64)
+        for one in self._varying:
+            rows = [np.ascontiguousarray(row) for row in values[one.name]]
+            sizes = np.array([row.nbytes for row in rows], np.int64)
+            heads.append(np.column_stack([begin, sizes, *(np.array([row.shape for row in rows]).T)]))
+            payloads.append((begin, rows))
+            begin = begin + sizes
+        if begin.max(initial=0) > np.iinfo(np.int32).max:
+            raise SpecError(
+                f"a record of {begin.max()} bytes", cause="DALI's plugin is fed 2 GiB at most", remedy="cut it up"
+            )
+        packed = np.zeros((count, int(begin.max(initial=0))), np.uint8)
+        place = 0
+        for part in [*fixed, *(_bytes(head.astype(np.int32), count) for head in heads)]:
+            packed[:, place : place + part.shape[1]] = part
+            place += part.shape[1]
+        for begins, rows in payloads:
+            for number, (first, row) in enumerate(zip(begins.tolist(), rows, strict=True)):
+                packed[number, first : first + row.nbytes] = row.reshape(-1).view(np.uint8)
+        return packed
+
+    @property
+    def _heads_bytes(self) -> int:
+        return sum(INT32_BYTES * (2 + len(one.shape)) for one in self._varying)
+
+    def _outputs(self) -> list[Any]:
+        """Return the nodes of the outputs."""
+        dali, on_gpu = self._program.dali, self._program.device_id is not None
+        device = "gpu" if on_gpu else "cpu"
+        packed = dali.fn.external_source(
+            name=PACKED, device=device, dtype=dali.types.UINT8, ndim=1, batch=True, layout="X"
+        )
+
+        def cut(begin: Any, size: Any, where: str) -> Any:
+            taken = dali.fn.slice(packed, start=begin, shape=size, axes=[0])
+            return taken if where == device else taken.cpu()
+
+        def typed(taken: Any, one: Input, shape: Any) -> Any:
+            layout = {"layout": one.layout} if len(one.layout) == len(one.shape) > 0 else {}
+            dtype = getattr(dali.types, DALI_DTYPES[one.dtype.name])
+            if not one.shape:
+                return dali.fn.squeeze(dali.fn.reinterpret(taken, dtype=dtype, shape=[1]), axes=[0])
+            return dali.fn.reinterpret(taken, dtype=dtype, shape=shape, **layout)
+
+        nodes, place = {}, 0
+        for one in self._fixed:
+            size = one.row_bytes
+            nodes[one.name] = typed(cut([place], [size], one.device), one, list(one.shape))
+            place += size
+        for one in self._varying:
+            size = INT32_BYTES * (2 + len(one.shape))
+            head = dali.fn.reinterpret(cut([place], [size], "cpu"), dtype=dali.types.INT32, shape=[2 + len(one.shape)])
+            nodes[one.name] = typed(cut(head[0:1], head[1:2], one.device), one, head[2:])
+            place += size
+        made = self._program.nodes(nodes)
+        outputs: list[Any] = []
+        for place, name in enumerate(self.names):
+            node = made[name] if name in made else nodes[name]
+            outputs.append(dali.fn.copy(node) if name in self.names[:place] else node)  # DALI puts out a node once
+        return [node.gpu() for node in outputs] if on_gpu else outputs
+
+
+class Feeding:
+    """A ``BatchExecutor`` that runs nothing: what it returns for a batch are the inputs of a pipeline elsewhere."""
+
+    kind: Literal["batches"] = "batches"
+    name, device = "dali", "cpu"
+
+    def __init__(self, program: Program, batch_size: int) -> None:
+        self._program, self._batch_size, self.graph = program, batch_size, program.graph
+        self._started: deque[Started] = deque()
+
+    def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
+        """Check a batch; see ``BatchExecutor``."""
+        self._started.append(self._program.check(fields, draws, self._batch_size))
+
+    def finish(self) -> Fields:
+        """Return the inputs of the oldest batch; see ``BatchExecutor``."""
+        batch = self._started.popleft()
+        batch.checks.answer()
+        return batch.inputs
+
+    def reset(self) -> None:
+        """Forget the batches that were started and not finished."""
+        self._started.clear()
+
+    def describe(self) -> dict[str, str]:
+        """Return what was chosen, a line each."""
+        return {"executor": "none here: the pipeline runs elsewhere"}
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def _bytes(values: NDArray[Any], count: int) -> NDArray[np.uint8]:
+    """Return the rows of an array as bytes, ``[count, row bytes]``."""
+    return np.ascontiguousarray(values).reshape(count, -1).view(np.uint8).reshape(count, -1)

@@ -1,0 +1,323 @@
+"""Callbacks of Keras: a run that was ended anywhere goes on where it was; what the loader did is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+tf = pytest.importorskip("tensorflow")
+
+import gpuload as gl  # noqa: E402
+from gpuload.bridges import tensorflow as gltf  # noqa: E402
+from gpuload.errors import SpecError, StateError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+ROOT = Path(__file__).parents[2]
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+SOURCE = gl.arrays(x=X, y=X @ np.float32([1, 2, 3]))
+
+
+def loader_of(**changes: Any) -> gl.Loader:
+    """A loader of 10 steps an epoch."""
+    return gl.Loader(
+        SOURCE, **{"batch_size": 4, "shuffle": True, "seed": 1, "output": ("x", "y"), "device": "cpu", **changes}
+    )
+
+
+def model_of(**options: Any) -> Any:
+    tf.keras.utils.set_random_seed(3)
+    model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(4), tf.keras.layers.Dense(1)])
+    model.compile(tf.keras.optimizers.Adam(0.01), "mse", **options)
+    return model
+
+
+class Ended(Exception):
+    """A run is ended here."""
+
+
+class EndAfter(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends a run after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= self.model.steps_per_execution
+        if self.left <= 0:
+            raise Ended
+
+
+def plain(loader: gl.Loader) -> Any:
+    return gltf.dataset(loader)
+
+
+def prefetched(loader: gl.Loader) -> Any:
+    return gltf.dataset(loader).prefetch(3)
+
+
+def run(folder: Path | None, epochs: int, *, ends: int | None = None, make: Any = plain, save_freq: Any = 1,
+        more: Any = (), **options: Any) -> tuple[Any, gl.Loader]:  # fmt: skip
+    """Train until ``epochs``, or until the run is ended; returns model and loader."""
+    loader, model = loader_of(), model_of(**options)
+    callbacks = [*more]
+    if folder is not None:
+        callbacks.append(gltf.ResumeLoader(loader, folder, save_freq))
+    if ends is not None:
+        callbacks.append(EndAfter(ends))
+    try:
+        model.fit(make(loader), epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
+    except Ended:
+        assert ends is not None
+    return model, loader
+
+
+def weights(model: Any) -> list[np.ndarray]:
+    return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
+
+
+def check_equal(one: Any, other: Any) -> None:
+    for left, right in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """What comes of three epochs that nobody ends."""
+    return run(None, 3)[0]
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize(("ends", "make"), [(4, prefetched), (10, plain), (17, plain)])
+def test_a_run_that_was_ended_goes_on_and_its_weights_are_those_of_one_that_was_not(tmp_path, whole, ends, make):
+    run(tmp_path, 3, ends=ends, make=make)
+
+    model, loader = run(tmp_path, 3, make=make)
+
+    check_equal(model, whole)
+    assert (loader.position.epoch, loader.position.step) == (3, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_a_run_may_be_ended_many_times(tmp_path, whole):
+    for _ in range(4):
+        run(tmp_path, 3, ends=7)
+
+    check_equal(run(tmp_path, 3)[0], whole)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_with_several_steps_an_execution_the_optimizer_counts(tmp_path):
+    expected = run(None, 3, steps_per_execution=2)[0]
+    run(tmp_path, 3, ends=14, steps_per_execution=2)
+
+    check_equal(run(tmp_path, 3, steps_per_execution=2)[0], expected)
+
+
+def test_saved_by_epochs_a_run_goes_on_at_the_end_of_the_last_one(tmp_path, whole):
+    run(tmp_path, 3, ends=17, save_freq="epoch")
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001-step-000000000"]
+
+    check_equal(run(tmp_path, 3, save_freq="epoch")[0], whole)
+
+
+def test_a_run_that_is_complete_trains_nothing_more(tmp_path, whole):
+    run(tmp_path, 3)
+
+    model, loader = run(tmp_path, 3)
+
+    check_equal(model, whole)
+    assert loader.position.epoch == 3
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_behind_backup_and_restore_it_has_the_last_word(tmp_path, whole):
+    def backup() -> Any:
+        return tf.keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+
+    run(tmp_path / "run", 3, ends=14, more=[backup()])
+
+    check_equal(run(tmp_path / "run", 3, more=[backup()])[0], whole)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_before_another_callback_that_restores_weights_it_is_an_error(tmp_path):
+    def callbacks(loader: gl.Loader) -> list[Any]:
+        backup = tf.keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+        return [gltf.ResumeLoader(loader, tmp_path / "run", 1), backup]
+
+    loader, model = loader_of(), model_of()
+    with pytest.raises(Ended):
+        model.fit(plain(loader), epochs=3, shuffle=False, verbose=0, callbacks=[*callbacks(loader), EndAfter(14)])
+
+    loader, model = loader_of(), model_of()
+    with pytest.raises(SpecError, match="put ResumeLoader behind it"):
+        model.fit(plain(loader), epochs=3, shuffle=False, verbose=0, callbacks=callbacks(loader))
+
+
+def test_a_save_that_was_broken_off_is_not_taken_up(tmp_path, whole, monkeypatch):
+    run(tmp_path, 3, ends=13)
+    draft = tmp_path / "draft-1"
+    draft.mkdir()
+    (draft / "model.weights.h5").write_bytes(b"half")
+
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model, _ = run(tmp_path, 3)
+
+    check_equal(model, whole)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_at_any_moment_goes_on_exactly(tmp_path, whole):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from tests.bridges.test_keras import run, weights
+import numpy as np
+print("begun", flush=True)
+model, loader = run(Path(sys.argv[1]) / "run", 3)
+np.savez(Path(sys.argv[1]) / "weights.npz", *weights(model))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    for seconds in (0.3, 1.1):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(seconds)
+            child.kill()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(tmp_path / "weights.npz", allow_pickle=False) as saved:
+        for left, right in zip(saved.values(), weights(whole), strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_a_state_of_other_data_is_refused(tmp_path):
+    run(tmp_path, 1)
+    loader = gl.Loader(gl.arrays(x=X + 1, y=X[:, 0]), 4, output=("x", "y"), device="cpu")
+
+    with pytest.raises(StateError):
+        model_of().fit(plain(loader), shuffle=False, verbose=0, callbacks=[gltf.ResumeLoader(loader, tmp_path)])
+
+
+def test_a_damaged_state_is_refused_by_name(tmp_path):
+    run(tmp_path, 1)
+    (state,) = tmp_path.glob("*/state.json")
+    state.write_text("{")
+
+    with pytest.raises(StateError, match=r"state\.json[\s\S]*remove the folder"):
+        run(tmp_path, 2)
+
+
+@pytest.mark.parametrize("save_freq", [0, -1, 1.5, True, "step", None])
+def test_a_wrong_save_freq_is_refused(tmp_path, save_freq):
+    with pytest.raises(SpecError, match="'epoch' or a number of steps"):
+        gltf.ResumeLoader(loader_of(), tmp_path, save_freq)
+
+
+# --- LoaderStats
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return what was written for TensorBoard, by tag."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in folder.iterdir():
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, float(tf.make_ndarray(value.tensor))))
+    return found
+
+
+def test_the_rates_of_each_epoch_are_written_for_tensorboard(tmp_path):
+    loader, model = loader_of(), model_of()
+    stats = gltf.LoaderStats(loader, tmp_path)
+
+    model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[stats])
+
+    written = scalars(tmp_path)
+    assert set(written) == {"loader/records_per_s", "loader/wait", "loader/fill"}
+    assert [step for step, _ in written["loader/records_per_s"]] == [0, 1]
+    assert written["loader/records_per_s"][1][1] == pytest.approx(stats.latest["records_per_s"])
+    assert 0 <= stats.latest["wait"] <= 1
+    assert 0 <= stats.latest["fill"] <= 1
+
+
+def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
+    import threading
+
+    def slow(x: Any) -> Any:
+        threading.Event().wait(0.02)  # a slow op
+        return x
+
+    loader, model = loader_of(ops=[gl.ops.Python(slow, on="x")]), model_of()
+
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        model.fit(plain(loader), epochs=1, shuffle=False, verbose=0, callbacks=[gltf.LoaderStats(loader)])
+
+    (told,) = [record.getMessage() for record in caplog.records if "bottleneck" in record.getMessage()]
+    assert "epoch 0" in told
+    assert "more cores" in told
+
+
+# --- tf.train.Checkpoint
+
+
+def test_a_checkpoint_of_tensorflow_takes_the_loader_along(tmp_path):
+    loader, counted = loader_of(), tf.Variable(0)
+    saved = tf.train.Checkpoint(counted=counted, loader=gltf.checkpointable(loader))
+    batches = iter(gltf.tensors(loader))
+    next(batches), next(batches)
+    counted.assign(2)
+    path = saved.save(str(tmp_path / "run"))
+    expected = [batch.records.tolist() for batch in batches]
+
+    other, again = loader_of(), tf.Variable(0)
+    tf.train.Checkpoint(counted=again, loader=gltf.checkpointable(other)).restore(path).assert_consumed()
+
+    assert again.numpy() == 2
+    assert [batch.records.tolist() for batch in gltf.tensors(other)] == expected
+
+
+def test_a_checkpoint_may_save_a_state_that_the_caller_counts(tmp_path):
+    loader = loader_of()
+    list(gltf.tensors(loader))
+    part = gltf.checkpointable(loader, state=lambda: loader.state_dict(0, 3))
+    path = tf.train.Checkpoint(loader=part).save(str(tmp_path / "run"))
+
+    other = loader_of()
+    tf.train.Checkpoint(loader=gltf.checkpointable(other)).restore(path)
+
+    assert (other.position.epoch, other.position.step) == (0, 3)
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
+    path = tf.train.Checkpoint(loader=gltf.checkpointable(loader_of())).save(str(tmp_path / "run"))
+
+    with pytest.raises(StateError):
+        tf.train.Checkpoint(loader=gltf.checkpointable(loader_of(seed=2))).restore(path)
+    with pytest.raises(StateError, match="no JSON"):
+        gltf.checkpointable(loader_of()).deserialize("x")
+
+
+def test_a_state_is_plain_json(tmp_path):
+    run(tmp_path, 1, ends=3)
+    (state,) = tmp_path.glob("*/state.json")
+
+    saved = json.loads(state.read_text())
+
+    assert saved["epoch"] == 0
+    assert (saved["loader"]["epoch"], saved["loader"]["step"]) == (0, 3)
