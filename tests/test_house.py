@@ -107,6 +107,7 @@ CLEAN = {
     "kernels/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.kernels.{1}")',
     "kernels/copy.py": '"""Copy."""\nfrom numba import njit',
     "kernels/threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
+    "progress.py": '"""One line."""\nimport sys\nsys.stderr.fileno()',
     "errors.py": '"""Errors."""\ndef f():\n    """Long.\n' + "\n" * 40 + '    """\n    return 1',
 }
 
@@ -170,7 +171,10 @@ BROKEN = {
         ("ops/python.py", "f = exec", "exec; "),
         ("sources/npy.py", "import numpy\nnumpy.load('x', allow_pickle=True)", "npy.py:3: allow_pickle; "),
     ],
-    "only_the_command_line_prints": [("loader.py", "def f():\n    print(1)", "loader.py:3: print; ")],
+    "only_the_command_line_prints": [
+        ("loader.py", "def f():\n    print(1)", "loader.py:3: print; "),
+        ("kernels/copy.py", "import sys\nsys.stderr.write('x')", "kernels/copy.py:3: sys.stderr; "),
+    ],
     "modules_say_what_they_are": [("stats.py", None, "stats.py: no docstring")],
 }
 

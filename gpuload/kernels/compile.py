@@ -65,19 +65,25 @@ def _compiled(function: Function, *, nogil: bool) -> Function:
     inner = function.__name__.startswith("_")  # called by kernels alone: Python's way in takes a fifth of the time
     made: Any = numba.njit(nogil=nogil, no_cpython_wrapper=inner, no_cfunc_wrapper=True)(function)
     _keep(made, function)
-    compile_for = made._compile_for_args
+    compile_for, name = made._compile_for_args, f"{function.__module__}.{function.__name__}"
 
     def compile_beside(*arguments: Any, **keywords: Any) -> Any:
         if global_compiler_lock.is_locked():  # by this thread
             return compile_for(*arguments, **keywords)
         if making.is_patient():
-            return aside.call(lambda: compile_for(*arguments, **keywords))
+            return aside.call(lambda: _compile_here(name, compile_for, arguments, keywords))
         kinds = tuple(made.typeof_pyval(argument) for argument in arguments)
         making.ask((made, kinds), partial(_compile, made, kinds))
-        raise making.NotReady(f"{function.__module__}.{function.__name__}")
+        raise making.NotReady(name)
 
     made._compile_for_args = compile_beside
     return made  # type: ignore[no-any-return]
+
+
+def _compile_here(name: str, compile_for: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    told = f"the kernel {name.removeprefix('gpuload.kernels.')}"
+    with making.telling(told), event.install_listener("numba:run_pass", _Passes()):
+        return compile_for(*arguments, **keywords)
 
 
 def _compile(made: Any, kinds: tuple[Any, ...]) -> None:
@@ -86,10 +92,11 @@ def _compile(made: Any, kinds: tuple[Any, ...]) -> None:
 
 
 class _Passes(event.Listener):  # type: ignore[misc]
-    """Hears of each pass of the compiler, in any thread, and leaves it where its thread was stopped."""
+    """Hears of each pass of the compiler, in any thread: leaves it where that was stopped, and tells how far it is."""
 
     def on_start(self, event: Any) -> None:
         making.leave()
+        making.tell()
 
     def on_end(self, event: Any) -> None:
         """A pass that was made is followed by another one, or by the end."""

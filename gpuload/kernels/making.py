@@ -9,6 +9,9 @@ Start         The thread begins with the import of Numba DELAY_S late. Importing
 Patient       ``with patient():`` is for those who want the compiled form from the first call on: it is made in the
               call, by `aside` (tests, benchmarks, the build of a container image).
 Errors        of the work reach the next who asks for the same, as themselves; after that it is tried again.
+Telling       The line on a terminal and the log (`progress`) hear of it at each pass of the compiler, so none of them
+              hears of kernels that are loaded from the cache. Who waits sees how far it is; beside those who do not, it
+              is told once.
 Signals       Python runs signal handlers in the main thread, so none of them breaks off the work. An exception that
               breaks off ``ask`` or ``wait`` loses nothing: who needs a kernel asks at each call until it is there.
 Stopping      Compiling one kernel can take 20 s, in hundreds of passes of at most about 2 s each. Numba says when it
@@ -33,6 +36,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from queue import Empty, SimpleQueue
 
+from gpuload import progress
 from gpuload.errors import GpuloadError
 from gpuload.kernels import threads
 
@@ -44,6 +48,7 @@ _failed: dict[Hashable, BaseException] = {}
 _hurry: SimpleQueue[None] = SimpleQueue()  # ends the delay
 _serving: dict[int, list[None]] = {}  # of each thread that serves, what tells it that it was stopped
 _patient: list[None] = []  # an item for each ``with patient()`` that is entered
+_waiting: list[None] = []  # an item for each caller of ``wait``
 _forking: list[None] = []
 _local = threading.local()
 
@@ -83,15 +88,20 @@ def is_under_way() -> bool:
 
 def wait() -> None:
     """Wait until all that was asked for is made; see ``kernels.wait``."""
-    while _wanted and not threads.ended():
-        if not _serving:
-            _start()
-        _hurry.put(None)
-        for thread in threads.running(NAME):
-            if thread.ident is None:  # another thread is just about to start it
-                time.sleep(threads.SHORT_S)
-            else:
-                threads.join([thread])
+    _waiting.append(None)
+    try:
+        while _wanted and not threads.ended():
+            if not _serving:
+                _start()
+            _hurry.put(None)
+            for thread in threads.running(NAME):
+                if thread.ident is None:  # another thread is just about to start it
+                    time.sleep(threads.SHORT_S)
+                else:
+                    threads.join([thread])
+    finally:
+        _waiting.pop()
+        progress.wipe()
 
 
 @contextlib.contextmanager
@@ -107,6 +117,30 @@ def patient() -> Iterator[None]:
 def is_patient() -> bool:
     """Return True where kernels are made in the call that needs them."""
     return bool(_patient)
+
+
+@contextlib.contextmanager
+def telling(what: str) -> Iterator[progress.Progress]:
+    """Have this thread tell what it makes, each time that it calls ``tell``."""
+    with progress.Progress(f"compiling {what}") as work:
+        _local.work, _local.num_made = work, 0
+        try:
+            yield work
+        finally:
+            _local.work = None
+
+
+def tell() -> None:
+    """Tell what this thread makes; for a place that is passed often while a kernel is compiled, and only then."""
+    work = getattr(_local, "work", None)
+    if work is None:  # what is compiled is the user's own
+        return
+    if _waiting:
+        work.show(_local.num_made, _local.num_made + len(_wanted))
+    elif is_patient():
+        work.show()
+    else:
+        work.show_beside("the first steps are slower until that is done")
 
 
 def leave() -> None:
@@ -146,10 +180,12 @@ def _serve(stopped: list[None]) -> None:
         with contextlib.suppress(Empty):
             _hurry.get(timeout=DELAY_S)
     try:
-        while wanted := _still_wanted(stopped):
-            for key in wanted:
-                leave()
-                _make(key)
+        with telling("kernels") as work:
+            while wanted := _still_wanted(stopped):
+                for key in wanted:
+                    leave()
+                    _make(key)
+                    _local.num_made += work.has_begun  # an import, which comes before them, is no kernel
     except _Stopped:
         return
     finally:
@@ -204,6 +240,7 @@ def _after_in_child() -> None:
     _hurry = SimpleQueue()  # the thread, which is in the parent, may have waited for the old one
     _wanted.clear()
     _serving.clear()
+    _waiting.clear()
     _forking.clear()
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
+from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.labels import Labels, labels_of
@@ -165,17 +166,17 @@ def _images_below(root: str) -> list[str]:
     found: list[str] = []
     others: Counter[str] = Counter()
     folders, seen = [root], {os.path.realpath(root)}
-    while folders:
-        listed = by_chunks(lambda chunk: [_entries(folder) for folder in chunk], folders)
-        inner: list[str] = []
-        for entry in (entry for entries in listed for entry in entries):
-            if entry.is_dir():
-                inner.append(entry.path)
-            elif entry.name.lower().endswith(SUFFIXES):
-                found.append(entry.path)
-            else:
-                others[os.path.splitext(entry.name)[1].lower()] += 1
-        folders = list(_unseen(inner, seen))
+    with Progress("listing folders") as progress:
+        while folders:
+            inner: list[str] = []
+            for entry in _entries_of(folders, progress):
+                if entry.is_dir():
+                    inner.append(entry.path)
+                elif entry.name.lower().endswith(SUFFIXES):
+                    found.append(entry.path)
+                else:
+                    others[os.path.splitext(entry.name)[1].lower()] += 1
+            folders = list(_unseen(inner, seen))
     if not found:
         raise MissingFileError(
             f"{root} holds no image",
@@ -196,6 +197,15 @@ def _kinds(others: Counter[str]) -> str:
     told = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
     more = sum(count for _, count in kinds[MOST_KINDS:])
     return ", ".join([*told, f"{more} of {len(kinds) - MOST_KINDS} other kinds"] if more else told)
+
+
+def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[str]]:
+    listed = by_chunks(
+        lambda chunk: [_entries(folder) for folder in chunk],
+        folders,
+        lambda num_done: progress.show(num_done, len(folders), "folders"),
+    )
+    return (entry for entries in listed for entry in entries)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -13,6 +13,7 @@ import errno
 import fnmatch
 import hashlib
 import io
+import itertools
 import os
 import re
 import shlex
@@ -35,6 +36,7 @@ from gpuload.errors import (
     UnreadableFileError,
 )
 from gpuload.kernels.threads import each
+from gpuload.progress import Progress
 from gpuload.storage.memory import cache_bytes
 
 try:
@@ -404,7 +406,7 @@ def look_at(
 
     Where storage must be waited for, files are looked at in threads, and all beginnings of a chunk are asked for before
     the first is waited for: small files as a whole if all of them fit into memory, since they come in one request
-    either way and a second one would be made for the rest.
+    either way and a second one would be made for the rest. What takes more than a second is shown (`progress`).
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -420,7 +422,8 @@ def look_at(
         seen = zip(chunk, _look(chunk, head_bytes, most), strict=True)
         return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in seen]
 
-    seen = by_chunks(look, paths)
+    with Progress("reading headers" if head_bytes else "opening files") as progress:
+        seen = by_chunks(look, paths, lambda num_done: progress.show(num_done, len(paths), "files"))
     stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
     return Files(tuple(paths), stamps), [result for _, result in seen]
 
@@ -550,19 +553,32 @@ def _no_file(path: str, mode: int) -> FileError:
     )
 
 
-def by_chunks(function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
+def by_chunks(
+    function: Callable[[Sequence[Item]], list[Result]],
+    items: Sequence[Item],
+    show: Callable[[int], None] = lambda num_done: None,
+) -> list[Result]:
     """Return what ``function`` makes of all items, a few at a time; the first error is raised.
 
-    The caller does it as long as it need not wait; from the first chunk on that had to wait threads do.
+    The caller does it as long as it need not wait; from the first chunk on that had to wait threads do. ``show`` is
+    called with the number of items that are done, at the beginning and after each chunk, by whoever did it.
     """
     done: list[Result] = []
     size = _chunk_size()
     chunks = [items[start : start + size] for start in range(0, len(items), size)]
+    num_chunks = itertools.count(1)  # next() is one step of the interpreter
+
+    def work(chunk: Sequence[Item]) -> list[Result]:
+        results = function(chunk)
+        show(min(next(num_chunks) * size, len(items)))
+        return results
+
+    show(0)
     for number, chunk in enumerate(chunks):
         began, used = perf_counter(), thread_time()
-        done += function(chunk)
+        done += work(chunk)
         if perf_counter() - began > WAITED * (thread_time() - used):
-            return done + [one for some in each(function, chunks[number + 1 :], NUM_THREADS) for one in some]
+            return done + [one for some in each(work, chunks[number + 1 :], NUM_THREADS) for one in some]
     return done
 
 

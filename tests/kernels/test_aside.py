@@ -238,8 +238,8 @@ def use():
 """
 TENSORFLOW = """
 def use():
-    from gpuload.bridges import tensorflow
-    return tensorflow.tf.__name__
+    from gpuload.bridges.tensorflow import framework
+    return framework.tf.__name__
 """
 TRY = """
 seconds, interrupts = float(sys.argv[1]), []

@@ -1,0 +1,378 @@
+"""What takes more than a second is one line on a terminal, nothing in a pipe, and always in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuload import kernels, progress
+from gpuload.kernels import threads
+
+pty = pytest.importorskip("pty")
+fcntl = pytest.importorskip("fcntl")
+termios = pytest.importorskip("termios")
+
+ROOT = Path(__file__).parents[1]
+needs_kernels = pytest.mark.skipif(not kernels.compiled(), reason="no compiled kernels on this system")
+
+
+class Terminal:
+    """A terminal that programs write to."""
+
+    def __init__(self, num_columns: int = 0) -> None:
+        self._ours, self.theirs = pty.openpty()
+        if num_columns:
+            fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, np.array([24, num_columns, 0, 0], np.uint16).tobytes())
+        self._parts: list[bytes] = []
+        (self._reader,) = threads.start(1, self._read, stop=lambda: None)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # EIO: nobody has it open any more
+            while part := os.read(self._ours, 65536):
+                self._parts.append(part)
+
+    def close(self) -> None:
+        """Wait until all that was written is here."""
+        os.close(self.theirs)
+        threads.join([self._reader])
+        os.close(self._ours)
+
+    @property
+    def written(self) -> str:
+        """All that was written to it."""
+        return b"".join(self._parts).decode()
+
+    @property
+    def screen(self) -> str:
+        """What is to be seen at the end, without the blanks at the ends of the lines."""
+        lines = []
+        for line in self.written.split("\n"):
+            seen = ""
+            for text in line.split("\r"):
+                seen = text + seen[len(text) :]
+            lines.append(seen.rstrip())
+        return "\n".join(lines)
+
+
+@pytest.fixture
+def terminal():
+    made = Terminal()
+    yield made
+    with contextlib.suppress(OSError):
+        made.close()
+
+
+PREPARE = """
+import logging, os, sys
+import numpy as np
+import gpuload as gl
+from gpuload import progress
+logging.basicConfig(stream=sys.stdout, level="INFO", format="LOG %(message)s", force=True)
+progress.AFTER_S = progress.EVERY_S = 0
+"""
+
+
+def run(code, *arguments, stderr=subprocess.PIPE, **settings):
+    """Run a program that logs to its standard output, and prints there."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PREPARE + code, *map(str, arguments)], stdout=subprocess.PIPE,
+        stderr=stderr, text=True, cwd=ROOT, timeout=100, env={**os.environ, progress.SWITCH: "", **settings},
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stderr, done.stdout)
+    return done
+
+
+# --- headers
+
+OPEN = """
+source = gl.npy(sys.argv[1])
+print(len(source))
+"""
+LOGGED = r"^LOG reading headers: 0 of 300 files\nLOG reading headers: done after \d+\.\d s\n300\n$"
+
+
+@pytest.fixture
+def shards(tmp_path):
+    for number in range(300):
+        np.save(tmp_path / f"{number:03}.npy", np.zeros((1, 2), np.float32))
+    return tmp_path / "*.npy"
+
+
+def test_on_a_terminal_the_line_of_headers_is_written_over_and_wiped(shards, terminal):
+    done = run(OPEN, shards, stderr=terminal.theirs)
+    terminal.close()
+
+    shown = [text.rstrip() for text in terminal.written.split("\r") if text.strip()]
+    assert shown[:2] == [f"gpuload: reading headers: {number} of 300 files" for number in (0, 64)]
+    assert "\n" not in terminal.written
+    assert terminal.screen == ""
+    assert_matches(done.stdout, LOGGED)
+
+
+def test_nothing_is_in_a_pipe_and_all_is_in_the_log(shards):
+    done = run(OPEN, shards)
+
+    assert done.stderr == ""
+    assert_matches(done.stdout, LOGGED)
+
+
+def test_the_line_can_be_switched_off_and_the_log_stays(shards, terminal):
+    done = run(OPEN, shards, stderr=terminal.theirs, GPULOAD_PROGRESS="0")
+    terminal.close()
+
+    assert terminal.written == ""
+    assert_matches(done.stdout, LOGGED)
+
+
+def test_an_error_leaves_no_line_on_the_terminal(shards, terminal):
+    (shards.parent / "200.npy").write_bytes(b"no NPY")
+    code = """
+try:
+    gl.npy(sys.argv[1])
+except gl.GpuloadError as error:
+    print("refused")
+"""
+    done = run(code, shards, stderr=terminal.theirs)
+    terminal.close()
+
+    assert "reading headers: 64 of 300 files" in terminal.written
+    assert terminal.screen == ""
+    assert_matches(done.stdout, r"LOG reading headers: broken off after .*\nrefused\n$")
+
+
+def test_images_are_listed_and_opened_under_a_line_of_their_own(tmp_path, terminal):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"not looked at")
+
+    run("gl.images(sys.argv[1])", tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    for text in ("listing folders: 2 of 2 folders", "opening files: 2 of 2 files"):
+        assert f"gpuload: {text}" in terminal.written
+    assert terminal.screen == ""
+
+
+def test_a_job_in_the_background_of_its_shell_writes_nothing_to_the_terminal(shards, terminal):
+    code = """
+import fcntl, subprocess, termios
+os.setsid()
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+opening = "import sys, gpuload as gl; gl.progress.AFTER_S = 0; gl.npy(sys.argv[1])"
+for begin in (None, os.setpgrp):
+    print(subprocess.run([sys.executable, "-c", opening, sys.argv[1]], preexec_fn=begin).returncode)
+    os.write(2, b"end of one\\n")
+"""
+    done = run(code, shards, stderr=terminal.theirs)
+    terminal.close()
+
+    assert done.stdout == "0\n0\n"
+    foreground, background, _ = terminal.written.split("end of one")
+    assert "reading headers" in foreground
+    assert background.strip() == ""
+
+
+# --- kernels
+
+COMPILE = """
+from gpuload.kernels import compile as compiler
+from gpuload import kernels
+from gpuload.kernels import cache, making, threads
+cache.folders = lambda: (sys.argv[1],)
+making.DELAY_S = 0
+increased = compiler.kernel(lambda x: x + 1)
+"""
+WAIT = """
+import threading
+inside, make, join = threading.Event(), making._make, threads.join
+making._make = lambda key: (inside.wait(60), make(key))
+threads.join = lambda those: (inside.set(), join(those))
+try:
+    increased(1)
+except kernels.NotReady:
+    kernels.wait()
+print(increased(1))
+"""
+
+
+@needs_kernels
+def test_who_waits_for_kernels_sees_how_far_they_are(tmp_path, terminal):
+    done = run(COMPILE + WAIT, tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    assert "gpuload: compiling kernels: 0 of 1\r" in terminal.written
+    assert terminal.screen == ""
+    assert_matches(done.stdout, r"^LOG compiling kernels: 0 of 1\nLOG compiling kernels: done after \d+\.\d s\n2\n$")
+
+
+@needs_kernels
+def test_who_is_patient_sees_which_kernel_is_compiled(tmp_path, terminal):
+    done = run(COMPILE + "with kernels.patient(): print(increased(1))", tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    assert "gpuload: compiling the kernel __main__.<lambda>\r" in terminal.written
+    assert terminal.screen == ""
+    assert_matches(
+        done.stdout, r"^LOG compiling the kernel __main__.<lambda>\nLOG compiling the kernel .* done after .*\n2\n$"
+    )
+
+
+BESIDE = """
+halved = compiler.kernel(lambda x: x / 2)
+for one in (increased, halved):
+    try:
+        one(1)
+    except kernels.NotReady:
+        print("first step", file=sys.stderr)
+    for thread in making.threads.running(making.NAME):
+        thread.join()
+"""
+
+
+@needs_kernels
+def test_beside_a_caller_who_goes_on_one_whole_line_is_written_once_and_nothing_else(tmp_path, terminal):
+    done = run(COMPILE + BESIDE, tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    told = "gpuload: compiling kernels; the first steps are slower until that is done"
+    assert sorted(terminal.screen.splitlines()) == ["first step", "first step", told]
+    assert done.stdout.count("LOG compiling kernels; ") == done.stdout.count("LOG compiling kernels: done after ") == 2
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("before", "settings"), [("sys.ps1 = '>>> '\n", {}), ("", {"GPULOAD_PROGRESS": "0"})], ids=["at a prompt", "off"]
+)
+def test_beside_a_caller_nothing_is_written_at_a_prompt_or_where_it_is_switched_off(
+    tmp_path, terminal, before, settings
+):
+    done = run(before + COMPILE + BESIDE, tmp_path, stderr=terminal.theirs, **settings)
+    terminal.close()
+
+    assert terminal.screen == "first step\nfirst step\n"
+    assert "LOG compiling kernels; " in done.stdout
+
+
+@needs_kernels
+def test_kernels_from_the_cache_are_not_told(tmp_path, terminal):
+    run(COMPILE + WAIT, tmp_path)
+    done = run(COMPILE + WAIT, tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    assert (terminal.written, done.stdout) == ("", "2\n")
+
+
+@needs_kernels
+def test_what_the_user_compiles_is_not_told(tmp_path, terminal):
+    code = """
+import numba
+with making.telling("kernels"):
+    pass
+with compiler.event.install_listener("numba:run_pass", compiler._Passes()):
+    print(numba.njit(lambda x: x + 1)(1))
+"""
+    done = run(COMPILE + code, tmp_path, stderr=terminal.theirs)
+    terminal.close()
+
+    assert (terminal.written, done.stdout) == ("", "2\n")
+
+
+# --- the line
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still between two settings of its one number."""
+    now = [100.0]
+    monkeypatch.setattr(progress, "perf_counter", lambda: now[0])
+    return now
+
+
+@contextlib.contextmanager
+def stderr_on(terminal, monkeypatch):
+    """Have the terminal as this process's stderr, and close it at the end."""
+    with os.fdopen(os.dup(terminal.theirs), "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        patch.delenv(progress.SWITCH, raising=False)
+        yield
+    terminal.close()
+
+
+def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(terminal, clock, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "gpuload")
+    with stderr_on(terminal, monkeypatch), progress.Progress("counting") as counting:
+        for number in range(192):  # 64 a second
+            clock[0] = 100 + number / 64
+            counting.show(number, 192, "things")
+            if number == 63:
+                assert caplog.messages == []
+
+    shown = [text for text in terminal.written.split("\r") if text.strip()]
+    assert shown == [f"gpuload: counting: {number} of 192 things" for number in range(64, 192, 13)]
+    assert caplog.messages == ["counting: 64 of 192 things", "counting: done after 3.0 s"]
+
+
+def test_what_takes_less_than_a_second_is_not_told(terminal, clock, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "gpuload")
+    with stderr_on(terminal, monkeypatch), progress.Progress("counting") as counting:
+        counting.show(1, 2)
+        clock[0] += 0.99
+        counting.show(2, 2)
+
+    assert (terminal.written, caplog.messages) == ("", [])
+
+
+def test_a_line_is_cut_where_the_terminal_ends(monkeypatch):
+    narrow = Terminal(num_columns=20)
+    monkeypatch.setattr(progress, "AFTER_S", 0)
+    with stderr_on(narrow, monkeypatch), progress.Progress("counting") as counting:
+        counting.show(1, 1_000_000, "things")
+
+    assert narrow.written == f"\r\rgpuload: counting: \r{' ' * 19}\r"
+
+
+@pytest.mark.parametrize("stderr", ["none", "closed", "no file"])
+def test_without_a_usable_stderr_the_log_is_still_written(stderr, monkeypatch, tmp_path, caplog):
+    class NoFile:
+        def fileno(self):
+            raise OSError("no file")
+
+    closed = (tmp_path / "closed").open("w")
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed, "no file": NoFile()}[stderr])
+    monkeypatch.setattr(progress, "AFTER_S", 0)
+    caplog.set_level(logging.INFO, "gpuload")
+
+    with progress.Progress("counting") as counting:
+        counting.show(1, 2)
+
+    assert caplog.messages[0] == "counting: 1 of 2"
+
+
+def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
+    monkeypatch.setattr(progress, "AFTER_S", 0)
+    monkeypatch.setattr(progress, "EVERY_S", 0)
+    inside, go_on, drawn = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(progress, "_draw", lambda text: (drawn.append(text), inside.set(), go_on.wait(20)))
+    counting = progress.Progress("counting")
+    (other,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
+    inside.wait(60)
+
+    counting.show(2, 2)  # returns, though the other is not done
+
+    go_on.set()
+    threads.join([other])
+    assert drawn == ["counting: 1 of 2"]
+
+
+def assert_matches(text, pattern):
+    assert re.search(pattern, text), text
