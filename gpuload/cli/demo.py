@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from gpuload.errors import MissingFileError, missing_package
 
 if TYPE_CHECKING:
-    from gpuload.cli.demo_data import Digits
     from gpuload.cli.demo_report import Report
+    from gpuload.cli.demo_train import Worth
 
 PACKAGES = {
     "rich": "demo", "sklearn": "demo", "PIL": "demo",
@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     from gpuload.cli.demo_report import Report
 
+    os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report says what it is at
     report, began = Report(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
         _all_parts(report, Path(folder), arguments)
@@ -65,31 +66,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _all_parts(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
     from gpuload import device as devices
-    from gpuload.cli import demo_data
 
     device, why = devices.choose(arguments.device)
     report.title("gpuload demo", f"device {device}: {why}")
-    digits = demo_data.load_digits()
-    _write(report, folder, digits)
+    _write(report, folder)
     _train(report, folder, device, arguments)
+    _augment(report, folder, device, arguments)
     _resume(report, folder, device)
     _compare(report, folder, device, arguments.seed)
-    _measure(report, folder, digits, device, arguments.seconds)
-    _sheet(report, folder, arguments)
+    _measure(report, folder, device, arguments.seconds)
 
 
-def _write(report: Report, folder: Path, digits: Digits) -> None:
+def _write(report: Report, folder: Path) -> None:
     from gpuload.cli import demo_data
 
     with report.part("1  Real records, in the formats that data comes in"):
-        demo_data.write(folder, digits)
+        demo_data.write(folder, demo_data.load_digits())
     for number, shard in enumerate(demo_data.SHARDS):
         report.fact(f"images-{number}.npy  {shard}")
     with demo_data.npy(folder) as npy, demo_data.fixed(folder) as fixed:
         report.fact(f"all shards as one source: {len(npy):,} records of {npy.spec}")
         report.fact(f"fixed-length records: {len(fixed):,} of {fixed.spec}")
     with demo_data.digit_jpegs(folder) as digit_jpegs, demo_data.photos(folder) as photos:
-        report.fact(f"JPEG files: {len(digit_jpegs):,} digits, {len(photos)} pieces of two photographs")
+        report.fact(f"JPEG files: {len(digit_jpegs):,} digits, two photographs, {len(photos)} pieces of them")
 
 
 def _train(report: Report, folder: Path, device: str, arguments: argparse.Namespace) -> None:
@@ -114,10 +113,32 @@ def _train(report: Report, folder: Path, device: str, arguments: argparse.Namesp
     )
 
 
+def _augment(report: Report, folder: Path, device: str, arguments: argparse.Namespace) -> None:
+    from gpuload.cli import demo_sheet, demo_train
+
+    with report.part("3  What augmentation does") as say:
+        say("drawing the contact sheet")
+        width, height = demo_sheet.save(folder, arguments.output, seed=arguments.seed)
+        worth = demo_train.worth(folder, seed=arguments.seed, device=device, say=say)
+    report.fact(
+        f"to see: two photographs as stored, and cut, mirrored, brighter and darker in {demo_sheet.NUM_EPOCHS} epochs: "
+        f"{arguments.output} ({width} x {height} pixels)"
+    )
+    report.fact(
+        f"to count: a network that learns from {demo_train.FEW} digits alone is wrong about "
+        f"{_of(worth.wrong_without, worth)} of {worth.num_held_out:,} others; with RandomCrop about "
+        f"{_of(worth.wrong_with, worth)}"
+    )
+
+
+def _of(wrong: int, worth: Worth) -> str:
+    return f"{wrong} ({wrong / worth.num_held_out:.1%})"
+
+
 def _resume(report: Report, folder: Path, device: str) -> None:
     from gpuload.cli import demo_resume
 
-    with report.part("3  Stopped in mid-epoch, resumed in a new process") as say:
+    with report.part("4  Stopped in mid-epoch, resumed in a new process") as say:
         say("a new process resumes")
         done = demo_resume.resume(folder, device=device)
     report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {done.state_bytes} bytes of JSON")
@@ -134,7 +155,7 @@ def _resume(report: Report, folder: Path, device: str) -> None:
 def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
     from gpuload.cli import demo_parity
 
-    with report.part("4  The same pixels from DALI as from arrays") as say:
+    with report.part("5  The same pixels from DALI as from arrays") as say:
         say("decoding and augmenting twice")
         for parity in demo_parity.compare(folder, seed=seed):
             report.check(
@@ -147,20 +168,12 @@ def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
                 report.fact(f"DALI on {device}: {parity}")
 
 
-def _measure(report: Report, folder: Path, digits: Digits, device: str, seconds: float) -> None:
+def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
     from gpuload.cli import demo_rates
 
-    with report.part("5  Records per second, beside plain tf.data on the same work") as say:
-        rates = demo_rates.measure(folder, digits, device=device, seconds=seconds, say=say)
-    report.rates(rates)
-
-
-def _sheet(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
-    from gpuload.cli import demo_sheet
-
-    with report.part("6  What augmentation did"):
-        width, height = demo_sheet.save(folder, arguments.output, seed=arguments.seed)
-    report.fact(f"contact sheet: {arguments.output} ({width} x {height} pixels)")
+    with report.part("6  Records per second, beside tf.data on the same work") as say:
+        rates = demo_rates.measure(folder, device=device, seconds=seconds, say=say)
+    report.rates(rates, demo_rates.notes(device))
 
 
 @contextmanager

@@ -2,14 +2,20 @@
 
 Below one folder:
 
-    npy/      1,797 digits as float32 rows in NPY shards, no two of which have the same header; their labels beside them
-    fixed/    the same digits as fixed-length records: one byte of label, 64 bytes of image
-    digits/   the same digits as JPEG files, 32 x 32 pixels, one folder a class
-    photos/   pieces of the two photographs as JPEG files, one folder a photograph
+    npy/       1,797 digits as float32 rows in NPY shards, no two of which have the same header, and their labels
+    fixed/     the same digits as fixed-length records: one byte of label, 64 bytes of image
+    digits/    the same digits as JPEG files, 32 x 32 pixels, one folder a class
+    whole/     the two photographs as they are, 640 x 427
+    photos/    pieces of them as JPEG files of about 500 x 375, one folder a photograph
+    measured/  small pieces of them in the two formats of the benchmarks: rows.npy, and records.bin as CIFAR-10 has them
+
+The pieces in ``photos`` are the first ones of ``benchmarks/jpeg_training.py``, byte for byte; rows and records have the
+layout of ``npy_rows.py`` and ``fixed_images.py``, with pixels of the photographs where those have random numbers.
 """
 
 from __future__ import annotations
 
+import importlib.resources
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +28,12 @@ import gpuload as gl
 from gpuload.sources.base import Source
 
 RECORD = [("label", "u1"), ("image", "u1", (8, 8, 1))]
-PIECE_PIXELS = (180, 400)  # least and greatest side of a piece of a photograph
-NUM_PIECES = 80  # of each photograph
+PHOTOGRAPHS = ("china", "flower")
+PIECES_SEED, NUM_PIECES = 20_261_101, 256  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
+PIECE_PIXELS, PIECE_QUALITY = (500, 375), 90
+NUM_MEASURED = 20_000  # rows, and records
+ROW_PIXELS, CIFAR_PIXELS = (28, 28), (32, 32)
+CIFAR = [("label", "u1"), ("image", "u1", (3, *CIFAR_PIXELS))]
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,9 @@ def write(folder: Path, digits: Digits) -> None:
     _write_npy(folder / "npy", digits)
     _write_fixed(folder / "fixed", digits)
     _write_jpegs(folder / "digits", _digit_images(digits))
-    _write_jpegs(folder / "photos", _photo_pieces())
+    _write_whole(folder / "whole")
+    _write_photos(folder / "photos")
+    _write_measured(folder / "measured")
 
 
 def npy(folder: Path) -> Source:
@@ -94,6 +106,11 @@ def fixed(folder: Path) -> Source:
 def digit_jpegs(folder: Path) -> Source:
     """Return the digits of the JPEG files: encoded ``image``, ``label``."""
     return gl.images(folder / "digits")
+
+
+def whole(folder: Path) -> Source:
+    """Return the two photographs as they are: encoded ``image``."""
+    return gl.images(folder / "whole", labels=None)
 
 
 def photos(folder: Path) -> Source:
@@ -133,14 +150,61 @@ def _digit_images(digits: Digits) -> Iterator[tuple[str, Any]]:
         yield str(label), Image.fromarray(pixels.astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
 
 
-def _photo_pieces() -> Iterator[tuple[str, Any]]:
+def _write_whole(folder: Path) -> None:
+    folder.mkdir()
+    for name in PHOTOGRAPHS:
+        packed = importlib.resources.files("sklearn.datasets.images") / f"{name}.jpg"
+        (folder / f"{name}.jpg").write_bytes(packed.read_bytes())
+
+
+def _write_photos(folder: Path) -> None:
+    photographs, rng = _photographs(), np.random.default_rng(PIECES_SEED)
+    for name in PHOTOGRAPHS:
+        (folder / name).mkdir(parents=True)
+    for number in range(NUM_PIECES):
+        name = PHOTOGRAPHS[number % 2]
+        piece = _piece(rng, photographs[name])
+        piece.save(folder / name / f"{number:04}.jpg", "JPEG", quality=PIECE_QUALITY, subsampling="4:2:0")
+
+
+def _piece(rng: np.random.Generator, photograph: Any) -> Any:
+    """Return a random piece of a photograph, at a size within 15 % of 500 x 375, perhaps mirrored."""
+    from PIL import Image
+
+    share = rng.uniform(0.6, 1.0)
+    width, height = int(photograph.width * share), int(photograph.height * share)
+    left = rng.integers(photograph.width - width + 1)
+    top = rng.integers(photograph.height - height + 1)
+    size = (int(PIECE_PIXELS[0] * rng.uniform(0.85, 1.15)), int(PIECE_PIXELS[1] * rng.uniform(0.85, 1.15)))
+    piece = photograph.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
+    return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else piece
+
+
+def _write_measured(folder: Path) -> None:
+    """Write windows of the photographs at a third of their size, where even small ones show something."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    small = np.stack([np.asarray(photograph.reduce(3)) for photograph in _photographs().values()])
+    label = rng.integers(len(small), size=NUM_MEASURED)
+    rows = _windows(rng, small.mean(axis=3, dtype=np.float32)[..., None], label, ROW_PIXELS)
+    np.save(folder / "rows.npy", rows.reshape(NUM_MEASURED, -1))
+    records = np.empty(NUM_MEASURED, np.dtype(CIFAR))
+    records["label"] = label
+    records["image"] = _windows(rng, small, label, CIFAR_PIXELS).transpose(0, 3, 1, 2)
+    records.tofile(folder / "records.bin")
+
+
+def _windows(
+    rng: np.random.Generator, images: NDArray[Any], numbers: NDArray[np.int64], size: tuple[int, int]
+) -> NDArray[Any]:
+    """Return a window at a random place of each of the numbered images, [N, height, width, C]."""
+    windows = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
+    tops, lefts = (rng.integers(length, size=len(numbers)) for length in windows.shape[1:3])
+    return windows[numbers, tops, lefts].transpose(0, 2, 3, 1)
+
+
+def _photographs() -> dict[str, Any]:
     from PIL import Image
     from sklearn import datasets
 
-    rng = np.random.default_rng(0)
-    for name in ("china", "flower"):
-        photo = Image.fromarray(datasets.load_sample_image(f"{name}.jpg"))
-        for _ in range(NUM_PIECES):
-            width, height = (int(side) for side in rng.integers(*PIECE_PIXELS, size=2))
-            left, top = int(rng.integers(photo.width - width)), int(rng.integers(photo.height - height))
-            yield name, photo.crop((left, top, left + width, top + height))
+    return {name: Image.fromarray(datasets.load_sample_image(f"{name}.jpg")) for name in PHOTOGRAPHS}

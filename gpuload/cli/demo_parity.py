@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 import gpuload as gl
 from gpuload.cli import demo_data
 
-PIXELS = 112
+PIXELS = 224
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ def digit_loader(folder: Path, **arguments: Any) -> gl.Loader:
     return gl.Loader(demo_data.digit_jpegs(folder), batch_size=256, ops=augment, shuffle=True, **arguments)
 
 
-def photo_loader(folder: Path, *, ops: Sequence[gl.ops.Op] = (), **arguments: Any) -> gl.Loader:
+def photo_loader(folder: Path, **arguments: Any) -> gl.Loader:
     """Return a loader of the photographs' pieces: decoded, a random piece of each resized, perhaps mirrored; uint8."""
-    augment = [gl.ops.Decode(), gl.ops.RandomResizedCrop(PIXELS, PIXELS), gl.ops.RandomFlip(), *ops]
+    augment = [gl.ops.Decode(), gl.ops.RandomResizedCrop(PIXELS, PIXELS), gl.ops.RandomFlip()]
     return gl.Loader(
-        demo_data.photos(folder), batch_size=32, ops=augment, output=("image", "label"), shuffle=True, **arguments
+        demo_data.photos(folder), batch_size=64, ops=augment, output=("image", "label"), shuffle=True, **arguments
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +16,17 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Rate:
-    """Records a second of one part of the work, through gpuload and through plain tf.data."""
+    """Records a second of one part of the work, through gpuload and through tf.data.
+
+    Attributes:
+        work: what is done.
+        table: of the benchmarks, which has the same work.
+        gpuload: records per second.
+        tf_data: records per second.
+    """
 
     work: str
+    table: str
     gpuload: float
     tf_data: float
 
@@ -53,18 +61,21 @@ class Report:
             self._line("[bold red]✗[/]", escape(otherwise))
             self.failed.append(otherwise)
 
-    def rates(self, rates: list[Rate]) -> None:
-        """Print the table of rates."""
+    def rates(self, rates: list[Rate], notes: Sequence[str]) -> None:
+        """Print the table of rates, and below it what they are."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
         table.add_column("work")
         for heading in ("gpuload", "tf.data", "ratio"):
             table.add_column(heading, justify="right")
+        table.add_column("same work")
         for rate in rates:
             ratio = rate.gpuload / rate.tf_data
             colour = "green" if ratio >= 1 else "yellow"
-            table.add_row(rate.work, f"{rate.gpuload:,.0f}", f"{rate.tf_data:,.0f}", f"[{colour}]{ratio:.1f} x[/]")
+            numbers = f"{rate.gpuload:,.0f}", f"{rate.tf_data:,.0f}", f"[{colour}]{ratio:.1f} x[/]"
+            table.add_row(rate.work, *numbers, rate.table)
         self.console.print(table)
-        self.console.print("  [dim]records per second to tf.Tensor, medians of interleaved rounds in this run[/]")
+        for note in notes:
+            self.fact(note)
 
     def end(self, seconds: float) -> int:
         """Print the last line and return the exit status: 0 if every check held."""

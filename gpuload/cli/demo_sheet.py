@@ -1,8 +1,16 @@
-"""The demo's contact sheet: one PNG of records as they are stored and as they come in six epochs."""
+"""The demo's contact sheet: one PNG of what augmentation makes of a record from epoch to epoch.
+
+Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in the first epochs, and
+beside it what these become: cut, resized, perhaps mirrored, brighter or darker. Below are some digits, enlarged, as the
+network gets them.
+
+Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an op that acts on
+both fields draws once for both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,89 +18,136 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli import demo_data, demo_parity
-from gpuload.sources.base import Source
+from gpuload.cli import demo_data, demo_train
 
-NUM_EPOCHS = 6
-CELL, GAP, MARGIN, HEADING, TITLE = 112, 8, 24, 24, 40  # pixels
-DIGITS = (0, 1, 2, 3, 4)
-PHOTOS = (3, 24, 83, 120)
+NUM_EPOCHS, NUM_COLUMNS = 8, 4
+VIEW, GAP, MARGIN, TITLE, CAPTION, CELL = 208, 8, 24, 36, 20, 112  # pixels
+DIGITS = (0, 1, 2)
 INK, DIM, PAPER = (28, 32, 40), (120, 126, 136), (250, 250, 248)
+COLOURS = (
+    (230, 25, 75), (0, 130, 200), (200, 160, 0), (60, 180, 75), (245, 130, 48), (145, 30, 180), (0, 160, 160),
+    (240, 50, 230),
+)  # fmt: skip
+BOTH = ("image", "place")
+AUGMENT = (
+    gl.ops.RandomResizedCrop(VIEW, VIEW, on=BOTH, interpolation={"place": "nearest"}),
+    gl.ops.RandomFlip(on=BOTH),
+    gl.ops.Brightness(0.7, 1.3),
+    gl.ops.Contrast(0.7, 1.3),
+)
+TOLD = "RandomResizedCrop, RandomFlip, Brightness(0.7, 1.3), Contrast(0.7, 1.3)"
 
 Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class View:
+    """What an epoch makes of a photograph: its pixels, and the box of the stored ones that they come from."""
+
+    pixels: Image
+    top: int
+    left: int
+    bottom: int  # the first row behind it
+    right: int
+    mirrored: bool
 
 
 def save(folder: Path, path: Path, *, seed: int) -> tuple[int, int]:
     """Draw the sheet, save it, and return its width and height in pixels."""
     from PIL import Image as pillow
 
-    sections = [
-        ("Digits from fixed-length records: RandomCrop(8, 8, pad=1)", _digits(folder, seed)),
-        (
-            f"Pieces of two photographs: RandomResizedCrop({demo_parity.PIXELS}, {demo_parity.PIXELS}), RandomFlip()",
-            _photos(folder, seed),
-        ),
-    ]
-    num_rows = sum(len(rows) for _, rows in sections)
-    width = 2 * MARGIN + (NUM_EPOCHS + 1) * (CELL + GAP) + GAP
-    height = 2 * MARGIN + len(sections) * (TITLE + HEADING + 12) + num_rows * (CELL + GAP)
+    shown = photographs(folder, seed=seed)
+    digits = _digits(folder, seed=seed)
+    of_photo = TITLE + 2 * (CAPTION + VIEW + GAP) + GAP
+    width = 2 * MARGIN + shown[0][0].shape[1] + 2 * GAP + NUM_COLUMNS * (VIEW + GAP) - GAP
+    height = 2 * MARGIN + len(shown) * of_photo + TITLE + CAPTION + len(digits) * (CELL + GAP)
     sheet = pillow.new("RGB", (width, height), PAPER)
     top = MARGIN
-    for title, rows in sections:
-        top = _draw(sheet, title, rows, top) + 12
+    for name, (stored, views) in zip(demo_data.PHOTOGRAPHS, shown, strict=True):
+        _text(sheet, (MARGIN, top), f"{name}.jpg: {TOLD}", large=True)
+        _draw_photograph(sheet, stored, views, top + TITLE)
+        top += of_photo
+    _text(sheet, (MARGIN, top), "digits: RandomCrop(8, 8, pad=1)", large=True)
+    _draw_digits(sheet, digits, top + TITLE)
     sheet.save(path)
     return width, height
 
 
-def _digits(folder: Path, seed: int) -> list[list[Image]]:
-    source = demo_data.fixed(folder).select(DIGITS)
-    stored = [source[i]["image"] for i in range(len(source))]
-    return _rows(source, stored, [gl.ops.RandomCrop(8, 8, pad=1)], seed)
-
-
-def _photos(folder: Path, seed: int) -> list[list[Image]]:
-    source = demo_data.photos(folder).select(PHOTOS)
-    crop = gl.ops.RandomResizedCrop(demo_parity.PIXELS, demo_parity.PIXELS)
-    with gl.Loader(source, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decoded:
+def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
+    """Return each photograph as it is stored, and its views in the first epochs."""
+    images = demo_data.whole(folder)
+    with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decoded:
         stored = [batch["image"][0] for batch in decoded]
-    return _rows(source, stored, [gl.ops.Decode(), crop, gl.ops.RandomFlip()], seed)
+    places = np.stack([np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in stored])
+    ops = [gl.ops.Decode(), *AUGMENT]
+    with gl.Loader(
+        gl.zip(images, gl.arrays(place=places)), batch_size=len(stored), ops=ops, seed=seed, device="cpu"
+    ) as loader:
+        epochs = [loader.batch_at(0, epoch=epoch) for epoch in range(NUM_EPOCHS)]
+    return [
+        (image, [_view(batch["image"][record], batch["place"][record]) for batch in epochs])
+        for record, image in enumerate(stored)
+    ]
 
 
-def _rows(source: Source, stored: list[Image], ops: Sequence[Any], seed: int) -> list[list[Image]]:
-    """Return for each record the stored image and then the augmented one of each epoch."""
-    with gl.Loader(source, batch_size=len(source), ops=ops, seed=seed, device="cpu") as loader:
+def _view(pixels: Image, places: NDArray[np.float32]) -> View:
+    (top, left), (bottom, right) = places.min(axis=(0, 1)), places.max(axis=(0, 1)) + 1
+    return View(pixels, int(top), int(left), int(bottom), int(right), bool(places[0, 0, 1] > places[0, -1, 1]))
+
+
+def _digits(folder: Path, *, seed: int) -> list[list[Image]]:
+    """Return for each digit the stored image and then that of each epoch."""
+    source = demo_data.fixed(folder).select(DIGITS)
+    stored = source.read(range(len(source)))["image"]
+    with gl.Loader(source, batch_size=len(source), ops=demo_train.AUGMENT, seed=seed, device="cpu") as loader:
         epochs = [loader.batch_at(0, epoch=epoch)["image"] for epoch in range(NUM_EPOCHS)]
     return [[stored[record], *(images[record] for images in epochs)] for record in range(len(source))]
 
 
-def _draw(sheet: Any, title: str, rows: list[list[Image]], top: int) -> int:
-    """Draw a section from ``top`` on and return where it ends, pixels."""
+def _draw_photograph(sheet: Any, stored: Image, views: list[View], top: int) -> None:
+    """Draw the stored photograph with the boxes on it, and its views beside it."""
+    from PIL import Image as pillow
+    from PIL import ImageDraw
+
+    _text(sheet, (MARGIN, top), "as stored, and what each epoch takes of it")
+    photo = pillow.fromarray(stored)
+    pen = ImageDraw.Draw(photo)
+    for epoch, view in enumerate(views):
+        box = (view.left, view.top, view.right - 1, view.bottom - 1)
+        pen.rectangle(box, outline=COLOURS[epoch], width=3)
+    for epoch, view in enumerate(views):  # each number in another corner, as boxes may begin at one place
+        left = view.right - 19 if epoch % 2 else view.left
+        top_of_number = view.bottom - 23 if epoch % 4 > 1 else view.top
+        pen.rectangle((left, top_of_number, left + 18, top_of_number + 22), COLOURS[epoch])
+        _text(photo, (left + 4, top_of_number), str(epoch), PAPER, large=True)
+    sheet.paste(photo, (MARGIN, top + CAPTION))
+    for epoch, view in enumerate(views):
+        row, column = divmod(epoch, NUM_COLUMNS)
+        left = MARGIN + photo.width + 2 * GAP + column * (VIEW + GAP)
+        begin = top + row * (CAPTION + VIEW + GAP)
+        _text(sheet, (left, begin), f"epoch {epoch}" + (", mirrored" if view.mirrored else ""))
+        sheet.paste(pillow.fromarray(view.pixels), (left, begin + CAPTION))
+        ImageDraw.Draw(sheet).rectangle(
+            (left - 3, begin + CAPTION - 3, left + VIEW + 2, begin + CAPTION + VIEW + 2),
+            outline=COLOURS[epoch], width=3,
+        )  # fmt: skip
+
+
+def _draw_digits(sheet: Any, rows: list[list[Image]], top: int) -> None:
+    from PIL import Image as pillow
+
+    for column in range(len(rows[0])):
+        left = MARGIN + column * (CELL + GAP)
+        _text(sheet, (left, top), f"epoch {column - 1}" if column else "as stored")
+        for number, row in enumerate(rows):
+            digit = pillow.fromarray(row[column][..., 0]).resize((CELL, CELL), pillow.Resampling.NEAREST)
+            sheet.paste(digit, (left, top + CAPTION + number * (CELL + GAP)))
+
+
+def _text(
+    image: Any, at: tuple[int, int], text: str, colour: tuple[int, int, int] | None = None, *, large: bool = False
+) -> None:
     from PIL import ImageDraw, ImageFont
 
-    pen = ImageDraw.Draw(sheet)
-    pen.text((MARGIN, top), title, INK, ImageFont.load_default(20))
-    top += TITLE
-    for column in range(NUM_EPOCHS + 1):
-        caption = f"epoch {column - 1}" if column else "as stored"
-        pen.text((_left(column), top), caption, DIM, ImageFont.load_default(14))
-    top += HEADING
-    for row in rows:
-        for column, image in enumerate(row):
-            sheet.paste(_cell(image), (_left(column), top))
-        top += CELL + GAP
-    return top
-
-
-def _left(column: int) -> int:
-    return MARGIN + column * (CELL + GAP) + (GAP if column else 0)
-
-
-def _cell(image: Image) -> Any:
-    """Return an image in a cell: small ones enlarged pixel by pixel, large ones fitted and centred."""
-    from PIL import Image as pillow
-    from PIL import ImageOps
-
-    picture = pillow.fromarray(image[..., 0] if image.shape[2] == 1 else image).convert("RGB")
-    small = max(picture.size) < CELL
-    method = pillow.Resampling.NEAREST if small else pillow.Resampling.LANCZOS
-    return ImageOps.pad(picture, (CELL, CELL), method, color=PAPER)
+    font = ImageFont.load_default(20 if large else 14)
+    ImageDraw.Draw(image).text(at, text, colour or (INK if large else DIM), font)
