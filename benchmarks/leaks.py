@@ -41,7 +41,8 @@ DEEDS = {
     "epochs": "an epoch of one loader",
     "kept batches": f"a batch that is kept until there are {KEPT}, which are then dropped",
 }
-NEEDS = {"dali": "nvidia.dali", "tf.tensors": "tensorflow", "tf.dataset": "tensorflow"}
+NEEDS = {"dali": "nvidia.dali", "tf.tensors": "tensorflow", "tf.dataset": "tensorflow", "torch": "torch"}
+NEEDS |= {"tf.plugin": "nvidia.dali_tf_plugin"}
 ROOT = Path(__file__).parents[1]
 # What may differ between the first and the last quarter: memory by what allocators keep at random, maps by the heaps
 # that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
@@ -188,12 +189,27 @@ def _dataset(loader: gl.Loader) -> Iterable[Any]:
     return dataset
 
 
+def _plugin(loader: gl.Loader) -> Iterable[Any]:
+    from gpuload.bridges import tensorflow
+
+    dataset: Iterable[Any] = tensorflow.dataset(loader, via="plugin")
+    return dataset
+
+
+def _torch(loader: gl.Loader) -> Iterable[Any]:
+    from gpuload.bridges import torch
+
+    return torch.tensors(loader)
+
+
 LANES: dict[str, tuple[Callable[[Path], gl.Loader], Passes]] = {
     "rows": (_rows, iter),
     "images": (_images, iter),
     "dali": (_dali, iter),
     "tf.tensors": (_rows, _tensors),
     "tf.dataset": (_rows, _dataset),
+    "tf.plugin": (_rows, _plugin),
+    "torch": (_rows, _torch),
 }
 
 

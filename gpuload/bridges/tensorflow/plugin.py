@@ -72,11 +72,12 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
     feed = importlib.import_module("gpuload.executors.dali").Feed(
         loader.graph, outputs, device=loader.device, batch_size=loader.most_records
     )
-    session, weak = loader.feed(feed.executor, feed.inputs), weakref.ref(loader)
+    # TensorFlow 2.21 keeps the generators of all datasets for ever; the loader keeps the session, the dataset the feed.
+    parts = tuple(map(weakref.ref, (loader, loader.feed(feed.executor, feed.inputs), feed)))
 
     def packed() -> Iterator[NDArray[np.uint8]]:
-        loader = weak()
-        if loader is None:
+        loader, session, feed = (part() for part in parts)
+        if loader is None or feed is None:
             raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
         for batch in loader.ahead(session):
             yield feed.pack(batch)
@@ -99,7 +100,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
             prefetch_queue_depth=AHEAD,
         )
         nested = tf.data.experimental.from_variant(made._variant_tensor, structure)
-    nested._gpuload_parts = made, fed  # the variant tensor does not keep them
+    nested._gpuload_parts = made, fed, feed  # the variant tensor does not keep them
     return nested
 
 
