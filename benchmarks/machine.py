@@ -20,6 +20,7 @@ SHOWN = (
     "numba",
     "tensorflow",
     "torch",
+    "jax",
     "grain",
     "nvidia-dali",
     "opencv-python",

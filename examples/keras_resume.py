@@ -1,9 +1,8 @@
-"""Keras with validation, a state after each epoch, and going on where a run was stopped.
+"""Keras with validation, and going on where a run was stopped: weights, optimizer and loader together.
 
 python examples/keras_resume.py [folder]         run it again: it goes on
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -29,22 +28,14 @@ normalize = gl.ops.Normalize(mean=115.0, std=45.0)
 loader = gl.Loader(train, 64, shuffle=True, seed=1, ops=[normalize], output=("image", "label"))
 validation = gl.Loader(held_out, 64, ops=[normalize], output=("image", "label"))
 
-state, saved = folder / "state.json", folder / "model.keras"
-if state.exists():  # the model is saved before the state, so that both are of the same step
-    loader.load_state_dict(json.loads(state.read_text()))
-    model = keras.models.load_model(saved)
-else:
-    model = keras.Sequential([keras.layers.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-print(f"training from epoch {loader.position.epoch}, step {loader.position.step}")
+model = keras.Sequential([keras.layers.Input((16, 16, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 model.fit(
     gltf.dataset(loader),
     epochs=3,
     validation_data=gltf.dataset(validation),
     shuffle=False,  # the loader shuffles
     verbose=2,
-    callbacks=[
-        keras.callbacks.ModelCheckpoint(saved),
-        gltf.checkpoint(loader, state),
-    ],
+    callbacks=[gltf.ResumeLoader(loader, folder / "run", save_freq=10)],  # also in mid-epoch, wherever it is stopped
 )
+print(f"trained up to epoch {loader.position.epoch}, step {loader.position.step}")

@@ -1,9 +1,8 @@
-"""A loop in PyTorch: batches are NumPy arrays, and torch.from_numpy takes their memory without a copy.
+"""A loop in PyTorch on tensors that share the loader's memory, with validation, and going on where a run was stopped.
 
-python examples/torch_loop.py [folder]
+python examples/torch_loop.py [folder]         run it again: it goes on
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,30 +10,47 @@ import numpy as np
 import torch
 
 import gpuload as gl
+from gpuload.bridges import torch as gltorch
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "rows")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "squares")
 folder.mkdir(exist_ok=True)
-if not (folder / "0.npy").exists():  # some data: y = sum of x
-    for number in range(3):
-        np.save(folder / f"{number}.npy", np.random.default_rng(number).random((1000, 8), np.float32))
+if not (folder / "images.npy").exists():  # some data: a bright square in one of four corners
+    rng = np.random.default_rng(0)
+    labels, images = rng.integers(0, 4, 2000), rng.normal(100, 30, (2000, 16, 16, 1))
+    for image, label in zip(images, labels, strict=True):
+        image[label // 2 * 8 :, label % 2 * 8 :][:8, :8] += 15
+    np.save(folder / "images.npy", images.clip(0, 255).astype(np.uint8))
+    np.save(folder / "labels.npy", labels)
 
-rows = gl.npy(folder / "?.npy", field="x")
-loader = gl.Loader(rows, batch_size=50, shuffle=True, seed=0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+source = gl.zip(gl.npy(folder / "images.npy", field="image"), gl.npy(folder / "labels.npy", field="label"))
+train, held_out = source.split(0.9, seed=0)
+ops = [gl.ops.Normalize(mean=115.0, std=45.0)]
+batches = gltorch.tensors(gl.Loader(train, 64, shuffle=True, seed=1, ops=ops, output=("image", "label")))
+# A dataset is for whoever takes a DataLoader; each loop over it is a whole pass.
+validation = gltorch.dataset(gl.Loader(held_out, 64, ops=ops, output=("image", "label")))
+validation = torch.utils.data.DataLoader(validation, batch_size=None)  # the batches are the loader's
 
-for epoch in range(3):
-    for batch in loader:  # goes on where it was left; the state after each batch is loader.state_dict()
-        x = torch.from_numpy(batch["x"])  # a batch stays what it was as long as x, or anything made of it, is there
-        loss = torch.nn.functional.mse_loss(model(x)[:, 0], x.sum(1))
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16 * 16, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+state = folder / "state.pt"
+if state.exists():
+    saved = torch.load(state)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    batches.load_state_dict(saved["loader"])
+epoch = batches.loader.position.epoch
+print(f"training from epoch {epoch}, step {batches.loader.position.step}")
+
+for number in range(epoch, epoch + 3):
+    for images, labels in batches:
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    saved = {"model": model.state_dict(), "loader": loader.state_dict()}
-    print(
-        f"epoch {epoch}: loss {loss.item():.4f}, the next batch is {saved['loader']['epoch']}/{saved['loader']['step']}"
+    torch.save(
+        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": batches.state_dict()}, state
     )
-
-again = gl.Loader(rows, batch_size=50, shuffle=True, seed=0)
-again.load_state_dict(json.loads(json.dumps(saved["loader"])))
-assert again.position == loader.position
+    with torch.no_grad():
+        right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in validation)
+    print(f"epoch {number}: loss {loss.item():.3f}, {right / len(held_out):.1%} of the held out images are right")

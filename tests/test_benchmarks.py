@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_jpeg, gpu_report, gpu_rows, leaks, machine, measure, plot, run
+from benchmarks import bridges, gpu, gpu_jpeg, gpu_report, gpu_rows, leaks, machine, measure, plot, run
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
 from tests import simdevice
@@ -477,6 +477,18 @@ def test_nothing_stays_behind_after_each_deed_was_done_often(lane, tmp_path):
     assert {deed: len(looks) for deed, looks in results["lanes"][lane].items()} == dict.fromkeys(leaks.DEEDS, 20)
     assert f"| {lane} | kept batches |" in (tmp_path / "leaks.md").read_text()
     assert (tmp_path / "leaks.png").exists() == (find_spec("matplotlib") is not None)
+
+
+@pytest.mark.slow
+def test_what_a_bridge_adds_is_measured_and_written(tmp_path):
+    pytest.importorskip("torch")
+    told = ["--rounds", "1", "--records", "512", "--only", "torch.tensors"]
+
+    assert bridges.main([*told, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) in (0, 1)
+
+    results = json.loads((tmp_path / "bridges.json").read_text())
+    assert {sample["bridge"] for sample in results["samples"]} == {"torch.tensors"}
+    assert "torch.tensors" in (tmp_path / "bridges.md").read_text()
 
 
 @pytest.mark.parametrize("grows", leaks.MAY_GROW)

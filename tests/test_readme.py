@@ -50,6 +50,17 @@ def photos(folder):
     return {}
 
 
+def frameworks(folder):
+    """A small loader and a train_step for torch."""
+    torch = pytest.importorskip("torch")
+    source = gl.arrays(x=np.arange(40, dtype=np.float32).reshape(20, 2), y=np.arange(20))
+
+    def train_step(features, labels):
+        assert (type(features), labels.dtype) == (torch.Tensor, torch.int64)
+
+    return {"loader": gl.Loader(source, 6, output=("x", "y"), device="cpu"), "train_step": train_step}
+
+
 def rows(folder):
     """Three NPY shards and the labels of their rows."""
     (folder / "shards").mkdir()
@@ -80,7 +91,9 @@ def masks(folder):
     }
 
 
-PREPARE = {"cifar": cifar, "photos": photos, "rows": rows, "labels": labels, "masks": masks}
+PREPARE = {
+    "cifar": cifar, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels, "masks": masks
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("group", PREPARE)

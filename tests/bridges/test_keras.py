@@ -21,7 +21,6 @@ import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
 from gpuload.errors import SpecError, StateError  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 SOURCE = gl.arrays(x=X, y=X @ np.float32([1, 2, 3]))

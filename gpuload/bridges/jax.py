@@ -1,0 +1,117 @@
+"""Batches as jax.Arrays, by DLPack, for loops of one's own.
+
+    for images, labels in tensors(loader):          from the loader's position to the end of the epoch
+        state = train_step(state, images, labels)
+
+A `Batch` is no pytree: its parts are (``*batch``, or ``batch.output`` as a whole).
+
+Position ``tensors`` takes the loader along, batch by batch.
+Memory   is shared: JAX holds each array until the last of its arrays on it is gone, so kept arrays stay what they were.
+Copies   are made of arrays that are empty, not contiguous or writable, or do not begin at a multiple of 64 bytes. JAX
+         0.10 makes them by itself and does not say so; ``loader.stats()`` counts them as ``tensors_copied``, the others
+         as ``tensors_shared``.
+64 bits  JAX 0.10 makes 32-bit arrays of 64-bit ones unless ``jax_enable_x64`` is set, also where the numbers do not
+         fit. Such fields are refused by name.
+GPU      A loader on a GPU gives arrays there. By DLPack JAX's stream is told to wait for the batch, while the host goes
+         on; memory that JAX let go of is waited for before it is used again (``device.Lane``).
+Ragged   JAX has no type for a field of which the first axis varies: it is a `gl.Ragged` with a jax.Array as its payload
+         and its offsets on the host.
+Devices  One process, one share of the records: ``shard="auto"`` divides by processes. Over the devices of a process,
+         and over all, ``jax.make_array_from_process_local_data(sharding, array)`` lays out a batch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuload import device
+from gpuload.bridges import common
+from gpuload.errors import DeviceError, SpecError, missing_package
+from gpuload.kernels import aside
+from gpuload.ragged import Ragged
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+    from gpuload.spec import Field
+
+try:
+    jax: Any = aside.call(lambda: importlib.import_module("jax"))
+except ImportError as error:
+    raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax") from error
+
+ALIGNMENT_BYTES = 64  # JAX 0.10 copies what begins elsewhere
+WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
+    """Return the loader's batches with jax.Arrays on its device, shared by DLPack.
+
+    Args:
+        loader: its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+        shard: ``"auto"`` takes the process's index and the number of processes from JAX (after
+            ``jax.distributed.initialize()``, where there are several), a pair is (index, number); both for a loader
+            that is made without ``shard_id=`` and ``num_shards=``. None leaves the loader as it is.
+
+    Returns:
+        An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on from the position
+        of its ``loader`` and takes it along. It yields a `Batch` whose fields are jax.Arrays; ``batch.valid``,
+        ``batch.records``, ``batch.epoch`` and ``batch.step`` are what they are in the loader's.
+
+    Raises:
+        SpecError: a field that is handed out has no jax.Array (text, dates, 64 bits without ``jax_enable_x64``, a shape
+            that varies in several axes), or ``shard`` does not fit.
+        DeviceError: the loader is on a GPU that JAX does not see.
+    """
+    common.check_loader("tensors", loader)
+    common.handed_out(loader, _check_field)
+    if loader.device != "cpu":
+        check_gpu(loader.device)
+    loader = common.sharded(loader, shard, lambda: (jax.process_index(), jax.process_count()))
+
+    def tensor(array: Any) -> Any:
+        shared = common.shareable(array, align_bytes=ALIGNMENT_BYTES)
+        loader.count("tensors_shared" if shared else "tensors_copied")
+        if isinstance(array, np.ndarray) and not shared:
+            made = jax.numpy.array(array)
+        else:  # of an array on a GPU with JAX's stream, which then waits for it
+            made = jax.dlpack.from_dlpack(array if shared else array.copy())
+        if made.dtype != array.dtype:  # it was set when the bridge was made, and is not any more
+            raise _cut(f"an array of {array.dtype}", array.dtype)
+        return made
+
+    def convert(values: Any) -> Any:
+        return values.with_payload(tensor(values.flat)) if isinstance(values, Ragged) else tensor(values)
+
+    return common.Tensors(loader, convert)
+
+
+def check_gpu(name: str) -> None:
+    """Raise ``DeviceError`` if JAX does not see a GPU of ours."""
+    try:
+        num_seen = len(jax.local_devices(backend="cuda"))
+    except RuntimeError:  # JAX has no such backend
+        num_seen = 0
+    if device.number(name) >= num_seen:
+        raise DeviceError(
+            f"the loader is on {name}, and JAX sees {num_seen} GPUs",
+            cause="this JAX was installed without CUDA, or finds no driver",
+            remedy='pip install "jax[cuda12]", or "jax[cuda13]", as CuPy is; or use device="cpu"',
+        )
+
+
+def _check_field(field: Field) -> None:
+    common.check_field(field, "a jax.Array", text=False, ragged=True)
+    if str(field.dtype) in WIDE and not jax.config.jax_enable_x64:
+        raise _cut(f"field {field.name!r} ({field})", field.dtype, f", on={field.name!r}")
+
+
+def _cut(what: str, dtype: np.dtype[Any], on: str = "") -> SpecError:
+    narrow = WIDE.get(str(dtype), "int32")
+    return SpecError(
+        f"{what} cannot be a jax.Array",
+        cause=f"JAX would make {narrow} of it, as jax_enable_x64 is not set",
+        remedy=f'put gl.ops.Cast("{narrow}"{on}) into ops=, or call jax.config.update("jax_enable_x64", True)',
+    )
