@@ -131,7 +131,7 @@ def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[st
     return names, dict(zip(names, names, strict=True)) if loader.output is None else loader.output
 
 
-def check_field(field: Field, kind: str, *, text: bool, ragged: bool) -> None:
+def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: bool = False) -> None:
     """Raise ``SpecError`` if no framework has the field as a tensor.
 
     Args:
@@ -139,6 +139,7 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool) -> None:
         kind: what it should become, ``"a tf.Tensor"``.
         text: the framework has text and bytes.
         ragged: it has values of varying length.
+        bfloat16: arrays of that dtype, which NumPy has from the package ml_dtypes, can be handed over.
     """
     if field.encoded:
         refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
@@ -146,7 +147,8 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool) -> None:
         refuse(field, kind, "tensors have no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
     if field.dtype.kind in TEXT_KINDS and not text:
         refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
-    if field.dtype.kind not in NUMERIC_KINDS + TEXT_KINDS or field.dtype.char in "gG":
+    known = field.dtype.kind in NUMERIC_KINDS + TEXT_KINDS or (bfloat16 and is_bfloat16(field.dtype))
+    if not known or field.dtype.char in "gG":
         refuse(field, kind, f"{field.dtype} has no tensor", "leave it out with output=, or use gl.ops.Cast")
     if not field.uniform and not (ragged and field.ragged):
         refuse(
@@ -155,6 +157,11 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool) -> None:
             "its shape varies from record to record",
             "bring it to one shape, with gl.ops.Resize for images",
         )
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """Return whether a NumPy dtype is bfloat16 of the package ml_dtypes; DLPack of NumPy does not know it."""
+    return bool(dtype.name == "bfloat16")
 
 
 def refuse(field: Field, kind: str, cause: str, remedy: str) -> NoReturn:

@@ -290,7 +290,7 @@ def check_gpu(name: str) -> None:
 
 
 def _check_field(field: Field) -> None:
-    common.check_field(field, "a torch.Tensor", text=False, ragged=True)
+    common.check_field(field, "a torch.Tensor", text=False, ragged=True, bfloat16=True)
 
 
 def _rank() -> tuple[int, int]:
@@ -308,6 +308,8 @@ def _converter(loader: Loader) -> common.Convert:
     """Return what makes tensors of the values of a field, and counts them."""
 
     def tensor(array: Any) -> Any:
+        if common.is_bfloat16(array.dtype):
+            return tensor(array.view(np.int16)).view(torch.bfloat16)
         if not common.shareable(array):
             loader.count("tensors_copied")
             return _copied(array, loader.device)

@@ -162,7 +162,8 @@ class Slot:
         self.__array_interface__ = {  # NumPy's protocol; some microseconds less than slice, view and reshape
             "data": (self.address + begin, False), "shape": shape, "typestr": dtype.str, "version": 3,
         }  # fmt: skip
-        return np.asarray(self)
+        array = np.asarray(self)
+        return array if array.dtype == dtype else array.view(dtype)  # bfloat16 of ml_dtypes calls itself "V2"
 
 
 def aligned(num_bytes: int) -> int:

@@ -275,6 +275,25 @@ def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> No
     assert [one.to_list() for one in data] == [one.to_list() for (one,) in gltf.tensors(loader)]
 
 
+def test_bfloat16_fields_are_bfloat16_tensors() -> None:
+    bfloat16 = tf.bfloat16.as_numpy_dtype
+    values = np.arange(20, dtype=np.float32).reshape(10, 2).astype(bfloat16)
+    loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
+
+    for batches in ([batch["x"] for batch in gltf.tensors(loader)], list(gltf.dataset(loader))):
+        assert {one.dtype for one in batches} == {tf.bfloat16}
+        np.testing.assert_array_equal(np.concatenate([one.numpy() for one in batches]), values)
+    assert loader.stats()["tensors_shared"] >= 3
+
+
+def test_complex_fields_are_complex_tensors() -> None:
+    values = (np.arange(10) + 1j * np.arange(10)[::-1]).astype(np.complex64)
+    loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
+
+    for batches in ([batch["x"] for batch in gltf.tensors(loader)], list(gltf.dataset(loader))):
+        np.testing.assert_array_equal(np.concatenate([one.numpy() for one in batches]), values)
+
+
 def test_encoded_images_are_refused_with_the_op_that_decodes_them() -> None:
     field = Field("image", np.dtype(np.uint8), (None,), encoded=True)
     loader = SimpleNamespace(output="image", spec_out=Spec((field,)), device="cpu")

@@ -643,3 +643,15 @@ def test_jagged_tensors_on_a_gpu_have_their_offsets_there(tmp_path: Path) -> Non
 
     assert [[part.tolist() for part in tensor.unbind()] for tensor in tensors] == expected
     assert all(tensor.offsets().device.type == tensor.values().device.type == "cuda" for tensor in tensors)
+
+
+def test_a_bfloat16_field_is_a_bfloat16_tensor_of_the_same_memory() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    values = np.arange(20, dtype=np.float32).reshape(10, 2).astype(bfloat16)
+    loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
+
+    made = [batch["x"] for batch in gltorch.tensors(loader)]
+
+    assert {one.dtype for one in made} == {torch.bfloat16}
+    np.testing.assert_array_equal(torch.cat(made).float().numpy(), values.astype(np.float32))
+    assert (loader.stats()["tensors_shared"], loader.stats()["tensors_copied"]) == (3, 0)

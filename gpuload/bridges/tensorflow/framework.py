@@ -50,4 +50,4 @@ def dtype_of(field: Field) -> Any:
 
 
 def _check(field: Field) -> None:
-    common.check_field(field, "a tf.Tensor", text=True, ragged=True)
+    common.check_field(field, "a tf.Tensor", text=True, ragged=True, bfloat16=True)

@@ -36,6 +36,8 @@ def tensors(loader: Loader) -> common.Tensors:
 
     def tensor(array: Any) -> Any:
         """Return the array as a tensor: the same memory if TensorFlow can take it, else a copy."""
+        if common.is_bfloat16(array.dtype):
+            return tf.bitcast(tensor(array.view(np.uint16)), tf.bfloat16)
         shared = is_shareable(array)
         loader.count("tensors_shared" if shared else "tensors_copied", 1)
         if isinstance(array, np.ndarray) and not shared:
