@@ -11,7 +11,13 @@ import pytest
 from tests import codeblocks
 
 DOCS = codeblocks.ROOT / "docs"
-PAGES = {"own-reader": None, "own-source": None, "own-op": None, "dali-op": "nvidia.dali"}  # and what a page needs
+PAGES = {  # and what a page needs
+    "own-reader": None,
+    "own-source": None,
+    "own-op": None,
+    "dali-op": "nvidia.dali",
+    "coming-from-tf-data": "nvidia.dali_tf_plugin",
+}
 
 
 @pytest.fixture
@@ -60,6 +66,15 @@ def test_the_page_about_operators_of_dali_runs(defined):
     made = defined["batch"]["image"]
     assert made.mean() == pytest.approx(0, abs=0.5)  # edges of something smooth, up and down
     assert made.std() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
+@pytest.mark.parametrize("defined", ["coming-from-tf-data"], indirect=True)
+def test_the_page_for_who_comes_from_tf_data_runs(defined):
+    for epoch in defined["orders"][0]:
+        assert sorted(np.concatenate(epoch)) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert defined["orders"][0][0] != defined["orders"][0][1]
 
 
 def test_every_block_of_python_in_a_page_is_run():
