@@ -36,19 +36,23 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ -e $@ ] || ! ls $(VENV)/gpuload-*.stamp >/dev/null 2>&1 || rm -rf $(VENV)
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(MAKE) --no-print-directory venv-without-ensurepip; }
 	$(PIP_INSTALL) -e ".[$(if $(EXTRA),$(EXTRA)$(comma))demo,test]"
-	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then $(MAKE) --no-print-directory tf-plugin-now; \
+	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then \
+	  $(MAKE) --no-print-directory tf-plugin-now || echo "DALI's TensorFlow plugin cannot be built here (see above), and is left out"; \
 	else echo "no g++ here: DALI's TensorFlow plugin is left out. Once there is one: make tf-plugin"; fi
 	@touch $@
 
 # DALI's TensorFlow plugin is compiled for the TensorFlow that is installed (half a minute). So pip must not build it in
-# isolation, and it comes after everything else.
+# isolation, and it comes after everything else. It looks for CUDA's headers in /usr/local/cuda; here they are in packages,
+# for CUDA 12 in those that TensorFlow brings.
 .PHONY: tf-plugin tf-plugin-now
 tf-plugin: setup tf-plugin-now
 
 tf-plugin-now:
 	@[ -n "$(PLUGIN)" ] || { echo "there is no TensorFlow for EXTRA=$(EXTRA)" >&2; exit 1; }
-	$(PIP_INSTALL) setuptools wheel packaging
-	$(PIP_INSTALL) --no-build-isolation -e ".[$(PLUGIN)]"
+	$(PIP_INSTALL) setuptools wheel packaging $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
+	nvidia=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia; \
+	CPATH=$$nvidia/cu13/include:$$nvidia/cuda_runtime/include:$$nvidia/cuda_nvcc/include \
+	  $(PIP_INSTALL) --no-build-isolation -e ".[$(PLUGIN)]"
 
 # Debian's python3 has no ensurepip unless python3-venv is installed, but the pip beside it can do the same.
 .PHONY: venv-without-ensurepip

@@ -108,7 +108,7 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
             cause="it is the rank of this process and how many processes there are",
             remedy='pass a pair, shard=(0, 2) for the first of two, "auto" to ask the framework, or None',
         )
-    present = (loader._plan.shard_id, loader.num_shards)
+    present = (loader.shard_id, loader.num_shards)
     if present == pair:
         return loader
     if loader.num_shards > 1:

@@ -24,10 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import demo
+    from gpuload.cli import demo, health
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
     parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     demo.add_parser(verbs)
+    health.add_parser(verbs)
     return parser

@@ -1,0 +1,124 @@
+"""``gpuload health``: small epochs of records made in memory, each value of which is checked; it writes no file.
+
+Rows    images as they are, mirrored at random and normalised.
+Images  the same as PNG files, decoded first; left out where nothing is installed that decodes.
+
+Exit status 0 if every record came once and right, 1 if not, 2 if the device, the executor or memory is not to be had.
+A container's health check asks this way, and so can anybody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import platform
+import struct
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gpuload as gl
+from gpuload import kernels
+from gpuload.errors import MissingPackageError
+from gpuload.sources.base import Source
+
+NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
+MEAN, STD = 128.0, 64.0  # powers of two: what they make of a byte is exact
+SHOWN = ("device:", "executor:", "kernels:", "threads:")  # of what `Loader.describe` says
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "health", help="run a small epoch and check each value; what a container's health check asks"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, gpu or gpu:N (default: auto)")
+    parser.add_argument("--executor", default="auto", help="auto, array or dali (default: auto)")
+    parser.add_argument("--num-threads", type=int, help="threads of the loader (default: the cores there are)")
+    parser.add_argument(
+        "--patient", action="store_true", help="wait for the compiled kernels; those that are missing are made and kept"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the epochs, say what ran them, and return the exit status."""
+    began = time.perf_counter()
+    print(f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    pixels = _pixels()
+    works = {
+        "rows": (gl.arrays(image=pixels), ()),
+        "images": (
+            gl.arrays(image=np.array([png(image) for image in pixels])).mark(image="encoded"),
+            (gl.ops.Decode(),),
+        ),
+    }
+    problems: list[str] = []
+    with kernels.patient() if arguments.patient else contextlib.nullcontext():
+        for name, (source, ops) in works.items():
+            try:
+                loader = _loader(source, ops, arguments)
+            except MissingPackageError as error:
+                if not ops:
+                    raise
+                print(f"{name}: left out, as nothing decodes them here ({error.what})")
+                continue
+            with loader:
+                found = _problems(loader, pixels)
+                print(f"{name}: {'WRONG' if found else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
+                for line in [*found, *(line for line in loader.describe().splitlines() if line.startswith(SHOWN))]:
+                    print(f"  {line}")
+            problems += found
+    print(f"{'not healthy' if problems else 'healthy'}, {time.perf_counter() - began:.2f} s")
+    return 1 if problems else 0
+
+
+def _loader(source: Source, ops: tuple[Any, ...], arguments: argparse.Namespace) -> gl.Loader:
+    return gl.Loader(
+        source,
+        BATCH_SIZE,
+        ops=[*ops, gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD)],
+        shuffle=True,
+        device=arguments.device,
+        executor=arguments.executor,
+        num_threads=arguments.num_threads,
+    )
+
+
+def _problems(loader: gl.Loader, pixels: NDArray[np.uint8]) -> list[str]:
+    """Return what is wrong with an epoch: records that did not come once, values that are not those of their record."""
+    expected = (pixels.astype(np.float32) - MEAN) / STD
+    came: list[int] = []
+    wrong: list[int] = []
+    for batch in loader:
+        for record, image in zip(batch.records.tolist(), batch["image"], strict=True):
+            values = image if isinstance(image, np.ndarray) else image.get()  # CuPy's word for a copy on the host
+            came.append(record)
+            if not any(np.array_equal(values, one) for one in (expected[record], expected[record, :, ::-1])):
+                wrong.append(record)
+    problems = []
+    if sorted(came) != list(range(len(pixels))):
+        problems.append(f"of {len(pixels)} records {len(set(came))} came, and {len(came)} in all")
+    if wrong:
+        problems.append(f"{len(wrong)} records have other values than they should have: {wrong}")
+    return problems
+
+
+def _pixels() -> NDArray[np.uint8]:
+    """Return images of which no two are equal, and none is its own mirror image."""
+    return np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *SIZE), np.uint8)
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """Return an RGB image as a PNG file (ISO/IEC 15948): 8 bits a channel, rows without a filter."""
+    height, width, _ = image.shape
+    rows = np.insert(image.reshape(height, -1), 0, 0, axis=1).tobytes()  # each begins with the number of its filter
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
