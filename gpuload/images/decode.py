@@ -67,7 +67,7 @@ STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
 DAMAGED = "its pixels cannot be decoded: the file is damaged behind its header"
 SHORT = f"{DAMAGED}, most likely because the data of its scan ends before the image is complete"
-MOST_UNIT_ROWS = 32  # a unit is a block of 8 rows in each direction for each of at most 4 samples
+UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; nobody writes them with a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
 
@@ -394,10 +394,10 @@ def _reaches_the_end(region: Region | None, head: Head) -> bool:
         return True
     top, left, height, width = region
     if head.orientation <= 4:
-        behind = head.height - top - height if head.orientation <= 2 else top
+        rows, behind = head.height, head.height - top - height if head.orientation <= 2 else top
     else:
-        behind = head.width - left - width if head.orientation in (5, 8) else left
-    return behind < MOST_UNIT_ROWS
+        rows, behind = head.width, head.width - left - width if head.orientation in (5, 8) else left
+    return behind <= (rows - 1) % UNIT_ROWS
 
 
 def _as_stored(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
