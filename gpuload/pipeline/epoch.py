@@ -145,7 +145,8 @@ class Epoch:
 
     def _arrive(self, place: Place) -> None:
         """Move the loader to the next epoch if this one was delivered, unless another iterator did so before."""
-        if self._cursor.position.step == self._end and place.cursor.saved.epoch == self._start.epoch:
+        here = self._session.recipe.plan.settled(place.cursor.saved)  # a loop that is done leaves it at an epoch's end
+        if self._cursor.position.step == self._end and here.epoch == self._start.epoch:
             place.cursor = Cursor(Position(self._start.epoch + 1))
 
     def _take(self, step: int) -> Made | None:

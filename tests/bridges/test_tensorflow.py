@@ -275,6 +275,19 @@ def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> No
     assert [one.to_list() for one in data] == [one.to_list() for (one,) in gltf.tensors(loader)]
 
 
+@pytest.mark.parametrize("loop", [list, lambda loader: list(gltf.tensors(loader))], ids=["for", "tensors"])
+def test_a_dataset_goes_on_after_a_loop_that_was_completed(loop: Any) -> None:
+    loader = loader_of(shuffle=True)
+    loop(loader)
+    data = gltf.dataset(loader)
+
+    got = [np.concatenate([label for _, label in data]).tolist() for _ in range(3)]
+
+    expected = [np.concatenate([batch["label"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
+    assert got == expected
+    assert loader.position.epoch == 4
+
+
 def test_bfloat16_fields_are_bfloat16_tensors() -> None:
     bfloat16 = tf.bfloat16.as_numpy_dtype
     values = np.arange(20, dtype=np.float32).reshape(10, 2).astype(bfloat16)

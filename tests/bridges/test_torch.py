@@ -655,3 +655,13 @@ def test_a_bfloat16_field_is_a_bfloat16_tensor_of_the_same_memory() -> None:
     assert {one.dtype for one in made} == {torch.bfloat16}
     np.testing.assert_array_equal(torch.cat(made).float().numpy(), values.astype(np.float32))
     assert (loader.stats()["tensors_shared"], loader.stats()["tensors_copied"]) == (3, 0)
+
+
+def test_a_dataset_goes_on_after_a_loop_that_was_completed() -> None:
+    loader = gl.Loader(gl.arrays(x=np.arange(10)), 4, shuffle=True, device="cpu", output="x")
+    list(gltorch.tensors(loader))
+    data = torch.utils.data.DataLoader(gltorch.dataset(loader), batch_size=None)
+
+    got = [torch.cat(list(data)).tolist() for _ in range(3)]
+
+    assert got == [np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
