@@ -175,8 +175,9 @@ class Python(Op):
         except FunctionError as failed:
             raise SpecError(
                 f"{self}: called once with zeros of {field} it raised {failed.error!r}",
-                cause="so what it returns cannot be found out",
-                remedy="declare that with out=, as out={'dtype': 'float32', 'shape': (224, 224, 3)}",
+                cause="the function is tried once, to find out what it returns",
+                remedy="mend the function (it gets an array that it may not change); if it is right and only cannot take "
+                "zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}",
             ) from failed.error
         return made
 
