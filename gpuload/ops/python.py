@@ -176,8 +176,8 @@ class Python(Op):
             raise SpecError(
                 f"{self}: called once with zeros of {field} it raised {failed.error!r}",
                 cause="the function is tried once, to find out what it returns",
-                remedy="mend the function (it gets an array that it may not change); if it is right and only cannot take "
-                "zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}",
+                remedy="mend the function, which gets an array that it may not change; where it is right, and cannot "
+                "take zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}",
             ) from failed.error
         return made
 

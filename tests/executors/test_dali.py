@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import os
 import subprocess
@@ -534,6 +535,11 @@ class TestRefusals:
     def test_without_dali_the_error_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "nvidia.dali", None)
         with pytest.raises(MissingPackageError, match=r'pip install "\.\[cpu\]"'):
+            DaliExecutor(training(), batch_size=4, num_threads=1)
+
+    def test_a_dali_that_makes_other_pixels_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.import_module("nvidia.dali"), "__version__", "1.53.0")
+        with pytest.raises(MissingPackageError, match=r"nvidia-dali 1\.53\.0[\s\S]*install nvidia-dali 2\.4 or later"):
             DaliExecutor(training(), batch_size=4, num_threads=1)
 
     def test_a_gpu_that_cannot_be_used_is_refused_with_the_cause(self) -> None:

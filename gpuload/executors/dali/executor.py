@@ -24,12 +24,14 @@ from types import ModuleType
 from typing import Any, Literal
 
 from gpuload import device as devices
-from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
+from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields
 from gpuload.executors.dali.program import Program, Started, reason, refusal
 from gpuload.kernels import aside
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
+
+OLDEST = (2, 4)
 
 
 class DaliExecutor:
@@ -183,6 +185,12 @@ def load(device: str) -> ModuleType:
     except ModuleNotFoundError:
         extra = "cpu" if device == "cpu" else "cuda12"
         raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None
+    if tuple(map(int, dali.__version__.split(".")[:2])) < OLDEST:
+        raise MissingPackageError(
+            f"nvidia-dali {dali.__version__}",
+            cause="before 2.4 it makes other pixels of images that are turned or have 16 bits",
+            remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write executor='array'",
+        )
     if device != "cpu" and dali.backend.GetCUDADeviceCount() <= devices.number(device):
         raise DeviceError(
             f"DALI on {device}",
