@@ -29,6 +29,7 @@ from gpuload.errors import GpuloadError
 
 KEPT = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
 HANG_S = 30  # for one trial; nearly all take milliseconds
+COMPILING_S = 120  # in the first trials, which wait for the compiler where nothing is in its cache
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
 WARM = 3  # trials that are not held to this: packages are imported and kernels loaded in them
 MOST_FINDINGS = 10  # of one part; what is broken so often is found again with any seed
@@ -87,7 +88,8 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         if number and (time.monotonic() >= end or len(report.findings) >= MOST_FINDINGS):
             break
         folder = Path(tempfile.mkdtemp(prefix=f"seed-{seed + number}-"))
-        faulthandler.dump_traceback_later(hang_s, exit=True, file=sys.__stderr__)
+        limit_s = hang_s if number >= WARM else max(hang_s, COMPILING_S)
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=sys.__stderr__)
         before = _watch_memory()
         try:
             with kernels.patient():
