@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,6 +211,18 @@ os._exit(0)
     done = run_workers(code, 2, tmp_path, "go on")
 
     assert [one.stdout for one in done] == ["True\n", "True\n"], done[0].stderr[-3000:]
+
+
+def test_a_loader_is_kept_by_its_dataset_and_by_nothing_else():
+    loader = loader_of()
+    data, weak = gltf.distribute(loader, tf.distribute.get_strategy()), weakref.ref(loader)
+    del loader
+    assert len(list(data)) == 4
+
+    del data
+    gc.collect()
+
+    assert weak() is None
 
 
 def strategy_of(num_replicas: int) -> Any:

@@ -14,8 +14,8 @@ from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow import plugin
-from gpuload.bridges.tensorflow.framework import dtype_of, fields_of, is_shareable, tf
-from gpuload.errors import ClosedError, SpecError
+from gpuload.bridges.tensorflow.framework import alive, dtype_of, fields_of, is_shareable, tf
+from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "au
     weak = weakref.ref(loader)  # TensorFlow 2.21 keeps the generators of all datasets for ever
 
     def epoch() -> Iterator[Nest]:
-        loader = weak()
-        if loader is None:
-            raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+        loader = alive(weak)
         for batch in loader.ahead():
             arrays = arranged(nest, {name: as_yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays

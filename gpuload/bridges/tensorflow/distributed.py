@@ -8,6 +8,7 @@ step.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow.data import as_yielded, checked_nest, counted, signature_of
-from gpuload.bridges.tensorflow.framework import tf
+from gpuload.bridges.tensorflow.framework import alive, tf
 from gpuload.errors import SpecError
 
 if TYPE_CHECKING:
@@ -62,10 +63,15 @@ def distribute(loader: Loader, strategy: Any) -> Any:
         changed = {"batch_size": per_replica, "num_shards": num_replicas}
         return [loader.replace(shard_id=first + number, **changed) for number in range(local)]
 
+    kept = [loader]
+
     def made(context: Any) -> Any:
-        shards = shards_of(context)
+        own = shards_of(context)
+        kept.extend(own)
+        weak, weak_shards = weakref.ref(loader), [weakref.ref(shard) for shard in own]
 
         def epoch() -> Iterator[Nest]:
+            loader, shards = alive(weak), [alive(shard) for shard in weak_shards]
             start = loader.position
             for shard in shards:
                 shard.go_to(start)
@@ -81,11 +87,12 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                     loader.go_to(shards[0].position)  # the last step: nobody may ask for another
                 yield arrays[-1]
 
-        signature = arranged(nest, {name: signature_of(shards[0].spec_out[name], None) for name in names})
-        return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(shards))
+        signature = arranged(nest, {name: signature_of(own[0].spec_out[name], None) for name in names})
+        return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(own))
 
     distributed = strategy.distribute_datasets_from_function(made)
     # TensorFlow 2.21 takes the length of a worker's dataset, which has an element for each replica, for the number of
     # steps, and Keras then warns that the data ended early.
     distributed._cardinality = np.int64(len(loader))
+    distributed._gpuload_loaders = kept  # it keeps them, as a dataset keeps its loader
     return distributed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuload import device
 from gpuload.bridges import common
-from gpuload.errors import DeviceError, missing_package
+from gpuload.errors import ClosedError, DeviceError, missing_package
 from gpuload.kernels import aside
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ try:
 except ImportError as error:
     raise missing_package("tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow") from error
 
+T = TypeVar("T")
 ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligned()) at the first op on anything less
 
 
@@ -47,6 +49,17 @@ def is_shareable(array: Any) -> bool:
 def dtype_of(field: Field) -> Any:
     """Return TensorFlow's dtype of a field."""
     return tf.string if field.dtype.kind in common.TEXT_KINDS else tf.as_dtype(field.dtype)
+
+
+def alive(part: weakref.ref[T]) -> T:
+    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nobody kept it.
+
+    For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders, and so sources.
+    """
+    found = part()
+    if found is None:
+        raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+    return found
 
 
 def _check(field: Field) -> None:

@@ -47,8 +47,8 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, loader: Loader, save_freq: object) -> None:
         super().__init__()
         common.check_loader(type(self).__name__, loader, arguments=', "run"')
-        by_steps = not isinstance(save_freq, str)
-        if save_freq != "epoch" if not by_steps else not is_whole(save_freq) or save_freq < 1:  # type: ignore[operator]
+        by_steps = is_whole(save_freq, least=1)
+        if not by_steps and not (isinstance(save_freq, str) and save_freq == "epoch"):
             raise SpecError(
                 f"save_freq = {save_freq!r}"[:200], cause="it is 'epoch' or a number of steps", remedy="pass 1000, say"
             )

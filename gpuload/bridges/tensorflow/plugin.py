@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
-from gpuload.bridges.tensorflow.framework import check_gpu, dtype_of, tf
-from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError
+from gpuload.bridges.tensorflow.framework import alive, check_gpu, dtype_of, tf
+from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.kernels import aside
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
         loader.graph, outputs, device=loader.device, batch_size=loader.most_records
     )
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the loader keeps the session, the dataset the feed.
-    parts = tuple(map(weakref.ref, (loader, loader.feed(feed.executor, feed.inputs), feed)))
+    weak, weak_session, weak_feed = (
+        weakref.ref(loader), weakref.ref(loader.feed(feed.executor, feed.inputs)), weakref.ref(feed)
+    )  # fmt: skip
 
     def packed() -> Iterator[NDArray[np.uint8]]:
-        loader, session, feed = (part() for part in parts)
-        if loader is None or feed is None:
-            raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
+        loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
         for batch in loader.ahead(session):
             yield feed.pack(batch)
 
