@@ -43,7 +43,7 @@ OWNERS = {
     "llvmlite": ("kernels/*",),
     "numba": ("kernels/*",),
     "pytest": ("testing/*",),
-    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali.py", "bridges/tensorflow/*"),
+    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*"),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow/*", "cli/demo*"),

@@ -31,6 +31,7 @@ from nvidia.dali.plugin.base_iterator import LastBatchPolicy  # noqa: E402
 import gpuload as gl  # noqa: E402
 from gpuload import rng  # noqa: E402
 from gpuload.bridges import dali as gldali  # noqa: E402
+from gpuload.bridges.dali import columns, feed, nodes  # noqa: E402
 from gpuload.errors import ClosedError, DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
@@ -255,7 +256,7 @@ def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) 
 def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
     seen: list[int] = []
-    values = gldali._Columns.values
+    values = columns.Columns.values
 
     def noted(self: Any, batch: Any) -> Any:
         given.append(batch["image"].ctypes.data)
@@ -265,7 +266,7 @@ def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytes
         seen.append(image.__array_interface__["data"][0])
         return image
 
-    monkeypatch.setattr(gldali._Columns, "values", noted)
+    monkeypatch.setattr(columns.Columns, "values", noted)
     loader = loader_of(output="image", batch_size=1)
     runs(pipeline(loader, lambda images: fn.python_function(images, function=look)))
 
@@ -319,13 +320,13 @@ def test_order_and_position_are_the_same_with_every_executor_of_dali(settings: A
 
 
 def test_a_reader_may_be_called_where_dali_rewrites_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    callers, current = [], gldali._current_pipeline
+    callers, current = [], nodes.current_pipeline
 
     def noted(loader: gl.Loader) -> Any:
         callers.append(sys._getframe(1).f_code.co_filename)
         return current(loader)
 
-    monkeypatch.setattr(gldali, "_current_pipeline", noted)
+    monkeypatch.setattr(nodes, "current_pipeline", noted)
 
     @pipeline_def(batch_size=4, num_threads=2, device_id=None, enable_conditionals=True)
     def defined(loader: gl.Loader) -> Any:
@@ -343,7 +344,7 @@ def test_a_reader_may_be_called_where_dali_rewrites_functions(monkeypatch: pytes
         assert labels.tolist() == batch["label"].tolist()
         np.testing.assert_array_equal(images, batch["image"] * np.where(flip, -1, 1)[:, None, None])
     assert {0, 1} <= set(np.concatenate([batch[2] for batch in batches]).tolist())
-    assert callers == [gldali.__file__]
+    assert callers == [nodes.__file__]
 
 
 def test_fields_and_draws_need_not_be_used() -> None:
@@ -918,7 +919,7 @@ def test_a_loader_that_was_closed_is_an_error_at_the_next_batch_that_is_read() -
 
 def test_an_interrupt_while_a_batch_is_read_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loader, found, calls = loader_of(batch_size=1), [], Counter()
-    next_batch = gldali._Feed._next
+    next_batch = feed.Feed._next
 
     def interrupted(self: Any) -> Any:
         calls["next"] += 1
@@ -926,7 +927,7 @@ def test_an_interrupt_while_a_batch_is_read_loses_no_batch(monkeypatch: pytest.M
             raise KeyboardInterrupt
         return next_batch(self)
 
-    monkeypatch.setattr(gldali._Feed, "_next", interrupted)
+    monkeypatch.setattr(feed.Feed, "_next", interrupted)
     pipe = pipeline(loader)
     while len(found) < 11:
         try:
@@ -1219,13 +1220,13 @@ def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_c
     """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is copied from it."""
     sim = simdevice.install(monkeypatch, seed=3)
     loader = loader_of(device="gpu", batch_size=3)
-    columns = gldali._Columns(loader, {"angle": gldali.uniform(0, 1)})
-    assert [one.device for one in columns.inputs] == ["gpu", "gpu", "cpu"]
+    made = columns.Columns(loader, {"angle": gldali.uniform(0, 1)})
+    assert [one.device for one in made.inputs] == ["gpu", "gpu", "cpu"]
 
     stream, copies = sim.cupy.cuda.Stream(), []
     with stream:
         for batch in loader.counted():
-            images, labels, angles = columns.values(batch)
+            images, labels, angles = made.values(batch)
             assert type(images) is type(labels) is sim.cupy.ndarray  # DALI knows CuPy by the name of the class
             assert images.data.ptr == batch["image"].data.ptr
             assert isinstance(angles, np.ndarray)

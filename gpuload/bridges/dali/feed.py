@@ -1,0 +1,186 @@
+"""Feed: the batches of a loader on their way into one pipeline and out of it.
+
+DALI calls a source ahead of time, and a source cannot see what came out; the pipeline tells it (`pipeline.Fed`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.bridges.dali.columns import Columns
+from gpuload.errors import SpecError, noted
+from gpuload.order import Position
+
+if TYPE_CHECKING:
+    from gpuload.loader import Loader
+    from gpuload.pipeline.epoch import Epoch
+
+MOST_RECORDS_TOLD = 8  # in a note on an error
+
+
+@dataclass
+class Step:
+    """A batch that DALI was given: which it is, and the iterator that made it."""
+
+    batches: Epoch
+    after: Position
+    epoch: int
+    step: int
+    records: NDArray[np.int64]
+    is_filled: bool = False  # up to the batch size, by repeating the last record
+
+    @property
+    def told(self) -> str:
+        """Which batch it is, for whoever looks for an error."""
+        some = ", ".join(map(str, self.records[:MOST_RECORDS_TOLD].tolist()))
+        more = ", ..." if self.records.size > MOST_RECORDS_TOLD else ""
+        made = f"loader.batch_at(step={self.step}, epoch={self.epoch})"
+        return f"in epoch {self.epoch}, step {self.step}, of the records {some}{more}; {made} has this batch"
+
+
+class Feed:
+    """What feeds one pipeline: the batches of a loader, epoch by epoch, read ahead of what comes out.
+
+    A batch waits until DALI has taken it, for each of its columns is asked for by itself. And if another source in the
+    pipeline has ended, DALI throws away what it got from this one, which it asks for again after ``reset``.
+
+    Everything here is called by the thread that runs the pipeline.
+    """
+
+    def __init__(self, loader: Loader, columns: Columns, name: str | None) -> None:
+        self.name = name
+        self._loader, self._columns = loader, columns
+        self._fills = name is not None and loader.last_batch == "partial"
+        self._batches: Epoch | None = None
+        self._waiting: tuple[list[Any], Step] | None = None
+        self._taken: deque[Step] = deque()
+        self._error: Exception | None = None
+        self._ended = False
+
+    def column(self, place: int) -> Any:
+        """Return a column of the next batch; raises ``StopIteration`` where the epoch ends or a step failed."""
+        if self._ended:
+            raise StopIteration
+        if self._waiting is None:
+            try:
+                self._waiting = self._next()
+            except StopIteration:
+                self._batches, self._ended = None, True
+                raise
+            except Exception as error:  # it is raised when its step comes out; what is in the pipeline comes before it
+                self._error, self._ended = error, True
+                raise StopIteration from None
+        return self._waiting[0][place]
+
+    def _next(self) -> tuple[list[Any], Step]:
+        if self._batches is None:
+            if self.name is not None:
+                check_whole(self._loader.position)
+            self._batches = self._loader.counted()
+        batch = next(self._batches)
+        columns = self._columns.values(batch)
+        is_filled = self._fills and batch.records.size < self._loader.batch_size
+        if is_filled:
+            columns = [_filled(values, self._loader.batch_size) for values in columns]
+        after = self._batches.position
+        return columns, Step(self._batches, after, batch.epoch, batch.step, batch.records, is_filled)
+
+    def was_taken(self) -> None:
+        """Note that DALI has taken the batch that waited."""
+        if self._waiting is not None:
+            self._taken.append(self._waiting[1])
+            self._waiting = None
+
+    def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
+        """Return what ``take`` returns, the outputs of the oldest batch in the pipeline, and take the loader along."""
+        try:
+            outputs = take(cuda_stream)
+        except StopIteration:
+            error, self._error = self._error, None
+            if error is None:
+                raise
+            raise error from None
+        except Exception as error:  # of an operator: the batch is lost, and the state begins with it
+            if self._taken:
+                noted(error, self._taken.popleft().told)
+            raise
+        if self._taken:
+            step = self._taken.popleft()
+            step.batches.move(step.after)
+        return outputs
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a step failed and nobody was told yet."""
+        return self._error is not None
+
+    @property
+    def only_filled_is_left(self) -> bool:
+        """True if all of an epoch came out but a last batch that was filled up."""
+        return self._ended and len(self._taken) == 1 and self._taken[0].is_filled
+
+    def reset(self) -> None:
+        """Begin the next epoch when the next batch is asked for, or go on behind a step that failed."""
+        self._ended = False
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What DALI's iterators ask of a reader; see `_as_dali_counts`."""
+        loader = self._loader
+        num_steps = len(loader)
+        delivered = num_steps * loader.batch_size * loader.num_shards
+        size = len(loader.source) if self._fills else delivered
+        return {
+            "epoch_size": size,
+            "epoch_size_padded": delivered,
+            "number_of_shards": loader.num_shards,
+            "shard_id": _as_dali_counts(size, loader.num_shards, loader.shard_id),
+            "pad_last_batch": True,
+            "stick_to_shard": True,
+        }
+
+
+class Column:
+    """What DALI calls for one column."""
+
+    def __init__(self, feed: Feed, place: int) -> None:
+        self._feed, self._place = feed, place
+
+    def __call__(self) -> Any:
+        """Return the column of the next batch."""
+        return self._feed.column(self._place)
+
+
+def check_whole(position: Position) -> None:
+    """Raise ``SpecError`` if an iterator of DALI that counts whole epochs would begin in the middle of one."""
+    if position.step:
+        raise SpecError(
+            f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step {position.step}",
+            cause="with reader_name= the iterators of DALI count batches, and know whole epochs only",
+            remedy="leave out name= here and reader_name= there: the iterator then ends where the loader does",
+        )
+
+
+def _filled(values: Any, batch_size: int) -> Any:
+    """Return a column with its last row repeated up to the batch size."""
+    if isinstance(values, np.ndarray):
+        return values[np.minimum(np.arange(batch_size), len(values) - 1)]
+    return [*values, *[values[-1]] * (batch_size - len(values))]
+
+
+def _as_dali_counts(length: int, num_shards: int, shard_id: int) -> int:
+    """Return the number of the shard that has, as DALI counts, as many records of an epoch as this one has here.
+
+    DALI gives shard i of n the records from ``i * length // n`` to ``(i + 1) * length // n``; here the first shards
+    have one more. The numbers of records are the same ones, in another order.
+
+        10 records, 4 shards    here 3 3 2 2    DALI's 2 3 2 3    shards 0 1 2 3 are its 1 3 0 2
+    """
+    sizes = [(one + 1) * length // num_shards - one * length // num_shards for one in range(num_shards)]
+    return sorted(range(num_shards), key=lambda one: -sizes[one])[shard_id]
