@@ -320,3 +320,59 @@ def test_a_state_is_plain_json(tmp_path):
 
     assert saved["epoch"] == 0
     assert (saved["loader"]["epoch"], saved["loader"]["step"]) == (0, 3)
+
+
+ON_A_BACKEND = """
+import os, sys
+import keras
+import numpy as np
+import gpuload as gl
+from gpuload.bridges import tensorflow as gltf
+
+backend, folder, per_execution = sys.argv[1], sys.argv[2], int(sys.argv[3])
+assert keras.backend.backend() == backend
+x = np.arange(60, dtype=np.float32)[:, None] / 60
+
+
+def run(save, stop_at=None):
+    keras.utils.set_random_seed(3)
+    source = gl.arrays(x=x, y=2 * x + 1)
+    loader = gl.Loader(source, batch_size=4, output=("x", "y"), shuffle=True, device="cpu")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse", steps_per_execution=per_execution)
+
+    class Stop(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.seen += 1
+            if self.seen == stop_at:
+                raise KeyboardInterrupt
+
+    callbacks = [gltf.ResumeLoader(loader, save, save_freq=3), gltf.LoaderStats(loader), Stop()]
+    try:
+        model.fit(gltf.dataset(loader), epochs=3, shuffle=False, verbose=0, callbacks=callbacks)
+    except KeyboardInterrupt:
+        pass
+    evaluated = model.evaluate(gltf.dataset(loader.replace(shuffle=False)), verbose=0) if stop_at is None else None
+    return [weight.tolist() for weight in model.get_weights()] if stop_at is None else None, evaluated
+
+
+whole = run(os.path.join(folder, "whole"))
+run(os.path.join(folder, "parts"), stop_at=22 // per_execution)
+assert run(os.path.join(folder, "parts")) == whole
+print("same")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "per_execution"), [("jax", 1), ("jax", 3), ("torch", 1)])
+def test_a_run_on_another_backend_goes_on_where_it_was_left(tmp_path: Path, backend: str, per_execution: int) -> None:
+    pytest.importorskip(backend)
+    told = [sys.executable, "-W", "ignore", "-c", ON_A_BACKEND, backend, str(tmp_path), str(per_execution)]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(told, capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "same"

@@ -82,6 +82,9 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         """Count from here on."""
         self._start, self._before, self._trained, self._saved = self.loader.position, 0, 0, 0
         self._first = self._num_updates()
+        # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
+        # number of steps that are executed together stays what it is.
+        self._single = keras.backend.backend() == "jax" and self._steps_together() == 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note how much was trained before this epoch of Keras."""
@@ -89,7 +92,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count, and save if it is time."""
-        single = getattr(self.model, "steps_per_execution", 1) == 1
+        single = self._single or self._steps_together() == 1
         self._trained = self._before + batch + 1 if single else self._num_updates() - self._first
         if self._every is not None and self._trained - self._saved >= self._every:
             self._save()
@@ -111,6 +114,9 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     def _save(self) -> None:
         self.save()
         self._saved = self._trained
+
+    def _steps_together(self) -> int:
+        return int(getattr(self.model, "steps_per_execution", 1))
 
     def _num_updates(self) -> int:
         optimizer = getattr(self.model, "optimizer", None)
