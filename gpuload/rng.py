@@ -91,7 +91,7 @@ def checked_word(value: int, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= MASK64:
         raise SpecError(
             f"{name} = {value!r}",
-            cause=f"a {name} is a whole number from 0 to 2**64 - 1",
+            cause="it is a whole number from 0 to 2**64 - 1",
             remedy="pass such a number",
         )
     return int(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import math
 import os
 import tempfile
 import time
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuload.errors import MissingFileError, missing_package
+from gpuload.errors import DirectoryError, MissingFileError, missing_package
 
 if TYPE_CHECKING:
     from gpuload.cli.demo_report import Report
@@ -34,16 +35,27 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--output", type=Path, default=Path("gpuload-demo.png"), help="the contact sheet (a PNG)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu (default: auto)")
     parser.add_argument("--seed", type=int, default=0, help="seed of order, augmentation and network (default: 0)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="time for each measured rate (default: 1.5)")
+    parser.add_argument("--seconds", type=more_than_none, default=1.5, help="for each measured rate (default: 1.5)")
     parser.add_argument("--epochs", type=at_least_one, default=12, help="epochs of model.fit (default: 12)")
     parser.set_defaults(run=run)
 
 
 def at_least_one(text: str) -> int:
-    """Return the number; argparse names this function where it is not one."""
-    if int(text) < 1:
-        raise ValueError
+    """Return the whole number that a text says."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+def more_than_none(text: str) -> float:
+    """Return the seconds that a text says."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,6 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.output.absolute().parent.is_dir():
         raise MissingFileError(
             f"--output {arguments.output}", cause="there is no such folder", remedy="make it, or name another"
+        )
+    if arguments.output.is_dir():
+        raise DirectoryError(
+            f"--output {arguments.output}", cause="it is a folder", remedy="name the file: --output sheet.png"
         )
     from gpuload.cli.demo_report import Report
 

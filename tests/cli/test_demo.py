@@ -72,6 +72,24 @@ def test_a_folder_that_is_not_there_is_an_error_before_anything_is_done(
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_the_sheet_cannot_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--output", str(tmp_path)]) == 2
+    assert "it is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("--seconds", "nan"), ("--seconds", "-1"), ("--seconds", "x"), ("--epochs", "0"), ("--epochs", "1.5")],
+)
+def test_a_number_that_is_none_is_refused_in_words(
+    argument: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["demo", argument, value])
+    assert ended.value.code == 2
+    assert f"argument {argument}: '{value}' is no " in capsys.readouterr().err
+
+
 def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
