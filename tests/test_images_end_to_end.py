@@ -1,4 +1,4 @@
-"""JPEG and PNG files through the loader: the same pixels on both executors, and errors that name the file."""
+"""Image files through the loader: the same pixels on both executors, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -189,3 +189,77 @@ def test_a_list_of_all_batches_holds_what_each_was_when_it_came(folder, executor
     for _ in range(3):
         kept.extend((batch, batch["image"].copy()) for batch in batches(folder, ops=TRAIN, executor=executor))
     assert all(np.array_equal(batch["image"], copy) for batch, copy in kept)
+
+
+class TestFormats:
+    """A folder with files of all formats."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        image = image_module.fromarray(made.pixels(24, 32))
+        for suffix in ("jpg", "png", "bmp", "ppm", "tif", "webp", "jp2", "j2k", "gif", "avif"):
+            image.save(tmp_path / f"a.{suffix}")
+        image_module.fromarray(np.arange(768, dtype=np.uint16).reshape(24, 32) * 85).save(tmp_path / "deep.png")
+        (tmp_path / "lies.jpg").write_bytes((tmp_path / "a.tif").read_bytes())
+        return tmp_path
+
+    def loader(self, source, executor, ops):
+        return gl.Loader(source, batch_size=64, ops=ops, executor=executor, device="cpu", seed=3)
+
+    @pytest.mark.parametrize(
+        "ops",
+        [[gl.ops.Decode(), gl.ops.RandomCrop(16, 20), gl.ops.RandomFlip()],
+         [gl.ops.Decode(dtype="uint16"), gl.ops.RandomCrop(16, 20), gl.ops.RandomFlip()],
+         [gl.ops.Decode("GRAY", dtype="uint16"), gl.ops.Normalize(30_000.0, 9_000.0)]],
+    )  # fmt: skip
+    def test_both_executors_make_the_same_of_what_both_decode(self, folder, ops):
+        kept = [path for path in sorted(folder.iterdir()) if path.suffix not in (".gif", ".avif")]
+        source = gl.images(kept, labels=None)
+
+        (one,), (other,) = (self.loader(source, executor, ops) for executor in EXECUTORS)
+
+        assert len(one.records) == 10
+        np.testing.assert_array_equal(one["image"], other["image"])
+
+    def test_the_array_executor_decodes_all(self, folder):
+        source = gl.images(folder, labels=None)
+
+        (batch,) = self.loader(source, "array", [gl.ops.Decode()])
+
+        lossless = [path.name for path in sorted(folder.iterdir())]
+        for name in ("a.png", "a.bmp", "a.ppm", "a.tif", "a.jp2", "a.j2k", "lies.jpg"):
+            np.testing.assert_array_equal(batch["image"][lossless.index(name)], made.pixels(24, 32))
+        assert all(one.shape == (24, 32, 3) for one in batch["image"])
+
+    @pytest.mark.parametrize(("name", "title"), [("a.gif", "GIF"), ("a.avif", "AVIF")])
+    def test_what_dali_has_no_codec_for_is_refused_by_name(self, folder, name, title):
+        source = gl.images([folder / "a.png", folder / name, folder / "a.jpg"], labels=None)
+
+        with pytest.raises(RecordError, match=rf"{name}: it is of the format {title}") as caught:
+            next(iter(self.loader(source, "dali", [gl.ops.Decode()])))
+
+        assert "DALI has no codec" in caught.value.cause
+        assert 'executor="array"' in caught.value.remedy
+
+    def test_where_damaged_records_are_replaced_so_are_they(self, folder):
+        source = gl.images([folder / "a.png", folder / "a.jpg", folder / "a.gif", folder / "a.bmp"], labels=None)
+        load = gl.Loader(
+            source, batch_size=4, ops=[gl.ops.Decode()], executor="dali", device="cpu", on_error="replace", max_bad=0.5
+        )
+
+        (batch,) = load
+
+        assert len(batch["image"]) == 4
+        assert ["a.gif" in str(bad) for bad in load.bad_records()] == [True]
+
+    @pytest.mark.parametrize("executor", EXECUTORS)
+    @pytest.mark.parametrize(
+        ("name", "cut"), [("a.bmp", 200), ("a.tif", 200), ("a.webp", 50), ("a.jp2", 50), ("a.ppm", 9)]
+    )
+    def test_a_damaged_file_is_named(self, folder, executor, name, cut):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-cut])
+        source = gl.images([folder / "a.png", path], labels=None)
+
+        with pytest.raises(RecordError, match=name):
+            next(iter(self.loader(source, executor, [gl.ops.Decode()])))

@@ -1,12 +1,16 @@
-"""Decode: an encoded image to upright uint8 pixels, equal to those of DALI's CPU decoder; the importer of the codecs.
+"""Decode: an encoded image to upright pixels, equal to those of DALI's CPU decoder; the importer of the codecs.
 
 nvImageCodec  the codec that DALI uses, on the CPU (`nvidia.nvimgcodec`, installed with DALI). It decodes only the
-              region that is asked for, and turns by the EXIF orientation itself. A 16-bit PNG is asked for at its own
-              depth: at 8 bits the low byte would be cut off, where DALI rounds.
+              region that is asked for, and turns by the EXIF orientation itself. What has more than 8 bits is asked for
+              at its own depth: at 8 bits the low byte would be cut off, where DALI rounds.
 Pillow        for machines without the first (macOS, Windows). Only its decoders are used, not its readers of files:
-              those pass over damage, warn, and obey settings of the whole process. It decodes whole images.
-Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same.
-Values        16 bits become ``rint(x / 257)``, a palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
+              those pass over damage, warn, and obey settings of the whole process. It decodes whole images. Of formats
+              other than JPEG and PNG its readers are used, one by name, behind our own reading of the header.
+Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
+              refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
+              colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case.
+Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
+              A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, whatever the kind of file.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
@@ -27,14 +31,17 @@ Limits        Of a damaged JPEG the codecs do not see: data that changed and did
               libjpeg and libpng in nvImageCodec 0.9 write such warnings to stderr: there is no option against it, the
               functions are not exported, and to redirect the descriptor would take it from the whole process. Files
               that `scans` refuses, and those that are read without an end marker and too short, cause none. Messages
-              of nvImageCodec itself are switched off, unless somebody imported it before.
+              of nvImageCodec itself are switched off, unless somebody imported it before. OpenCV in it warns of every
+              raw codestream of JPEG 2000, which says no colours; OPENCV_LOG_LEVEL=OFF, set before, silences it.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -46,7 +53,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import MissingPackageError, SpecError, missing_package
-from gpuload.images.head import CHUNK, INDEXED, SAMPLES, Head, check_pixels
+from gpuload.images.head import FORMATS, Head
+from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 from gpuload.kernels import aside
 
 Pixels = NDArray[np.uint8]
@@ -70,34 +78,54 @@ SHORT = f"{DAMAGED}, most likely because the data of its scan ends before the im
 UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; nobody writes them with a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
+READERS = {  # the module of each reader of Pillow, and its class
+    "webp": ("WebPImagePlugin", "WebPImageFile"),
+    "tiff": ("TiffImagePlugin", "TiffImageFile"),
+    "bmp": ("BmpImagePlugin", "BmpImageFile"),
+    "pnm": ("PpmImagePlugin", "PpmImageFile"),
+    "jp2": ("Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+    "gif": ("GifImagePlugin", "GifImageFile"),
+    "avif": ("AvifImagePlugin", "AvifImageFile"),
+}
+TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
+UNLIKE = {  # `Head.form` of what Pillow reads in another way than DALI
+    "palette": "a TIFF with a palette, whose colours have 16 bits,",
+    "associated": "a TIFF whose colours were multiplied by its alpha",
+    "odd bits": "a TIFF of 10, 12 or 14 bits",
+    "one colour": "a BMP of 1 bit with one colour",
+}
 
 
 class ImageError(ValueError):
     """The bytes cannot be decoded; says why."""
 
 
-def decode(data: Pixels, head: Head, mode: str, region: Region | None = None) -> Pixels:
-    """Return the pixels of an encoded image, upright, uint8 ``[height, width, 3 or 1]``, C order.
+def decode(data: Pixels, head: Head, mode: str, region: Region | None = None, *, dtype: str = "uint8") -> NDArray[Any]:
+    """Return the pixels of an encoded image, upright, ``[height, width, 3 or 1]``, C order.
 
     Args:
         data: the file, uint8 ``[num_bytes]``.
         head: what `head.read` says of it.
         mode: ``"RGB"`` or ``"GRAY"``.
         region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
+        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value.
 
     Raises:
-        ImageError: the bytes are damaged.
+        ImageError: the bytes are damaged, or the codec that is there does not decode such a file.
         SpecError: the mode is another one, or the region is empty or reaches beyond the image.
-        MissingPackageError: neither nvImageCodec nor Pillow is installed.
+        MissingPackageError: neither nvImageCodec nor Pillow is installed; of GIF and AVIF, Pillow.
     """
     if mode not in ("RGB", "GRAY"):
         raise SpecError(f"mode {mode!r}", cause="images are decoded to 'RGB' or 'GRAY'", remedy="take one of these")
     if region is not None:
         _check_region(region, head)
-    pixels = _chosen().decode(data, head, region)
-    size = (head.height, head.width) if region is None else region[2:]
-    if pixels.shape != (*size, 3) or pixels.dtype != np.uint8:  # who takes the pixels trusts the size
+    chosen = _chosen() if FORMATS[head.kind].in_dali else _of_pillow(FORMATS[head.kind].title)
+    pixels = chosen.decode(data, head, region, dtype)
+    size, own = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
+    if pixels.shape != (*size, 3) or pixels.dtype not in (own, dtype):  # who takes the pixels trusts the size
         raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
+    if pixels.dtype != dtype:
+        pixels = _converted(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
     if mode == "RGB":
         return pixels
     # The weights add up to 1: where the three channels are equal, gray is any of them.
@@ -112,14 +140,14 @@ def codec() -> str | None:
         return None
 
 
-def gray(pixels: Pixels) -> Pixels:
-    """Return an RGB image as one channel."""
-    result = np.empty((*pixels.shape[:2], 1), np.uint8)
+def gray(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Return an RGB image, uint8 or uint16, as one channel."""
+    result = np.empty((*pixels.shape[:2], 1), pixels.dtype)
     for rows in _blocks(pixels):
         total: NDArray[np.uint32] = np.full(pixels[rows].shape[:2], 1 << 14, np.uint32)
         part = np.empty_like(total)  # fresh memory for each channel would take twice as long
         for channel, weight in enumerate(GRAY_WEIGHTS):
-            total += np.multiply(pixels[rows, :, channel], np.uint32(weight), out=part)
+            total += np.multiply(pixels[rows, :, channel], weight, out=part, dtype=np.uint32)
         result[rows, :, 0] = total >> np.uint32(15)
     return result
 
@@ -138,8 +166,11 @@ def _check_region(region: Region, head: Head) -> None:
 class _Codec(Protocol):
     name: str
 
-    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
-        """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged."""
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
+        """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged.
+
+        They have the dtype, or are uint16 where the head says more than 8 bits, else uint8.
+        """
 
 
 @cache
@@ -155,6 +186,14 @@ def _chosen() -> _Codec:
         raise missing_package("pillow", needed_for="decoding images without DALI", extra="images") from None
 
 
+def _of_pillow(title: str) -> _Codec:
+    """Return the codec of a format that nvImageCodec does not decode."""
+    try:
+        return _pillow()
+    except ImportError:
+        raise missing_package("pillow", needed_for=f"decoding {title} files", extra="images") from None
+
+
 class _NvImageCodec:
     """The CPU part of nvImageCodec."""
 
@@ -165,7 +204,7 @@ class _NvImageCodec:
         self._own_depth = library.DecodeParams(allow_any_depth=True)
         self._of_thread = threading.local()
 
-    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
         if not head.scan_end:
             return self._decoded(data, head, region)
         strict = np.concatenate([data[: head.scan_end], STRICT_END])
@@ -179,7 +218,7 @@ class _NvImageCodec:
         return pixels
 
     def _decoded(self, data: Pixels, head: Head, region: Region | None, has_end: bool = True) -> NDArray[Any]:
-        library, params = self._library, self._own_depth if head.bits == 16 else self._eight_bits
+        library, params = self._library, self._own_depth if head.bits > 8 else self._eight_bits
         try:
             stream = library.CodeStream(np.ascontiguousarray(data))
             if region is not None:
@@ -190,13 +229,7 @@ class _NvImageCodec:
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
             raise ImageError(DAMAGED if has_end else SHORT)
-        pixels = np.asarray(image)
-        if pixels.dtype != np.uint16:
-            return pixels
-        result = np.empty(pixels.shape, np.uint8)
-        for rows in _blocks(pixels):
-            result[rows] = _eight(pixels[rows])
-        return result
+        return np.asarray(image)
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
@@ -219,7 +252,7 @@ def _nvimagecodec() -> _NvImageCodec:
     os.environ.update(silence)
     try:
         found = _NvImageCodec(aside.call(lambda: importlib.import_module("nvidia.nvimgcodec")))
-        pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1)).tolist()
+        pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
     except ModuleNotFoundError:
@@ -240,12 +273,11 @@ class _Pillow:
         self.name = f"Pillow {library.__version__}"
         self._library = library
 
-    def decode(self, data: Pixels, head: Head, region: Region | None) -> NDArray[Any]:
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
         data = np.ascontiguousarray(data)
-        pixels = np.empty((head.height, head.width, 3), np.uint8)
         try:
-            (self._jpeg if head.kind == "jpeg" else self._png)(data, head, _as_stored(pixels, head.orientation))
-        except (ImageError, MemoryError):
+            pixels = self._read(data, head) if head.kind in READERS else self._decoded(data, head, dtype)
+        except (ImageError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
             raise ImageError(f"{DAMAGED} ({error})") from None
@@ -253,6 +285,63 @@ class _Pillow:
             return pixels
         top, left, height, width = region
         return pixels[top : top + height, left : left + width].copy()
+
+    def _decoded(self, data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
+        """Return a JPEG or PNG, by the decoders alone."""
+        pixels = np.empty((head.height, head.width, 3), np.uint8 if head.bits <= 8 else dtype)
+        (self._jpeg if head.kind == "jpeg" else self._png)(data, head, _as_stored(pixels, head.orientation))
+        return pixels
+
+    def _read(self, data: Pixels, head: Head) -> NDArray[Any]:
+        """Return an image of another format, by its reader, which may raise anything for a damaged file."""
+        if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
+            what = UNLIKE.get(head.form, "colours of more than 8 bits")
+            raise ImageError(f"Pillow does not decode {what} as DALI does; nvImageCodec does, which comes with DALI")
+        files = aside.call(lambda: importlib.import_module("PIL.ImageFile"))
+        if files.LOAD_TRUNCATED_IMAGES:
+            raise SpecError(
+                "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True",
+                cause="Pillow makes up the rest of damaged images then, and says nothing",
+                remedy="set it to False; on_error= of the loader says what becomes of damaged images",
+            )
+        reader = self._reader(head.kind)
+        try:
+            with reader(io.BytesIO(data.data)) as image:
+                if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
+                    raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
+                if head.kind in TURNED:
+                    turn = aside.call(lambda: importlib.import_module("PIL.ImageOps")).exif_transpose
+                    image.load()  # a TIFF is turned by that alone
+                    return self._colours(turn(image), head)
+                return self._colours(image, head)
+        except self._library.DecompressionBombError as error:
+            raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
+        except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+            raise ImageError(f"{DAMAGED} ({error})") from None
+
+    def _reader(self, kind: str) -> Callable[[io.BytesIO], Any]:
+        """Return the reader of a format, which an old Pillow may not have, or not with its library."""
+        module, name = READERS[kind]
+        try:
+            plugin = aside.call(lambda: importlib.import_module(f"PIL.{module}"))
+        except ImportError:
+            plugin = None
+        if plugin is None or not getattr(plugin, "SUPPORTED", True):
+            raise MissingPackageError(
+                f"{self.name} does not read {FORMATS[kind].title}",
+                cause="it is too old (AVIF came with 11.3), or was built without the library for it",
+                remedy="pip install --upgrade pillow",
+            )
+        reader: Callable[[io.BytesIO], Any] = getattr(plugin, name)
+        return reader
+
+    def _colours(self, image: Any, head: Head) -> NDArray[Any]:
+        """Return an image that Pillow has read as RGB, of 16 bits if the head says so."""
+        if head.bits > 8:
+            return _three(np.asarray(image).astype(np.uint16))
+        if head.form == "CMYK":
+            return _ink(np.asarray(image), inverted=False, orientation=1)
+        return np.array(image.convert("RGB"))
 
     def _jpeg(self, data: Pixels, head: Head, out: Pixels) -> None:
         mode = {1: "L", 3: "RGB", 4: "CMYK"}[head.channels]
@@ -265,7 +354,7 @@ class _Pillow:
             if not all(np.array_equal(planes, again) for (_, planes), (_, again) in zip(one, other, strict=True)):
                 raise ImageError(SHORT)
 
-    def _png(self, data: Pixels, head: Head, out: Pixels) -> None:
+    def _png(self, data: Pixels, head: Head, out: NDArray[Any]) -> None:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, palette = _parts(data.data, has_palette=colour == INDEXED)
         check_pixels(parts, out.shape[0], out.shape[1], SAMPLES[colour] * bits, interlace)  # Pillow does not
@@ -282,14 +371,14 @@ class _Pillow:
             fill(*2 * ({0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}[colour],), _three)
         # Pillow keeps 8 bits of 16, the high or the low byte, so colours are read twice; gray with alpha are 4 bytes.
         elif colour == GRAYSCALE:
-            fill("I;16", "I;16B", lambda values: _three(_eight(values)))
+            fill("I;16", "I;16B", lambda values: _three(_of(values, out.dtype)))
         elif colour == GRAY_WITH_ALPHA:
-            fill("RGBA", "RGBA", lambda values: _three(_eight(values.view(">u2"))))
+            fill("RGBA", "RGBA", lambda values: _three(_of(values.view(">u2"), out.dtype)))
         else:
             mode = "RGB" if colour == TRUECOLOUR else "RGBA"
             fill(mode, f"{mode};16B", _three)
             for rows, low in self._bands(out, mode, coded, "zip", f"{mode};16L", interlace):
-                out[rows] = _eight(out[rows].astype(np.uint16) << 8 | _three(low))
+                out[rows] = _of(out[rows].astype(np.uint16) << np.uint16(8) | _three(low), out.dtype)
 
     def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Give the rows of an image as arrays, some at a time: as one array they would be copied twice."""
@@ -324,9 +413,33 @@ def _three(pixels: NDArray[Any]) -> NDArray[Any]:
     return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
 
 
+def _converted(
+    pixels: NDArray[Any], convert: Callable[[NDArray[Any]], NDArray[Any]], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Return an image in another dtype, made some rows at a time."""
+    result = np.empty(pixels.shape, dtype)
+    for rows in _blocks(pixels):
+        result[rows] = convert(pixels[rows])
+    return result
+
+
+def _of(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return values of 16 bits in a dtype."""
+    return _eight(values) if dtype == np.uint8 else values
+
+
 def _eight(values: NDArray[Any]) -> NDArray[Any]:
     """Return values of 16 bits as 8: ``rint(x / 257)``, here without a division."""
-    return ((values * np.uint32(255) + np.uint32(32895)) >> np.uint32(16)).astype(np.uint8)
+    wide = np.multiply(values, 255, dtype=np.uint32)
+    wide += np.uint32(32895)
+    eight: Pixels = (wide >> np.uint32(16)).astype(np.uint8)
+    return eight
+
+
+def _sixteen(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of 8 bits as 16: 255 becomes 65535."""
+    sixteen: NDArray[np.uint16] = np.multiply(values, 257, dtype=np.uint16)
+    return sixteen
 
 
 def _ink(planes: NDArray[Any], inverted: bool, orientation: int) -> NDArray[Any]:

@@ -1,9 +1,13 @@
-"""Decode: an encoded image file to uint8 pixels.
+"""Decode: an encoded image file to uint8 or uint16 pixels.
 
 Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy upsampling) and libpng: the EXIF
-         orientation is applied, 16-bit PNG becomes ``rint(x / 257)``, a palette is expanded, transparency is dropped.
+         orientation is applied, a palette is expanded, transparency is dropped. White is the largest value of the
+         dtype: 16 bits become ``rint(x / 257)`` of uint8, and 8 bits ``257 x`` of uint16, so that files of both stand
+         side by side in one scale, and a 16-bit file stays what it is in uint16.
 GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, whatever the kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
+Formats  `images.head.FORMATS`. DALI has no codec for GIF and AVIF, so that its executor refuses them by name
+         (``executors.dali``).
 Limits   are compared with what the header of a file says, before any codec sees it. A PNG of one colour takes 1000
          times its size as pixels, and a scan of a progressive JPEG a pass over all pixels for as little as 20 bytes.
 Damage   What the bytes of a file show is refused by every executor. That the data of a JPEG end early, only a decoder
@@ -30,22 +34,26 @@ from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
 CHANNELS = {"RGB": 3, "GRAY": 1}
+DTYPES = ("uint8", "uint16")
 LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 
 
 @dataclass(frozen=True)
 class Decode(Op):
-    """Decode image files to uint8 HWC images.
+    """Decode image files to HWC images.
 
     Args:
         mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one).
+        dtype: ``"uint8"`` or ``"uint16"``. Files of more bits are rounded to uint8, and those of 8 bits multiplied by
+            257 for uint16: 0 is black, and the largest value of the dtype white.
         max_pixels: the largest images that are decoded, 2**28 at most. Decoding takes 6 bytes for each
-            pixel in each thread, 12 of a PNG of 16 bits or a progressive JPEG of four channels.
+            pixel in each thread, 12 of 16 bits or a progressive JPEG of four channels, some 20 of JPEG 2000 and TIFF.
         max_scans: the most scans of a JPEG that is decoded; 2**16 means any number. libjpeg writes 10 (18 of four
             channels), GraphicsMagick is tested with 50. One of an image of 2**27 pixels takes 0.1 s.
     """
 
     mode: str = "RGB"
+    dtype: str = field(default="uint8", kw_only=True)
     max_pixels: int = field(default=2**27, kw_only=True)
     max_scans: int = field(default=50, kw_only=True)
 
@@ -55,20 +63,22 @@ class Decode(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
+        arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
         for name, value, most in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
             if value > most:
                 raise arguments.refuse(self, name, value, f"at most {most}")
 
     def field_after(self, field: Field) -> Field:
-        """Encoded bytes become uint8 ``(None, None, channels)``."""
+        """Encoded bytes become ``(None, None, channels)`` of the dtype."""
         if not field.encoded:
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
                 cause="it is no encoded image file",
                 remedy="leave Decode out, or name the field that holds the files with on=",
             )
-        return field.with_(dtype=np.dtype(np.uint8), shape=(None, None, CHANNELS[self.mode]), encoded=False, axes="HWC")
+        shape = (None, None, CHANNELS[self.mode])
+        return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
     def covering(self, region: Draw, size: Sizes) -> Draw:
         """Return regions that are not too small."""
@@ -108,13 +118,15 @@ class Decode(Op):
         try:
             found = head.read(x)
             self.check_heads(np.array([(found.height, found.width, found.scans)], np.int32))
-            return decode.decode(x, found, self.mode, region)
+            return decode.decode(x, found, self.mode, region, dtype=self.dtype)
         except (head.HeadError, decode.ImageError) as error:
             raise RowError(0, str(error)) from None
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch."""
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
+        if self.dtype == "uint16":
+            settings["dtype"] = dali.types.UINT16
         if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
             settings.update(device="mixed", hw_decoder_load=0.0)
         rgb, gray = dali.types.RGB, dali.types.GRAY
@@ -125,4 +137,15 @@ class Decode(Op):
             pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
         if self.mode == "RGB":
             return pixels
+        if self.dtype == "uint16":
+            return _gray(dali, pixels)
         return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)
+
+
+def _gray(dali: ModuleType, pixels: Any) -> Any:
+    """Return RGB of 16 bits as gray: ``color_space_conversion`` takes uint8 alone. The sum fits into 32 bits."""
+    constant, wide = dali.types.Constant, dali.fn.cast(pixels, dtype=dali.types.UINT32)
+    total = constant(1 << 14, dali.types.UINT32)
+    for channel, weight in enumerate(decode.GRAY_WEIGHTS):
+        total = wide[:, :, channel : channel + 1] * constant(weight, dali.types.UINT32) + total
+    return dali.fn.cast(total >> constant(15, dali.types.UINT32), dtype=dali.types.UINT16)

@@ -1,7 +1,9 @@
-"""Image files: encoded JPEG and PNG images, a file a record, with the class of each as its label.
+"""Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
 
-Folder  all .jpg .jpeg .png files below it, in any case and depth, hidden ones left out, sorted by path. A list is taken
-        in its order, a wildcard is sorted; they may name images that end in something else.
+Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
+        left out, sorted by path; formats may stand side by side. What is left out is logged, images of formats that are
+        not decoded as a warning. A list is taken in its order, a wildcard is sorted; they may name images that end in
+        something else. A file is read as what its first bytes say, whatever its name ends in.
 Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
         does not renumber the others), or of the folders that the files of a list lie in. Others: `labels.py`.
 Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
+from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
@@ -32,10 +35,11 @@ from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, by_chunks, expand, gzip_error, look_at, open_error, read_bytes
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
+# Of images in formats that are not decoded: to leave them out is most likely not what is wanted.
+OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
+OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi", ".pam"}
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
-LOOKED_AT_BYTES = 1 << 26  # a file with more is looked at: few images are as large
-BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")  # of JPEG and PNG, in which the header is first
+USUAL_BYTES = 1 << 26  # a file with more is looked at: few images are as large
 IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 LABEL = "label"
 MOST_KINDS = 6  # of other files that are told apart
@@ -62,8 +66,8 @@ def images(root_or_paths: Paths, labels: Labels = "folder") -> ImagesSource:
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
-        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is neither a
-            JPEG nor a PNG; a CSV file that is none.
+        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is no image of
+            a format that is decoded; a CSV file that is none.
         SpecError: with ``labels="folder"``, an image that lies in no class folder; labels that are not one for each
             image.
     """
@@ -186,8 +190,11 @@ def _images_below(root: str) -> list[str]:
         )
     if others:
         count = others.total()
-        are = "files are no images and are" if count > 1 else "file is no image and is"
-        log.info("%s: %d %s left out: %s", root, count, are, _kinds(others))
+        are = (
+            "files are no images that are decoded, and are" if count > 1 else "file is no image that is decoded, and is"
+        )
+        level = logging.WARNING if OTHER_SUFFIXES & others.keys() else logging.INFO
+        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(others))
     return sorted(found)
 
 
@@ -260,14 +267,14 @@ def _check_file(path: str, size: int, head: bytes) -> None:
             remedy="remove it, or store the image in another form, as NPY say",
         )
     is_named = path.lower().endswith(SUFFIXES)
-    if is_named and size <= LOOKED_AT_BYTES:
+    if is_named and size <= USUAL_BYTES:
         return
-    beginning = read_bytes(path, max(map(len, BEGINNINGS)))
-    if beginning.startswith(BEGINNINGS):
+    beginning = read_bytes(path, LOOKED_AT_BYTES)
+    if kind_of(beginning) is not None:
         return
     if (packed := gzip_error(path, beginning)) is not None:
         raise packed
-    what = f"{path} is no JPEG and no PNG file; it begins with {beginning!r}"
+    what = f"{path} is no image of the formats {TITLES}; it begins with {beginning!r}"
     if is_named:
         raise FormatError(
             what,

@@ -108,9 +108,9 @@ def test_only_the_region_is_decoded(monkeypatch):
     asked = []
     decoded = decode.decode
 
-    def noted(data, header, mode, region=None):
+    def noted(data, header, mode, region=None, **options):
         asked.append(region)
-        return decoded(data, header, mode, region)
+        return decoded(data, header, mode, region, **options)
 
     monkeypatch.setattr(decode, "decode", noted)
 

@@ -22,6 +22,7 @@ from gpuload.images import decode as decoding
 from gpuload.images import head as heads
 from gpuload.images.decode import ImageError, codec, decode
 from gpuload.images.head import Head, HeadError
+from gpuload.images.heads import png as pngs
 from tests import imagefiles as made
 from tests.images import by_dali
 from tests.images.test_head import FILES, animated, coded, in_jpeg, in_png, name_of
@@ -117,8 +118,8 @@ def png(colour, bits, *chunks, interlace=0):
     """Return a PNG of 13 x 21 random pixels whose rows have all filters."""
     rng = np.random.default_rng(bits)
     rows = []
-    for y, x, down, right in heads.ADAM7 if interlace else ((0, 0, 1, 1),):
-        row_bytes = -(-len(range(x, 21, right)) * heads.SAMPLES[colour] * bits // 8)
+    for y, x, down, right in pngs.ADAM7 if interlace else ((0, 0, 1, 1),):
+        row_bytes = -(-len(range(x, 21, right)) * pngs.SAMPLES[colour] * bits // 8)
         rows += [bytes([y % 5]) + rng.bytes(row_bytes) for y in range(len(range(y, 13, down))) if row_bytes]
     palette = made.chunk(b"PLTE", rng.bytes(3 * 2**bits)) if colour == made.PALETTE else b""
     head = b"\x89PNG\r\n\x1a\n" + made.png_header(13, 21, colour, bits, bytes([0, 0, interlace])) + palette
@@ -128,7 +129,7 @@ def png(colour, bits, *chunks, interlace=0):
 TRANSPARENT = {made.GRAY: bytes(2), made.RGB: bytes(6), made.PALETTE: b"\0\x80"}
 PNGS = {
     **{f"colour type {colour}, {bits} bits{', interlaced' * interlace}": png(colour, bits, interlace=interlace)
-       for colour, depths in heads.DEPTHS.items() for bits in depths for interlace in (0, 1)},
+       for colour, depths in pngs.DEPTHS.items() for bits in depths for interlace in (0, 1)},
     **{f"colour type {colour}, transparency": png(colour, 8 if colour == made.RGB else 2, made.chunk(b"tRNS", content))
        for colour, content in TRANSPARENT.items()},
     "gamma": png(made.RGB, 8, made.chunk(b"gAMA", (100_000).to_bytes(4, "big"))),
@@ -190,7 +191,7 @@ class TestPixels:
     @pytest.mark.parametrize("colour", [made.GRAY, made.RGB, made.GRAY_ALPHA, made.RGBA])
     def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, chosen, colour):
         values = np.arange(65536, dtype=">u2").reshape(256, 256)
-        samples = np.repeat(values[..., None], heads.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
+        samples = np.repeat(values[..., None], pngs.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
         rows = np.concatenate([np.zeros((256, 1), np.uint8), samples], axis=1)
         data = b"\x89PNG\r\n\x1a\n" + made.png_header(256, 256, colour, 16) + coded(rows.tobytes())
 
@@ -359,7 +360,7 @@ class TestDamage:
                                         np.zeros((5, 6, 1), np.uint8), np.zeros((5, 6), np.uint8),
                                         np.zeros((5, 6, 3), np.uint16)])  # fmt: skip
     def test_pixels_that_are_not_as_the_header_says_are_refused(self, monkeypatch, pixels, mode):
-        liar = types.SimpleNamespace(decode=lambda data, head, region: pixels)
+        liar = types.SimpleNamespace(decode=lambda data, head, region, dtype: pixels)
         monkeypatch.setattr(decoding, "_chosen", lambda: liar)
         empty, head = np.empty(0, np.uint8), Head("jpeg", 5, 6, 3, 8, 1)
 

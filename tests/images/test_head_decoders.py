@@ -37,7 +37,7 @@ def check(data):
 def decoded(codec, data, head):
     """Return the pixels that a codec makes, or what it says against the file."""
     try:
-        return codec.decode(np.frombuffer(data, np.uint8), head, None)
+        return codec.decode(np.frombuffer(data, np.uint8), head, None, "uint8")
     except decode.ImageError as error:
         return str(error)
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from gpuload.errors import DeviceError, SpecError
 from gpuload.images import decode, head
-from gpuload.ops import Decode
+from gpuload.ops import Decode, Resize
 from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
@@ -79,7 +79,7 @@ MANY = {
 
 
 class TestDecode(OpContract):
-    cases = ((Decode(), FILES), (Decode("GRAY"), FILES))
+    cases = tuple((Decode(mode, dtype=dtype), FILES) for mode in ("RGB", "GRAY") for dtype in ("uint8", "uint16"))
     refused = (
         (Decode(), uniform(np.uint8, 8, 8, 3)),
         (Decode(), Field("image", np.dtype(np.uint8), (None,))),
@@ -92,7 +92,7 @@ class TestDecode(OpContract):
         """The GPU has another decoder: most pixels within a few levels."""
         for one, other in zip(got, expected, strict=True):
             error = (one.astype(np.float64) - other) ** 2
-            assert 10 * np.log10(255**2 / max(error.mean(), 1e-9)) > 35
+            assert 10 * np.log10(float(np.iinfo(one.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
 
 
 def decoded(data, mode="RGB"):
@@ -132,6 +132,45 @@ def test_16_bits_are_divided_by_257_and_rounded():
     expected = np.rint(PIXELS16[..., ::-1] / 257)
 
     np.testing.assert_array_equal(decoded(MANY["16 bit rgb"]), expected)
+
+
+def test_16_bits_stay_16_bits_where_they_are_asked_for():
+    graph = compile_ops(Spec((FILES,)), [Decode(dtype="uint16")])
+
+    (pixels,) = array_form(graph, [MANY["16 bit rgb"]], [{}])
+
+    np.testing.assert_array_equal(pixels, PIXELS16[..., ::-1])
+
+
+@pytest.mark.parametrize("name", ["420", "cmyk with adobe", "gray png", "1 bit png", "palette png", "jpeg 6"])
+def test_8_bits_are_multiplied_so_that_white_is_white(name):
+    graph = compile_ops(Spec((FILES,)), [Decode(dtype="uint16")])
+
+    (pixels,) = array_form(graph, [MANY[name]], [{}])
+
+    np.testing.assert_array_equal(pixels, decoded(MANY[name]) * np.uint16(257))
+
+
+def test_gray_of_16_bits_is_weighted_as_that_of_8():
+    graph = compile_ops(Spec((FILES,)), [Decode("GRAY", dtype="uint16")])
+    blue, green, red = (PIXELS16[..., channel].astype(np.int64) for channel in range(3))
+
+    (pixels,) = array_form(graph, [MANY["16 bit rgb"]], [{}])
+
+    np.testing.assert_array_equal(pixels[..., 0], (9798 * red + 19235 * green + 3735 * blue + (1 << 14)) >> 15)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32", "uint32", 8, None])
+def test_another_dtype_is_refused(dtype):
+    with pytest.raises(SpecError, match="dtype"):
+        Decode(dtype=dtype)
+
+
+def test_what_cannot_follow_16_bits_says_so():
+    with pytest.raises(SpecError, match="dtype uint16") as caught:
+        compile_ops(Spec((FILES,)), [Decode(dtype="uint16"), Resize(8, 8)])
+
+    assert "gl.ops.Cast('float32'" in caught.value.remedy
 
 
 def test_transparency_is_dropped():
@@ -277,7 +316,7 @@ def test_a_limit_that_cannot_be_is_refused(name, value):
 def test_limits_are_kept_as_python_s_numbers():
     op = Decode(max_pixels=np.int64(2**28), max_scans=np.uint16(7))
 
-    assert repr(op) == "Decode(on=None, mode='RGB', max_pixels=268435456, max_scans=7)"
+    assert repr(op) == "Decode(on=None, mode='RGB', dtype='uint8', max_pixels=268435456, max_scans=7)"
 
 
 def test_it_has_no_form_in_an_array_library_of_a_gpu():

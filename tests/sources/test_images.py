@@ -155,7 +155,7 @@ def test_without_labels_there_are_no_classes(tmp_path):
 
 def test_other_and_hidden_files_of_a_folder_are_left_out(tmp_path):
     write(tmp_path)
-    for name in ("cat/notes.txt", "cat/._e.png", ".hidden/x.jpg", "cat/f.bmp", "cat/jpg"):
+    for name in ("cat/notes.txt", "cat/._e.png", ".hidden/x.jpg", "cat/f.tga", "cat/jpg"):
         write(tmp_path, {name: b"something"})
     (tmp_path / "cat" / "folder.jpg").mkdir()
 
@@ -238,7 +238,9 @@ def sparse(path, beginning=b""):
 def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_path, beginning):
     sparse(write(tmp_path) / "cat" / "huge.png", beginning)
 
-    with pytest.raises(FormatError, match=r"huge\.png is no JPEG and no PNG file; it begins with") as caught:
+    with pytest.raises(
+        FormatError, match=r"huge\.png is no image of the formats JPEG, .*AVIF; it begins with"
+    ) as caught:
         images(tmp_path)
 
     assert caught.value.cause
@@ -289,14 +291,14 @@ def test_other_labels_are_an_error(tmp_path, labels):
 
 class TestFilesLeftOut:
     def test_how_many_of_which_kinds_is_told_once(self, tmp_path, caplog):
-        others = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.gif", "cat/y.gif", "README", ".hidden.txt")
+        others = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.log", "cat/y.log", "README", ".hidden.txt")
         write(tmp_path, {**FILES, **dict.fromkeys(others, b"something")})
         (tmp_path / "folder.txt").mkdir()
 
         with caplog.at_level(logging.INFO, "gpuload"):
             images(tmp_path)
 
-        told = "6 files are no images and are left out: 3 .txt, 2 .gif, 1 without suffix"
+        told = "6 files are no images that are decoded, and are left out: 3 .txt, 2 .log, 1 without suffix"
         assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: {told}"]
 
     def test_one_file_and_many_kinds_are_told_in_short(self, tmp_path, caplog):
@@ -308,8 +310,16 @@ class TestFilesLeftOut:
             images(tmp_path / "many")
 
         one, many = (record.getMessage() for record in caplog.records)
-        assert one.endswith("one: 1 file is no image and is left out: 1 .txt")
+        assert one.endswith("one: 1 file is no image that is decoded, and is left out: 1 .txt")
         assert many.endswith("left out: 2 .h, 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 2 of 2 other kinds")
+
+    @pytest.mark.parametrize("kind", [".heic", ".TGA", ".dcm", ".jxl", ".nef"])
+    def test_images_that_are_not_decoded_are_told_as_a_warning(self, tmp_path, caplog, kind):
+        images(write(tmp_path, {**FILES, f"cat/a{kind}": b"something"}))
+
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.getMessage().endswith(f"1 {kind.lower()}")
 
     def test_where_all_files_are_images_nothing_is_told(self, tmp_path, caplog):
         with caplog.at_level(logging.INFO, "gpuload"):
@@ -318,8 +328,8 @@ class TestFilesLeftOut:
         assert caplog.records == []
 
     def test_a_folder_with_other_files_alone_says_which(self, tmp_path):
-        with pytest.raises(MissingFileError, match=r"there are 2 \.gif, 1 \.txt"):
-            images(write(tmp_path, {"a.gif": b"", "b.gif": b"", "c.txt": b""}))
+        with pytest.raises(MissingFileError, match=r"there are 2 \.tga, 1 \.txt"):
+            images(write(tmp_path, {"a.tga": b"", "b.tga": b"", "c.txt": b""}))
 
 
 class TestFilesWithOtherSuffixes:
@@ -333,13 +343,13 @@ class TestFilesWithOtherSuffixes:
 
     @pytest.mark.parametrize(
         ("content", "beginning"),
-        [(b"GIF89a and more", "b'GIF89a and more'"), (b"BM", "b'BM'"), (b"\xff\xd8", r"b'\xff\xd8'")],
+        [(b"something and more", "b'something and more'"), (b"BM", "b'BM'"), (b"\xff\xd8", r"b'\xff\xd8'")],
     )
     def test_others_are_refused_where_they_are_named(self, tmp_path, content, beginning):
-        path = write(tmp_path, {**FILES, "cat/x.gif": content}) / "cat" / "x.gif"
+        path = write(tmp_path, {**FILES, "cat/x.dat": content}) / "cat" / "x.dat"
 
         for given in (path, [tmp_path / "cat" / "e.PNG", path], f"{tmp_path}/cat/*.*"):
-            with pytest.raises(FormatError, match=r"x\.gif is no JPEG and no PNG file") as caught:
+            with pytest.raises(FormatError, match=r"x\.dat is no image of the formats") as caught:
                 images(given)
             assert f"begins with {beginning}" in str(caught.value)
             assert caught.value.remedy
@@ -411,3 +421,30 @@ def test_the_fingerprint_tells_other_labels_and_folders_apart(tmp_path):
 def test_a_record_outside_is_an_error(tmp_path):
     with pytest.raises(RecordIndexError, match="record 5 of a source of 5"):
         images(write(tmp_path))[5]
+
+
+class TestFormats:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        """A folder with a file of every suffix."""
+        golden = GOLDEN.parent / "image_formats"
+        kinds = [kind for kind in head.FORMATS if (golden / kind).is_dir()]
+        of_kind = {kind: sorted((golden / kind).rglob("*.*"))[-1].read_bytes() for kind in kinds}
+        of_kind |= {"jpeg": made.jpeg(), "png": made.png(), "j2k": next(golden.rglob("rgb*.j2k")).read_bytes()}
+        names = {f"{kind}{suffix}": of_kind[kind] for kind, one in head.FORMATS.items() for suffix in one.suffixes}
+        return write(tmp_path, names)
+
+    def test_all_suffixes_stand_side_by_side(self, folder):
+        source = images(folder, labels=None)
+
+        assert len(source) == len(head.SUFFIXES)
+        beginnings = [one[: head.LOOKED_AT_BYTES].tobytes() for one in source.read(range(len(source)))["image"]]
+        assert {head.kind_of(beginning) for beginning in beginnings} == set(head.FORMATS)
+
+    def test_capital_letters_do_not_matter(self, tmp_path):
+        assert len(images(write(tmp_path, {"a.TIF": b"x", "b.WebP": b"x"}), labels=None)) == 2
+
+    def test_a_file_is_read_as_what_it_is(self, tmp_path):
+        path = write(tmp_path, {"cat/a.jpg": made.tiff(13, 21)}) / "cat" / "a.jpg"
+
+        assert head.read(images(path).read([0])["image"][0]).kind == "tiff"

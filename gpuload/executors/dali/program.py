@@ -26,7 +26,8 @@ from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
-from gpuload.ops.base import Draw, Op
+from gpuload.images import head
+from gpuload.ops.base import Draw, Op, RowError
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
@@ -97,6 +98,8 @@ class Program:
         for name, source in self.fields.items():
             if name not in fields:
                 raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
+            if self.graph.spec_in[name].encoded:
+                _check_formats(fields[name])
             values[source.name] = source, fields[name]
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
@@ -248,6 +251,19 @@ class Started:
     count: int
     inputs: dict[str, Any]
     checks: Checks
+
+
+def _check_formats(files: Any) -> None:
+    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which."""
+    for row, data in enumerate(files):
+        kind = head.kind_of(bytes(data[: head.LOOKED_AT_BYTES]))
+        if kind is not None and not (found := head.FORMATS[kind]).in_dali:
+            raise RowError(
+                row,
+                f"it is of the format {found.title}",
+                cause=f"DALI has no codec for {found.title}; the array executor decodes it with Pillow",
+                remedy='make the loader with device="cpu", executor="array", or store the image as PNG',
+            )
 
 
 def _contiguous(values: Array) -> Array:

@@ -1,0 +1,1 @@
+"""Heads of encoded images, a module for each format; `images.head` chooses among them."""

@@ -1,0 +1,94 @@
+"""Head of an AVIF: the properties of its primary item.
+
+Read    still images of 8 bits; 10 and 12 bits would be cut to 8 by Pillow. Turned and mirrored as ``irot`` and ``imir``
+        say; an EXIF block does not count.
+Whole   is left to the decoder, libavif, which refuses what is cut off.
+Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+
+BOX = struct.Struct(">I4s")
+STILL = b"avif"
+# EXIF orientation of a quarter-turn count (anticlockwise) and a mirror axis; None is no mirror, 0 top to bottom.
+TURNS = {(0, None): 1, (1, None): 8, (2, None): 3, (3, None): 6, (0, 1): 2, (0, 0): 4, (1, 0): 5, (3, 1): 5}
+TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
+
+
+def read(view: memoryview) -> Head:
+    """Return the head of an AVIF; see `images.head.read`."""
+    if view[8:12] != STILL:
+        raise HeadError(f"its brand is {shown(bytes(view[8:12]))}; still images (avif) are decoded")
+    meta = next(((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"), None)
+    if meta is None:
+        raise HeadError("it has no box meta")
+    inside = {name: (begin, end) for name, begin, end in _boxes(view, *meta)}
+    if not {b"pitm", b"iprp"} <= inside.keys():
+        raise HeadError("its box meta names no primary image")
+    begin, _ = inside[b"pitm"]
+    item = struct.unpack_from(">I" if view[begin] else ">H", view, begin + 4)[0]
+    properties: list[tuple[bytes, int, int]] = []
+    chosen: list[int] = []
+    for name, start, stop in _boxes(view, *inside[b"iprp"]):
+        if name == b"ipco":
+            properties = list(_boxes(view, start, stop))
+        elif name == b"ipma":
+            chosen = _chosen(view, start, stop, item)
+    own: dict[bytes, int] = {}
+    for number in chosen:
+        if 0 < number <= len(properties):
+            name, start, _ = properties[number - 1]
+            own.setdefault(name, start)
+    if b"ispe" not in own:
+        raise HeadError("it gives no size (ispe) of its primary image")
+    width, height = struct.unpack_from(">II", view, own[b"ispe"] + 4)
+    if not height or not width:
+        raise HeadError(f"it would be {height} x {width} pixels")
+    check_size(height * width)
+    if b"av1C" in own and view[own[b"av1C"] + 2] & 0x40:
+        raise HeadError("it has more than 8 bits per sample, which would be cut")
+    if b"clap" in own:
+        raise HeadError("it is to be cut (clap), which decoders do or do not")
+    turn = view[own[b"irot"]] & 3 if b"irot" in own else 0
+    mirror = view[own[b"imir"]] & 1 if b"imir" in own else None
+    return upright("avif", height, width, 3, 8, TURNS[turn, mirror])
+
+
+def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Give the name of each box, and where its contents begin and end."""
+    while begin + 8 <= end:
+        length, name = BOX.unpack_from(view, begin)
+        inside = begin + 8
+        if length == 1:
+            length = int.from_bytes(view[inside : inside + 8], "big")
+            inside += 8
+        behind = begin + length if length else end
+        if behind < inside or behind > end:
+            raise HeadError(f"its box {shown(name)} does not end inside the file: it was cut off")
+        yield name, inside, behind
+        begin = behind
+
+
+def _chosen(view: memoryview, place: int, end: int, item: int) -> list[int]:
+    """Return the numbers of the properties of an item."""
+    version, is_wide = view[place], view[place + 3] & 1
+    count = struct.unpack_from(">I", view, place + 4)[0]
+    place += 8
+    for _ in range(count):
+        if place >= end:
+            break
+        number = struct.unpack_from(">I" if version else ">H", view, place)[0]
+        place += 4 if version else 2
+        associations = view[place]
+        place += 1
+        size = 2 if is_wide else 1
+        found = [int.from_bytes(view[place + size * i : place + size * (i + 1)], "big") for i in range(associations)]
+        place += size * associations
+        if number == item:
+            return [value & (0x7FFF if is_wide else 0x7F) for value in found]
+    return []

@@ -1,0 +1,87 @@
+"""Head of a BMP.
+
+Read    headers of 12, 40, 52, 56, 64, 108 and 124 bytes; 1, 4, 8 (with a palette), 24 and 32 bits for a pixel, not
+        compressed; 32 bits with masks of whole bytes; 8 bits run-length encoded, if the runs fill every row.
+Not     16 bits for a pixel (decoders widen 5 bits in different ways), 2 bits, 4 bits run-length encoded, JPEG or PNG
+        inside, masks of other widths: OpenCV, and so DALI, reads them wrongly or not at all (4.13).
+Whole   all rows are in the file.
+Source  Microsoft, BITMAPFILEHEADER to BITMAPV5HEADER (wingdi.h); OS/2 2.0, BITMAPINFOHEADER2 (64 bytes).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from gpuload.images.heads.base import Head, HeadError, check_size, upright
+
+HEADERS = (12, 40, 52, 56, 64, 108, 124)
+WITH_MASKS = (56, 108, 124)  # headers whose own masks OpenCV follows; for others it takes BGR
+PLAIN, RLE8, RLE4, BITFIELDS, JPEG, PNG, ALPHA_BITFIELDS = range(7)
+NAMES = {RLE8: "RLE8", RLE4: "RLE4", BITFIELDS: "bit fields", JPEG: "JPEG", PNG: "PNG", ALPHA_BITFIELDS: "bit fields"}
+BYTES = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
+BGR = (0xFF0000, 0xFF00, 0xFF)
+
+
+def read(view: memoryview) -> Head:
+    """Return the head of a BMP; see `images.head.read`."""
+    begin, header = struct.unpack_from("<II", view, 10)
+    if header not in HEADERS:
+        raise HeadError(f"its header is {header} bytes long; there are {', '.join(map(str, HEADERS))}")
+    compression = colours = 0
+    if header == 12:
+        width, height, _, bits = struct.unpack_from("<HHHH", view, 18)
+    else:
+        width, height, _, bits, compression, _, _, _, colours = struct.unpack_from("<iiHHIIiiI", view, 18)
+    rows = abs(height)
+    if width <= 0 or rows == 0:
+        raise HeadError(f"it would be {height} x {width} pixels")
+    _check_kind(bits, compression, header)
+    check_size(rows * width)
+    behind = 14 + header
+    if compression == BITFIELDS:
+        masks = struct.unpack_from("<III", view, 54)
+        behind += 12 if header == 40 else 0
+        if masks != BGR and (header not in WITH_MASKS or len({*masks} & {*BYTES}) != 3):
+            raise HeadError(f"its masks are {', '.join(map(hex, masks))}, which decoders read differently")
+    if bits <= 8:
+        if colours > 2**bits:
+            raise HeadError(f"its palette has {colours} colours, for {bits} bits")
+        behind += (3 if header == 12 else 4) * (colours or 2**bits)
+    if not behind <= begin <= len(view):
+        raise HeadError(f"its pixels begin at byte {begin}; its header ends at {behind}, the file at {len(view)}")
+    if compression == RLE8:
+        _check_runs(view, begin, rows, width)
+    elif begin + rows * ((width * bits + 31) // 32 * 4) > len(view):
+        raise HeadError(f"its pixels take {rows * ((width * bits + 31) // 32 * 4)} bytes from byte {begin} on: cut off")
+    form = "one colour" if bits == colours == 1 else ""
+    return upright("bmp", rows, width, 4 if bits == 32 else 3, 8, form=form)
+
+
+def _check_kind(bits: int, compression: int, header: int) -> None:
+    sound = {PLAIN: (1, 4, 8, 24, 32), RLE8: (8,), BITFIELDS: (32,)}
+    if bits not in sound.get(compression, ()) or (header in (12, 64) and (compression or bits == 32)):
+        how = NAMES.get(compression, f"compression {compression}") if compression else "no compression"
+        raise HeadError(f"it is a BMP of {bits} bits for a pixel with {how}, which is not decoded")
+
+
+def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
+    """Refuse runs that do not fill each row: decoders make different things of what is left out."""
+    row = column = 0
+    while row < rows:
+        count, value = view[place], view[place + 1]
+        place += 2
+        if count or value > 2:
+            column += count or value
+            place += 0 if count else value + value % 2
+            if column > width:
+                raise HeadError(f"its row {row} from the bottom is longer than {width} pixels")
+        elif value == 2 or column < width:
+            if value == 1 and row == rows - 1 and column == width:
+                break
+            raise HeadError(f"its row {row} from the bottom has {column} of {width} pixels")
+        else:  # the end of a row, or of the image
+            row, column = row + 1, 0
+            if value == 1:
+                break
+    if row < rows:
+        raise HeadError(f"it has {row} of {rows} rows")

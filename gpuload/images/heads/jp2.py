@@ -1,0 +1,214 @@
+"""Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
+
+Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike.
+Not     what OpenCV, and so DALI, reads wrongly or not at all (4.13): gray codestreams without boxes, gray with alpha,
+        palettes, sYCC and other colours, channels of other sizes, an image that does not begin at 0, other depths.
+Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
+        seen.
+Bounds  each packet takes a byte at least, so that the numbers of layers, resolutions and precincts, for which a decoder
+        takes memory, are bounded by those of the file.
+Source  ITU-T T.800, annexes A, B and I.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+
+SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
+SOC, SIZ, COD, COC, QCD, QCC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF5C, 0xFF5D
+TLM, PLT, COM, SOT, SOD, EOC = 0xFF55, 0xFF58, 0xFF64, 0xFF90, 0xFF93, 0xFFD9
+SIZES = struct.Struct(">HIIIIIIIIH")
+TILE_PART = struct.Struct(">HHIBB")
+BOX = struct.Struct(">I4s")
+SRGB, GRAY = 16, 17
+COLOURS = {12: "CMYK", 14: "L*a*b*", 18: "sYCC"}
+ENUMERATED, ICC = 1, 2
+MAX_RESOLUTIONS = 33
+
+
+def read_jp2(view: memoryview) -> Head:
+    """Return the head of a JP2 file; see `images.head.read`."""
+    header = None
+    for name, begin, end in _boxes(view, 0, len(view)):
+        if name == b"jp2h":
+            header = begin, end
+        elif name == b"jp2c":
+            if header is None:
+                raise HeadError("its pixels (jp2c) stand before its header (jp2h)")
+            found = _codestream(view[begin:end])
+            _check_header(view, *header, found)
+            return found
+    raise HeadError("it holds no image: it has no box jp2c")
+
+
+def read_codestream(view: memoryview) -> Head:
+    """Return the head of a raw codestream; see `images.head.read`."""
+    found = _codestream(view)
+    if found.channels < 3:
+        raise HeadError("it is a raw codestream of one channel, which DALI does not decode; a JP2 file of it is")
+    return found
+
+
+def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Give the name of each box, and where its contents begin and end."""
+    while begin + 8 <= end:
+        length, name = BOX.unpack_from(view, begin)
+        inside = begin + 8
+        if length == 1:
+            raise HeadError(f"its box {shown(name)} has a length of 64 bits, which DALI does not read")
+        behind = begin + length if length else end
+        if behind < inside or behind > end:
+            raise HeadError(f"its box {shown(name)} does not end inside the file: it was cut off")
+        yield name, inside, behind
+        begin = behind
+
+
+def _check_header(view: memoryview, begin: int, end: int, found: Head) -> None:
+    """Refuse colours that are read differently; the sizes must be those of the codestream."""
+    if bytes(view[begin + 4 : begin + 8]) != b"ihdr":
+        raise HeadError("its header (jp2h) does not begin with the size (ihdr)")
+    colour = None
+    for name, start, stop in _boxes(view, begin, end):
+        if name == b"ihdr":
+            height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
+            if (height, width, channels, bits) != (found.height, found.width, found.channels, found.bits - 1):
+                raise HeadError(f"its header says {height} x {width} pixels of {channels} channels, its pixels others")
+        elif name == b"colr" and colour is None:
+            colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
+        elif name in (b"pclr", b"cmap"):
+            raise HeadError("it has a palette, which is not decoded")
+        elif name == b"cdef":
+            count = struct.unpack_from(">H", view, start)[0]
+            for number in range(count):
+                channel, kind, of = struct.unpack_from(">HHH", view, start + 2 + 6 * number)
+                in_order = (kind, of) == (0, channel + 1) or channel >= 3 or found.channels < 3
+                if not in_order or channel >= found.channels:
+                    raise HeadError("its channels are in another order")
+    if colour is None:
+        raise HeadError("it does not say its colours (box colr)")
+    method, space = colour
+    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if found.channels == 1 else SRGB)):
+        what = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
+        raise HeadError(f"its {found.channels} channels are {what}; gray and sRGB are decoded")
+    if method == ICC and found.channels == 1:
+        raise HeadError("its gray is given by a profile, which is not decoded")
+
+
+def _codestream(view: memoryview) -> Head:
+    if struct.unpack_from(">HH", view, 0) != (SOC, SIZ):
+        raise HeadError("its codestream does not begin with its size (SIZ)")
+    length = struct.unpack_from(">H", view, 4)[0]
+    _, width, height, left, top, tile_width, tile_height, tile_left, tile_top, channels = SIZES.unpack_from(view, 6)
+    if length != 38 + 3 * channels or channels not in (1, 3, 4):
+        raise HeadError(f"it has {channels} channels; 1, 3 or 4 are decoded")
+    if left or top or tile_left or tile_top:
+        raise HeadError(f"its image begins at {top}, {left} and its tiles at {tile_top}, {tile_left}, and not at 0")
+    if not height or not width or not tile_height or not tile_width:
+        raise HeadError(f"it would be {height} x {width} pixels in tiles of {tile_height} x {tile_width}")
+    check_size(height * width)
+    forms = {bytes(view[place : place + 3]) for place in range(42, 42 + 3 * channels, 3)}
+    form = forms.pop()
+    if forms or form[0] not in (7, 15) or form[1:] != b"\1\1":
+        raise HeadError("its channels differ, or are signed, or have other than 8 or 16 bits")
+    num_tiles = -(-height // tile_height) * -(-width // tile_width)
+    if num_tiles > 65535:
+        raise HeadError(f"it has {num_tiles} tiles; there are 65535 at most")
+    coding = _Coding(view, height, width, channels)
+    seen: set[int] = set()
+    place = 4 + length
+    while (marker := _marker(view, place)) != SOT:
+        if marker in seen & {COD, QCD}:
+            raise HeadError(f"marker {marker:#x} of its codestream occurs twice")
+        seen.add(marker)
+        place = coding.behind(marker, place, in_tile=False)
+    if not {COD, QCD} <= seen:
+        raise HeadError("its codestream says nothing of its coding (COD, QCD)")
+    _check_tiles(coding, place, num_tiles)
+    return upright("jp2", height, width, channels, form[0] + 1)
+
+
+def _marker(view: memoryview, place: int) -> int:
+    marker: int = struct.unpack_from(">H", view, place)[0]
+    if marker < 0xFF00:
+        raise HeadError(f"byte {place} of its codestream is {marker >> 8:#04x}, where a marker must begin")
+    return marker
+
+
+class _Coding:
+    """What the segments in front of coded data say of them: nothing that OpenJPEG refuses.
+
+    OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the header of a codestream:
+    the process may die. So the checks here are as strict as those of OpenJPEG.
+    """
+
+    def __init__(self, view: memoryview, height: int, width: int, channels: int) -> None:
+        self.view, self._size, self._channels, self._layers = view, (height, width), channels, 1
+
+    def behind(self, marker: int, place: int, *, in_tile: bool) -> int:
+        """Return where the segment with a marker at a place ends, checked."""
+        size: int = struct.unpack_from(">H", self.view, place + 2)[0]
+        begin, end = place + 4, place + 2 + size
+        if size < 2 or end > len(self.view):
+            raise HeadError(f"its segment {marker:#x} at byte {place} of the codestream does not end inside the file")
+        if marker == COD:
+            style, order, self._layers, colours = struct.unpack_from(">BBHB", self.view, begin)
+            self._check(style <= 7 and order <= 4 and colours <= 1 and self._layers > 0, marker, place)
+            self._check_style(begin + 5, end, style & 1, self._channels, marker)
+        elif marker == COC:
+            self._check(self.view[begin] < self._channels and self.view[begin + 1] <= 1, marker, place)
+            self._check_style(begin + 2, end, self.view[begin + 1], 1, marker)
+        elif marker in (QCD, QCC):
+            begin += marker == QCC
+            self._check(marker == QCD or self.view[begin - 1] < self._channels, marker, place)
+            sizes = {0: range(1, 98), 1: (2,), 2: range(2, 195, 2)}.get(self.view[begin] & 31, ())
+            self._check(end - begin - 1 in sizes, marker, place)
+        elif marker == TLM and not in_tile:
+            form = self.view[begin + 1]
+            step = 2 + 2 * (form >> 6 & 1) + (form >> 4 & 3)
+            self._check(form & 0x8F == 0 and form >> 4 & 3 < 3 and (end - begin - 2) % step == 0, marker, place)
+        else:
+            self._check(marker == COM or (marker == PLT and in_tile), marker, place)
+        return end
+
+    def _check(self, is_sound: bool, marker: int, place: int) -> None:
+        if not is_sound:
+            raise HeadError(f"its segment {marker:#x} at byte {place} of the codestream is damaged, or not decoded")
+
+    def _check_style(self, place: int, end: int, has_precincts: int, channels: int, marker: int) -> None:
+        levels, wide, high, style, transform = self.view[place : place + 5]
+        self._check(levels < MAX_RESOLUTIONS and end == place + 5 + (levels + 1) * has_precincts, marker, place)
+        blocks = wide <= 8 and high <= 8 and wide + high <= 8
+        self._check(blocks and style < 64 and transform <= 1, marker, place)
+        packets = 0
+        for level in range(levels + 1):
+            both = self.view[place + 5 + level] if has_precincts else 0xFF
+            self._check(level == 0 or (both & 15 > 0 and both >> 4 > 0), marker, place)
+            tall, broad = (-(-side // (1 << levels - level)) for side in self._size)
+            packets += -(-tall // (1 << (both >> 4))) * -(-broad // (1 << (both & 15)))
+        packets *= self._layers * channels
+        if packets > len(self.view):
+            raise HeadError(f"it would have {packets} packets; so few bytes cannot hold them")
+
+
+def _check_tiles(coding: _Coding, place: int, num_tiles: int) -> None:
+    tiles: set[int] = set()
+    view = coding.view
+    while _marker(view, place) == SOT:
+        length, tile, size, _, _ = TILE_PART.unpack_from(view, place + 2)
+        end = place + size if size else len(view) - 2
+        if length != 10 or tile >= num_tiles or end < place + 14 or end + 2 > len(view):
+            raise HeadError(f"tile {tile} of {num_tiles} does not end inside the file: it was cut off")
+        at = place + 12
+        while (marker := _marker(view, at)) != SOD:
+            at = coding.behind(marker, at, in_tile=True)
+            if at + 2 > end:
+                raise HeadError(f"the header of tile {tile} does not end inside it")
+        tiles.add(tile)
+        place = end
+    if _marker(view, place) != EOC:
+        raise HeadError(f"marker {_marker(view, place):#x} stands where its tiles end")
+    if len(tiles) < num_tiles:
+        raise HeadError(f"it has {len(tiles)} of {num_tiles} tiles")

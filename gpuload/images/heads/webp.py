@@ -1,0 +1,89 @@
+"""Head of a WebP: the chunks of its RIFF container, and the size in its bitstream.
+
+Read    lossy (VP8), lossless (VP8L), with alpha; the size is that of the bitstream, which the canvas of an extended
+        file must equal. An animated one is refused.
+EXIF    the chunk EXIF, where the extended header announces it. DALI reads no block that begins with "Exif", as many
+        programs write it, so that one that would turn the image is refused.
+Whole   the container ends inside the file, and so do all chunks.
+Source  RFC 9649, section 2; RFC 6386, section 9.1; RFC 9649, section 3.4 (size of VP8L).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+from gpuload.images.heads.exif import orientation
+
+CHUNK = struct.Struct("<4sI")
+PREFIX = b"Exif\0\0"
+ANIMATED, HAS_EXIF, HAS_ALPHA = 2, 8, 16  # flags of an extended header
+KEY_FRAME = b"\x9d\x01\x2a"
+
+
+def read(view: memoryview) -> Head:
+    """Return the head of a WebP; see `images.head.read`."""
+    end = 8 + int.from_bytes(view[4:8], "little")
+    if end > len(view) or len(view) < 30:
+        raise HeadError(f"its container has {end} bytes, and the file {len(view)}: it was cut off")
+    canvas, size, flags, turn, place = None, None, 0, 1, 12
+    channels = 3
+    while place + 8 <= end:
+        name, length = CHUNK.unpack_from(view, place)
+        place += 8
+        if place + length > end:
+            raise HeadError(f"its chunk {shown(name)} does not end inside the container")
+        if name == b"VP8X" and place == 20 and length >= 10:
+            flags = view[place]
+            canvas = _of_three(view, place + 7) + 1, _of_three(view, place + 4) + 1
+        elif name in (b"ANIM", b"ANMF") or (flags & ANIMATED):
+            raise HeadError("it is an animated WebP; only still images are decoded")
+        elif name in (b"VP8 ", b"VP8L") and size is None:
+            size, has_alpha = (_lossy if name == b"VP8 " else _lossless)(view, place, length)
+            channels = 4 if has_alpha or flags & HAS_ALPHA else 3
+        elif name == b"EXIF" and flags & HAS_EXIF:
+            turn = _turn(bytes(view[place : place + length]))
+        place += length + length % 2
+    if size is None:
+        raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
+    if canvas not in (None, size):
+        raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
+    check_size(size[0] * size[1])
+    return upright("webp", *size, channels, 8, turn)
+
+
+def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
+    if length < 10 or view[place] & 1 or view[place + 3 : place + 6] != KEY_FRAME:
+        raise HeadError("its chunk VP8 does not begin with a key frame")
+    first_bytes = int.from_bytes(view[place : place + 3], "little") >> 5
+    if first_bytes > length - 10:
+        raise HeadError("its chunk VP8 is shorter than its first part")
+    width, height = struct.unpack_from("<HH", view, place + 6)
+    return _checked(height & 0x3FFF, width & 0x3FFF), False
+
+
+def _lossless(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
+    if length < 5 or view[place] != 0x2F:
+        raise HeadError("its chunk VP8L does not begin with 0x2f")
+    bits = int.from_bytes(view[place + 1 : place + 5], "little")
+    if bits >> 29:
+        raise HeadError(f"its chunk VP8L is of version {bits >> 29}; there is only version 0")
+    return _checked((bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1), bool(bits >> 28 & 1)
+
+
+def _checked(height: int, width: int) -> tuple[int, int]:
+    if not height or not width:
+        raise HeadError(f"it would be {height} x {width} pixels")
+    return height, width
+
+
+def _of_three(view: memoryview, place: int) -> int:
+    return int.from_bytes(view[place : place + 3], "little")
+
+
+def _turn(block: bytes) -> int:
+    if not block.startswith(PREFIX):
+        return orientation(block)
+    if (turn := orientation(block[len(PREFIX) :])) != 1:
+        raise HeadError(f"its EXIF block begins with 'Exif' and says orientation {turn}: decoders differ about it")
+    return 1

@@ -1,0 +1,70 @@
+"""A process of its own that changes image files at random and lets all decoders read them: it must not die.
+
+python -m tests.images.damaging KIND COUNT
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+
+from gpuload.images import decode, head
+from tests.images import by_dali
+from tests.images.test_formats import READ
+
+
+def changed(data, rng):
+    """Return a file with one to four changes, half of them in its header."""
+    for _ in range(int(rng.integers(1, 5))):
+        place = int(rng.integers(0, min(len(data), int(rng.choice([40, 200, len(data)])))))
+        what, count = rng.random(), int(rng.integers(1, 12))
+        if what < 0.6:
+            data = data[:place] + rng.bytes(1) + data[place + 1 :]
+        elif what < 0.7:
+            data = data[: len(data) - int(rng.integers(0, len(data) // 2))]
+        elif what < 0.8:
+            data = data[:place] + bytes([int(rng.choice([0, 255]))]) * count + data[place + count :]
+        elif what < 0.9:
+            data = data[:place] + data[place + count :]
+        else:
+            data = data[:place] + rng.bytes(count) + data[place:]
+        data = data or b"x"
+    return data
+
+
+def check(data):
+    """Read a file with all decoders; raise where they disagree."""
+    try:
+        found = head.read(data)
+    except head.HeadError:
+        return
+    array, made = np.frombuffer(data, np.uint8), {}
+    for codec in (decode._nvimagecodec(), decode._pillow()):
+        if head.FORMATS[found.kind].in_dali or codec.name.startswith("Pillow"):
+            try:
+                made[codec.name] = codec.decode(array, found, None, "uint8")
+                shape = made[codec.name].shape
+                assert shape == (found.height, found.width, 3), f"{codec.name}: {shape}, {found}"
+            except decode.ImageError:
+                made[codec.name] = None
+    if head.FORMATS[found.kind].in_dali:
+        first = next(iter(made.values()))
+        expected = by_dali(data)
+        assert (first is None) == (expected is None), f"nvImageCodec and DALI disagree: {found}"
+        if first is not None and first.dtype == np.uint8:
+            np.testing.assert_array_equal(first, expected)
+
+
+def main(kind, count):
+    warnings.simplefilter("ignore")  # of Pillow, about damaged files
+    files = [path.read_bytes() for path in READ if path.parts[-3] == kind]
+    for seed in range(count):
+        print(seed, flush=True)
+        check(changed(files[seed % len(files)], np.random.default_rng(seed)))
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

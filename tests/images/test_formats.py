@@ -1,0 +1,664 @@
+"""All formats but JPEG and PNG: heads, pixels and damage, beside DALI and Pillow."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from gpuload.errors import MissingPackageError, SpecError
+from gpuload.images import decode as decoding
+from gpuload.images import head as heads
+from gpuload.images.decode import ImageError, decode
+from gpuload.images.head import HeadError
+from tests import imagefiles as made
+from tests.images import by_dali
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "image_formats"
+FILES = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path.suffix != ".md")
+REFUSED = {  # with what must be said about each
+    "bmp/Pillow/badheadersize.bmp": "header is 66 bytes",
+    "bmp/Pillow/rgb24jpeg.bmp": "with JPEG",
+    "bmp/Pillow/rgba16-4444.bmp": "16 bits for a pixel",
+    "bmp/Pillow/shortfile.bmp": "cut off",
+    "bmp/image/Bad_unusual_extend_buffer_usage.bmp": "RLE4",
+    "bmp/image/Bad_width.bmp": "12884901882 pixels",
+    "bmp/image/badrle.bmp": "longer than 127",
+    "bmp/image/pal2.bmp": "2 bits for a pixel",
+    "bmp/image/pal4rletrns.bmp": "RLE4",
+    **{f"bmp/image/{name}.bmp": "16 bits for a pixel" for name in (
+        "V3_A1_R5_G5_B5", "V3_A4_R4_G4_B4", "V3_A4_R4_G4_B4_Top_Down", "V3_R5_G6_B5", "V3_R5_G6_B5_Top_Down",
+        "V4_R5_G6_B5", "rgb16", "rgb16-231", "rgb16-565", "rgb16-880")},
+    "gif/Pillow/no_palette.gif": "no palette",
+    "gif/image/issue_1455_oversized.gif": "first frame is 16 x 16",
+    "jp2/Pillow/00r0_gray_l.jp2": "cut off",
+    "jp2/Pillow/16bit.cropped.j2k": "raw codestream of one channel",
+    "tiff/Pillow/hopper_gray_4bpp.tif": "4 bits",
+    "tiff/image/rgb32f_bw.tiff": "floating-point",
+    "tiff/image/rgb32f_color.tiff": "floating-point",
+    "tiff/imagecodecs/gray.f2.tif": "floating-point",
+    "tiff/imagecodecs/gray.one.f2.tif": "floating-point",
+    "tiff/imagecodecs/rgb.tiled.jpegxr.u1.tif": "JPEG XR",
+    "webp/Pillow/hopper_orientation_2.webp": "orientation 2",
+    "webp/Pillow/hopper_orientation_6.webp": "orientation 6",
+}  # fmt: skip
+
+
+def name_of(path):
+    return path.relative_to(GOLDEN).as_posix()
+
+
+READ = [path for path in FILES if name_of(path) not in REFUSED]
+SMALL = [path for path in READ if path.stat().st_size < 5000]
+
+
+@pytest.fixture(params=["nvimgcodec", "Pillow"])
+def chosen(request, monkeypatch):
+    """Decode with one of the codecs; gives its name."""
+    pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
+    use = decoding._nvimagecodec if request.param == "nvimgcodec" else decoding._pillow
+    monkeypatch.setattr(decoding, "_chosen", use)
+    return request.param
+
+
+def decoded(data, mode="RGB", region=None, dtype="uint8"):
+    array = np.frombuffer(data, np.uint8)
+    return decode(array, heads.read(array), mode, region, dtype=dtype)
+
+
+def as_dali(data, *options, **more):
+    """Return the pixels, or None where Pillow refuses the file because it reads it in another way than DALI."""
+    try:
+        return decoded(data, *options, **more)
+    except ImageError as error:
+        if "Pillow does not decode" in str(error):
+            return None
+        raise
+
+
+def by_pillow(data):
+    """Return the pixels as Pillow's own reader sees them, upright, RGB."""
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def saved(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def photograph(height=30, width=41, channels=3):
+    y, x = np.mgrid[:height, :width]
+    planes = [(y * 5 + x * 3) % 256, (x * x // 7 + y) % 256, 255 * ((x // 5 + y // 4) % 2), (x + y) % 200]
+    bands = np.stack(planes[:channels], axis=2).astype(np.uint8)
+    return Image.fromarray(bands.squeeze(axis=2) if channels == 1 else bands)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if name_of(path) in REFUSED], ids=name_of)
+def test_files_that_decoders_read_differently_or_not_at_all_are_refused_by_name(path):
+    with pytest.raises(HeadError, match=REFUSED[name_of(path)]):
+        heads.read(path.read_bytes())
+
+
+def test_every_file_that_is_to_be_refused_is_there():
+    assert REFUSED.keys() <= {name_of(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", READ, ids=name_of)
+class TestFilesOfOtherProjects:
+    def test_their_pixels_are_those_of_dali(self, chosen, path):
+        data = path.read_bytes()
+        kind = heads.read(data).kind
+        assert kind == path.relative_to(GOLDEN).parts[0]
+        pixels = as_dali(data)
+
+        if chosen == "nvimgcodec" or pixels is not None:
+            np.testing.assert_array_equal(pixels, by_dali(data) if heads.FORMATS[kind].in_dali else by_pillow(data))
+
+    def test_they_are_those_of_pillow_where_it_reads_the_same(self, path):
+        data = path.read_bytes()
+        head = heads.read(data)
+        if head.form in decoding.UNLIKE or head.bits > 8:
+            pytest.skip("Pillow keeps 8 bits of 16, multiplies by alpha, or does not read it")
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    def test_a_region_is_that_cut(self, chosen, path):
+        data = path.read_bytes()
+        head = heads.read(data)
+        height, width = max(1, head.height // 2), max(1, head.width // 3)
+        region = head.height - height, head.width // 3, height, width
+        if (pixels := as_dali(data, region=region)) is None:
+            return
+
+        whole = decoded(data)[region[0] :, region[1] : region[1] + width]
+        np.testing.assert_array_equal(pixels, whole)
+        if heads.FORMATS[head.kind].in_dali:
+            np.testing.assert_array_equal(pixels, by_dali(data, region))
+
+    def test_all_16_bits_are_kept_and_8_bits_are_widened(self, chosen, path):
+        data = path.read_bytes()
+        if (deep := as_dali(data, dtype="uint16")) is None:
+            return
+
+        pixels = decoded(data)
+        assert deep.dtype == np.uint16
+        if heads.read(data).bits == 8:
+            np.testing.assert_array_equal(deep, pixels * np.uint16(257))
+        np.testing.assert_array_equal(np.rint(deep / 257), pixels)
+        if heads.FORMATS[heads.read(data).kind].in_dali:
+            np.testing.assert_array_equal(deep, by_dali(data, dtype="UINT16"))
+
+    def test_gray_is_that_of_the_colours(self, chosen, path):
+        data = path.read_bytes()
+        if (one := as_dali(data, "GRAY")) is None:
+            return
+
+        three = decoded(data).astype(np.int64)
+        weighted = (9798 * three[..., 0] + 19235 * three[..., 1] + 3735 * three[..., 2] + (1 << 14)) >> 15
+        np.testing.assert_array_equal(one[..., 0], weighted)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=name_of)
+def test_a_file_that_is_cut_off_is_refused(chosen, path):
+    data = path.read_bytes()
+    whole = None
+    lengths = np.unique(np.linspace(0, len(data) - 1, 40).astype(int)).tolist()
+    for length in lengths:
+        try:
+            pixels = decoded(data[:length])
+        except (HeadError, ImageError):
+            continue
+        whole = decoded(data) if whole is None else whole
+        np.testing.assert_array_equal(pixels, whole)  # what was cut off was no part of the image
+
+
+def levels(shape, bits):
+    return np.random.default_rng(1).integers(0, 2**bits, shape)
+
+
+def packed(values, bits):
+    """Return rows of samples of so many bits, the highest bit first."""
+    rows = []
+    for row in values.reshape(len(values), -1):
+        spread = (row[:, None] >> np.arange(bits - 1, -1, -1)) & 1
+        rows.append(np.packbits(spread.astype(np.uint8).ravel()).tobytes())
+    return b"".join(rows)
+
+
+def seen(data, dtype="uint8"):
+    """Return what both DALI and nvImageCodec see."""
+    pytest.importorskip("nvidia.dali")
+    array = np.frombuffer(data, np.uint8)
+    pixels = decoding._nvimagecodec().decode(array, heads.read(array), None, dtype)
+    if pixels.dtype != dtype:
+        pixels = decoded(data, dtype=dtype)
+    np.testing.assert_array_equal(pixels, by_dali(data, dtype=dtype.upper()))
+    return pixels
+
+
+class TestTiff:
+    @pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
+    @pytest.mark.parametrize("channels", [1, 3, 4])
+    @pytest.mark.parametrize("order", "<>")
+    def test_samples_of_more_than_8_bits_are_moved_up_to_16(self, bits, channels, order):
+        values = levels((13, 21, channels), bits)
+        raw = values.astype(order + "u2").tobytes() if bits == 16 else packed(values, bits)
+
+        pixels = seen(made.tiff(13, 21, channels, bits, order=order, pieces=[raw]), "uint16")
+
+        wide = values * 257 if bits == 8 else values << (16 - bits)
+        np.testing.assert_array_equal(pixels, np.repeat(wide, 3, 2) if channels == 1 else wide[..., :3])
+
+    @pytest.mark.parametrize("bits", [1, 8])
+    @pytest.mark.parametrize("white_is_0", [False, True])
+    def test_white_may_be_0(self, chosen, bits, white_is_0):
+        values = levels((13, 21, 1), bits)
+        data = made.tiff(13, 21, 1, bits, pieces=[packed(values, bits)], tags={262: (3, [0 if white_is_0 else 1])})
+
+        gray = values * (255 // (2**bits - 1))
+
+        np.testing.assert_array_equal(decoded(data), np.repeat(255 - gray if white_is_0 else gray, 3, 2))
+
+    @pytest.mark.parametrize("bits", [1, 2, 4, 8])
+    def test_a_palette_has_colours_of_16_bits(self, bits):
+        values, colours = levels((13, 21, 1), bits), levels((3, 2**bits), 16)
+        tags = {262: (3, [3]), 320: (3, colours.ravel().tolist())}
+
+        pixels = seen(made.tiff(13, 21, 1, bits, pieces=[packed(values, bits)], tags=tags), "uint16")
+
+        np.testing.assert_array_equal(pixels, colours.T[values[..., 0]])
+
+    @pytest.mark.parametrize("extra", [0, 1, 2])
+    def test_a_fourth_channel_is_dropped(self, extra):
+        values = levels((13, 21, 4), 8).astype(np.uint8)
+
+        pixels = seen(made.tiff(13, 21, 4, pieces=[values.tobytes()], tags={338: (3, [extra])}))
+
+        np.testing.assert_array_equal(pixels, values[..., :3])
+
+    def test_cmyk_is_that_of_a_jpeg(self, chosen):
+        values = levels((13, 21, 4), 8)
+        data = made.tiff(13, 21, 4, pieces=[values.astype(np.uint8).tobytes()], tags={262: (3, [5])})
+
+        np.testing.assert_array_equal(decoded(data), (255 - values[..., :3]) * (255 - values[..., 3:]) // 255)
+
+    @pytest.mark.parametrize("turn", range(1, 9))
+    @pytest.mark.parametrize("bits", [8, 16])
+    def test_it_is_turned(self, chosen, turn, bits):
+        data = made.tiff(13, 21, 1, bits, tags={274: (3, [turn])})
+
+        upright = by_dali(data)
+
+        assert upright.shape[:2] == ((21, 13) if turn > 4 else (13, 21))
+        np.testing.assert_array_equal(decoded(data), upright)
+
+    @pytest.mark.parametrize(
+        "options", [{"rows": 4}, {"rows": 5, "planar": True}, {"big": True}, {"order": ">"}], ids=str
+    )
+    def test_strips_planes_and_forms(self, chosen, options):
+        data = made.tiff(**options)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize(
+        "compression", ["tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "packbits", "jpeg", None]
+    )
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_compressions(self, chosen, compression, channels):
+        data = saved(photograph(200, 300, channels), "TIFF", compression=compression)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
+    def test_faxes(self, chosen, compression):
+        data = saved(photograph().convert("1"), "TIFF", compression=compression)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits"])
+    def test_pixels_that_are_short_are_refused(self, compression):
+        whole = saved(photograph(200, 300), "TIFF", compression=compression, strip_size=10**9)
+        with Image.open(io.BytesIO(whole)) as image:
+            (begin,), (size,) = image.tag_v2[273], image.tag_v2[279]
+        short = {"tiff_lzw": saved(photograph(100, 300), "TIFF", compression="tiff_lzw", strip_size=10**9)}
+        less = struct.pack("<I", size // 2)
+        place = whole.index(struct.pack("<HHII", 279, 4, 1, size)) + 8
+
+        with pytest.raises(HeadError, match=r"damaged|do not end"):
+            heads.read(made.replaced(whole, place, *less))
+        if compression == "tiff_lzw":
+            other = short["tiff_lzw"]
+            with Image.open(io.BytesIO(other)) as image:
+                (start,), (length,) = image.tag_v2[273], image.tag_v2[279]
+            with pytest.raises(HeadError, match="damaged"):
+                heads.read(whole[:begin] + other[start : start + length] + bytes(size - length) + whole[begin + size :])
+
+    @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate"])
+    def test_changed_pixels_are_mostly_refused_and_never_make_decoders_differ(self, compression):
+        whole = saved(photograph(60, 70), "TIFF", compression=compression)
+        rng = np.random.default_rng(3)
+        with Image.open(io.BytesIO(whole)) as image:
+            begin = image.tag_v2[273][0]
+        refused = 0
+        for _ in range(30):
+            place = int(rng.integers(begin, len(whole) - 200))
+            data = made.replaced(whole, place, *rng.integers(0, 256, 4).tolist())
+            try:
+                heads.read(data)
+            except HeadError:
+                refused += 1
+            else:
+                seen(data)
+        assert refused > (20 if compression == "tiff_adobe_deflate" else 0)
+
+    @pytest.mark.parametrize(
+        ("options", "match"),
+        [
+            ({"channels": 1, "bits": 2}, "2 bits"), ({"channels": 1, "bits": 32}, "32 bits"),
+            ({"channels": 2}, "2 channels"),
+            ({"channels": 5}, "5 channels"), ({"channels": 3, "bits": 16, "planar": True}, "one after the other"),
+            ({"channels": 4, "planar": True}, "one after the other"), ({"channels": 1, "bits": 15}, "15 bits"),
+            ({"channels": 1, "bits": 16, "tags": {262: (3, [0])}}, "gray with 1 channels of 16"),
+            ({"tags": {262: (3, [6])}}, "YCbCr"), ({"tags": {262: (3, [8])}}, r"L\*a\*b\*"),
+            ({"tags": {262: (3, [32803])}}, "colour filter"), ({"tags": {262: None}}, "kind of colours"),
+            ({"tags": {339: (3, [3, 3, 3])}}, "floating-point"), ({"tags": {339: (3, [2, 2, 2])}}, "signed"),
+            ({"tags": {259: (3, [50000])}}, "ZSTD"), ({"tags": {259: (3, [6])}}, "old JPEG"),
+            ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"), ({"tags": {258: None}}, "bits per sample"),
+            ({"tags": {256: None}}, "no width"), ({"tags": {256: (4, [0])}}, "x 0 pixels"),
+            ({"tags": {277: None}}, "for 1 channels"), ({"tags": {254: (4, [1])}}, "small copy"),
+            ({"tags": {32997: (4, [3])}}, "volume"), ({"tags": {279: None}}, "0 lengths"),
+            ({"tags": {279: (4, [2**31])}}, "cut off"), ({"tags": {279: (4, [100])}}, "100 of 819"),
+            ({"tags": {273: (4, [2**31])}, "pieces": [b""]}, "damaged|cut off"), ({"tags": {278: (4, [0])}}, "no rows"),
+            ({"rows": 1, "tags": {279: (4, [200] * 9 + [63] * 4)}}, "in one another"),
+            ({"tags": {278: (4, [5])}}, "1 places and 1 lengths for 3"), ({"tags": {317: (3, [2]), 259: (3, [8])},
+            "channels": 1, "bits": 12, "pack": zlib.compress}, "predictor"), ({"tags": {266: (3, [2])}}, "reverse"),
+            ({"channels": 1, "tags": {262: (3, [3])}}, "palette has 0"), ({"tags": {256: (12, [1.0])}}, "type 12"),
+            ({"tags": {322: (3, [15]), 323: (3, [16])}}, "multiples of 16"),
+            ({"tags": {322: (4, [2**31 - 16]), 323: (4, [2**31 - 16])}}, "pixels; at most"),
+            ({"big": True, "tags": {279: (16, [2**63])}}, "holds 9223372036854775808"),
+        ],
+    )  # fmt: skip
+    def test_what_is_read_wrongly_or_not_at_all_is_refused(self, options, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(made.tiff(**options))
+
+    @pytest.mark.parametrize("place", [0, 1, 2**31, 2**32 - 1])
+    def test_a_first_page_that_is_not_there_is_refused(self, place):
+        with pytest.raises(HeadError):
+            heads.read(b"II*\0" + struct.pack("<I", place) + bytes(50))
+
+
+MASKS = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
+
+
+class TestBmp:
+    @pytest.mark.parametrize("header", [12, 40, 52, 56, 64, 108, 124])
+    @pytest.mark.parametrize("bits", [1, 4, 8, 24])
+    def test_headers_and_depths(self, chosen, header, bits):
+        data = made.bmp(bits=bits, header=header)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize("top_down", [False, True])
+    @pytest.mark.parametrize("options", [{"bits": 32}, {"bits": 8, "colours": 100}, {"bits": 4, "colours": 7}], ids=str)
+    def test_rows_palettes_and_a_fourth_byte(self, chosen, options, top_down):
+        data = made.bmp(top_down=top_down, **options)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize("header", [56, 108, 124])
+    @pytest.mark.parametrize("order", [(2, 1, 0, 3), (0, 1, 2, 3), (3, 2, 1, 0), (3, 2, 1, None)])
+    def test_masks_name_the_bytes_of_the_channels(self, header, order):
+        values = levels((13, 21), 32).astype(np.uint32)
+        masks = tuple(0 if number is None else MASKS[number] for number in order)
+
+        pixels = seen(made.bmp(13, 21, 32, 3, header=header, masks=masks, content=values.tobytes()))
+
+        expected = np.stack([values >> np.uint32(8 * number) & np.uint32(255) for number in order[:3]], axis=2)
+        np.testing.assert_array_equal(pixels, expected[::-1])
+
+    def test_runs(self, chosen):
+        runs = b"".join(b"\x10" + bytes([row]) + b"\0\5abcde\0\0\0" for row in range(12)) + b"\x15\7\0\1"
+        data = made.bmp(bits=8, compression=1, content=runs)
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    @pytest.mark.parametrize(
+        "runs",
+        [b"\x15\1\0\0" * 12, b"\x15\1\0\0" * 5 + b"\0\1", b"\x14\1\0\0" * 13, b"\x16\1\0\0" * 13, b"\0\2\5\5\0\1", b"",
+         b"\xff\1" * 2, b"\x15\1\0\0" * 12 + b"\x14\1\0\1"],
+    )  # fmt: skip
+    def test_runs_that_do_not_fill_the_rows_are_refused(self, runs):
+        with pytest.raises(HeadError):
+            heads.read(made.bmp(bits=8, compression=1, content=runs))
+
+    @pytest.mark.parametrize(
+        ("options", "match"),
+        [
+            ({"bits": 16}, "16 bits"), ({"bits": 2}, "2 bits"), ({"bits": 4, "compression": 2}, "RLE4"),
+            ({"bits": 24, "compression": 3, "masks": (1, 2, 3)}, "bit fields"),
+            ({"bits": 32, "compression": 3, "masks": (255, 65280, 16711680)}, "masks"),
+            ({"bits": 32, "compression": 6, "masks": (1, 2, 3, 4)}, "bit fields"), ({"compression": 4}, "JPEG"),
+            ({"compression": 5}, "PNG"), ({"compression": 99}, "compression 99"), ({"header": 41}, "header is 41"),
+            ({"bits": 8, "colours": 300}, "300 colours"), ({"begin": 10}, "byte 10"),
+            ({"begin": 10**6}, "byte 1000000"), ({"begin": 60}, "cut off"), ({"width": 0}, "x 0 pixels"),
+            ({"content": bytes(800)}, "832 bytes"), ({"height": 2**31 - 1, "content": b""}, "at most"),
+        ],
+    )  # fmt: skip
+    def test_what_is_read_wrongly_or_not_at_all_is_refused(self, options, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(made.bmp(**options))
+
+
+class TestPnm:
+    @pytest.mark.parametrize("kind", range(1, 7))
+    @pytest.mark.parametrize("most", [255, 65535])
+    def test_each_kind_holds_its_samples(self, chosen, kind, most):
+        most = 1 if kind in (1, 4) else most
+        values = levels((13, 21, 3 if kind in (3, 6) else 1), 16) % (most + 1)
+        data = made.pnm(kind, most=most, values=values, comment=b"# made by hand 12\n")
+        if chosen == "Pillow" and kind in (3, 6) and most > 255:
+            with pytest.raises(ImageError, match="Pillow does not decode colours of more than 8 bits"):
+                decoded(data)
+            return
+
+        wide = 65535 * (1 - values) if most == 1 else values * (65535 // most)
+
+        np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(wide, 3 // wide.shape[2], 2))
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (made.pnm(5, most=100), "largest value is 100"), (made.pnm(2, most=1023), "largest value is 1023"),
+            (made.pnm(5)[:-1], "272 bytes, of 273"), (made.pnm(4)[:-1], "cut off"), (made.pnm(2)[:-2], "272 of 273"),
+            (made.pnm(2)[:-1], "272 of 273"), (made.pnm(1)[:-3], "of 273"), (b"P1 3 2\n101010\n", "more than 5 digits"),
+            (b"P1 3 2\n1 0 2 0 1 0\n", "sample of it is 2"), (b"P2 3 2 255\n1 0 1 0 300 1\n", "sample of it is 300"),
+            (b"P2 3 2 255\n1 0 1 0 -3 1\n", "stands b'-'"), (b"P2 3 2 255\n1 0 1#c\n 0 3 1\n", "stands b'#c'"),
+            (b"P5 3 2 255\r\n123456", "two bytes"), (b"P5 21#c\n 13\n255\n" + bytes(273), "no width"),
+            (b"P5 0 2 255\n", "x 0 pixels"), (b"P5 -3 2 255\n123456", "no width"), (b"P5 3 2 255", "no largest"),
+            (b"P5 99999 99999 255\n" + bytes(100), "at most"), (b"P5 " + bytes(70_000), "no width"),
+            (b"P5 " + b"#" * 70_000, "no width"), (b"P2 3 2 255\n" + b"1" * 3_000_000, "does not end|0 of 6"),
+        ],
+    )  # fmt: skip
+    def test_others_are_refused(self, data, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(data)
+
+
+class TestWebp:
+    lossy, lossless = saved(photograph(), "WEBP", quality=80), saved(photograph(), "WEBP", lossless=True)
+    exif = made.exif(made.turned(6))
+
+    def extended(self, flags, *more, data=None):
+        return made.webp(made.canvas(30, 41, flags), made.webp_chunk(data or self.lossy), *more)
+
+    @pytest.mark.parametrize("turn", range(1, 9))
+    def test_it_is_turned_as_its_exif_block_says(self, chosen, turn):
+        data = self.extended(8, (b"EXIF", made.exif(made.turned(turn))))
+
+        np.testing.assert_array_equal(decoded(data), by_dali(data))
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    def test_a_block_that_dali_does_not_read_is_refused_if_it_matters(self):
+        with pytest.raises(HeadError, match="orientation 6"):
+            heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + self.exif)))
+        assert heads.read(self.extended(8, (b"EXIF", b"Exif\0\0" + made.exif(made.turned(1))))).height == 30
+
+    def test_transparency_is_dropped(self, chosen):
+        data = saved(photograph(channels=4), "WEBP", lossless=True, exact=True)
+
+        assert heads.read(data).channels == 4
+        np.testing.assert_array_equal(decoded(data), np.asarray(photograph()))
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (saved(photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]), "animated"),
+            (lossy[:-1], "cut off"), (made.webp(made.webp_chunk(lossy), length=10**9), "cut off"),
+            (made.webp((b"VP8 ", bytes(30))), "key frame"), (made.webp((b"VP8L", bytes(30))), "0x2f"),
+            (made.webp((b"EXIF", bytes(30))), "no chunk VP8"),
+            (made.webp(made.canvas(31, 41, 0), made.webp_chunk(lossy)), "canvas is"),
+            (made.replaced(lossy, 16, 255, 255, 0, 0), "does not end"), (made.replaced(lossy, 26, 0, 0), "x 0 pixels"),
+        ],
+    )  # fmt: skip
+    def test_others_are_refused(self, data, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(data)
+
+
+class TestJpeg2000:
+    whole = saved(photograph(), "JPEG2000")
+    raw = saved(photograph(), "JPEG2000", no_jp2=True)
+
+    @pytest.mark.parametrize("channels", [1, 3, 4])
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"tile_size": (16, 16)}, {"irreversible": True}, {"progression": "RPCL", "precinct_size": (32, 32)},
+         {"quality_layers": [20, 10, 5]}, {"codeblock_size": (4, 4)}, {"plt": True}, {"comment": "by hand"}],
+        ids=str,
+    )  # fmt: skip
+    def test_forms(self, chosen, channels, options):
+        data = saved(photograph(70, 45, channels), "JPEG2000", **options)
+
+        np.testing.assert_array_equal(decoded(data), by_dali(data))
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+
+    def test_raw_codestreams(self, chosen):
+        np.testing.assert_array_equal(decoded(self.raw), np.asarray(photograph()))
+
+    def test_16_bits_are_kept(self, chosen):
+        values = levels((30, 41), 16).astype(np.uint16)
+        data = saved(Image.fromarray(values), "JPEG2000")
+
+        np.testing.assert_array_equal(decoded(data, dtype="uint16"), np.repeat(values[..., None], 3, 2))
+
+    def test_headers_that_openjpeg_refuses_are_refused_because_opencv_would_crash(self):
+        begin = self.raw.index(b"\xff\x52")
+        end = self.raw.index(b"\xff\x90")
+        refused = 0
+        for place in range(begin, end):
+            for value in (0, 1, 3, 9, 17, 127, 128, 255):
+                try:
+                    heads.read(made.replaced(self.raw, place, value))
+                except HeadError:
+                    refused += 1
+        assert refused > 4 * (end - begin) // 2
+
+    @pytest.mark.parametrize(
+        ("find", "replace", "match"),
+        [
+            (b"\xff\x52\0\x0c\0\0\0\1\0", b"\xff\x52\0\x0c\0\0\0\1\2", "0xff52"),  # a transform of colours that is none
+            (b"\xff\x52\0\x0c\0\0\0\1\0\4\4", b"\xff\x52\0\x0c\0\0\0\1\0\x40\4", "0xff52"),  # 64 levels
+            (b"\xff\x52\0\x0c\0\0\0\1", b"\xff\x52\0\x0c\0\0\xff\xff", "packets"),  # 65535 layers
+            (b"\xff\x5c", b"\xff\x30", "0xff30"), (b"\xff\x52", b"\xff\x5f", "0xff5f"),
+            (b"\7\1\1\7\1\1\7\1\1", b"\7\1\1\7\2\2\7\2\2", "differ"),
+            (b"\7\1\1\7\1\1\7\1\1", b"\x0b\1\1" * 3, "other than 8"),
+        ],
+    )  # fmt: skip
+    def test_what_is_read_wrongly_or_not_at_all_is_refused(self, find, replace, match):
+        assert self.raw.count(find) == 1
+        with pytest.raises(HeadError, match=match):
+            heads.read(self.raw.replace(find, replace))
+
+    @pytest.mark.parametrize("name", [b"jp2h", b"jp2c", b"ihdr", b"colr"])
+    def test_boxes_are_needed(self, name):
+        with pytest.raises(HeadError):
+            heads.read(self.whole.replace(name, b"none"))
+
+    @pytest.mark.parametrize(("mode", "match"), [("LA", "2 channels")])
+    def test_gray_with_alpha_is_refused(self, mode, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(saved(photograph(channels=1).convert(mode), "JPEG2000"))
+
+
+class TestFormatsOfPillow:
+    @pytest.mark.parametrize("missing", ["gif", "avif"])
+    def test_without_pillow_the_extra_is_named(self, monkeypatch, missing):
+        def absent():
+            raise ImportError
+
+        monkeypatch.setattr(decoding, "_pillow", absent)
+        path = next(path for path in READ if path.suffix == f".{missing}")
+
+        with pytest.raises(MissingPackageError, match=f"{missing.upper()} files needs the package 'pillow'"):
+            decoded(path.read_bytes())
+
+    def test_of_a_gif_the_first_frame_is_the_image(self):
+        first, second = photograph().quantize(16), photograph(channels=1)
+        data = saved(first, "GIF", save_all=True, append_images=[second])
+
+        np.testing.assert_array_equal(decoded(data), np.asarray(first.convert("RGB")))
+
+    @pytest.mark.parametrize("turn", range(1, 9))
+    def test_an_avif_is_turned(self, turn):
+        data = saved(photograph(), "AVIF", exif=b"Exif\0\0" + made.exif(made.turned(turn)))
+
+        np.testing.assert_array_equal(decoded(data), by_pillow(data))
+        assert heads.read(data).orientation == turn
+
+    def test_a_setting_that_makes_up_pixels_is_refused(self, monkeypatch):
+        monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)
+
+        with pytest.raises(SpecError, match="LOAD_TRUNCATED_IMAGES"):
+            decoded(saved(photograph().quantize(16), "GIF"))
+
+    def test_an_old_pillow_is_named(self, monkeypatch):
+        monkeypatch.setattr("PIL.AvifImagePlugin.SUPPORTED", False)
+
+        with pytest.raises(MissingPackageError, match="does not read AVIF"):
+            decoded(next(path for path in READ if path.suffix == ".avif").read_bytes())
+
+    def test_pillow_s_own_limit_is_said(self, monkeypatch):
+        monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
+        monkeypatch.setattr(decoding, "_chosen", decoding._pillow)
+
+        with pytest.raises(ImageError, match="MAX_IMAGE_PIXELS is the limit"):
+            decoded(saved(photograph(), "WEBP"))
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (b"GIF89a" + bytes(7) + b";" + bytes(20), "no image"),
+            (b"GIF89a" + bytes(7) + b"x" + bytes(20), "where a frame"),
+            (saved(photograph().quantize(16), "GIF")[:-20], "ends inside"),
+            (saved(photograph(), "AVIF").replace(b"ispe", b"none"), "no size"),
+            (saved(photograph(), "AVIF").replace(b"ftypavif", b"ftypavis"), "brand"),
+        ],
+    )  # fmt: skip
+    def test_others_are_refused(self, data, match):
+        with pytest.raises(HeadError, match=match):
+            heads.read(data)
+
+
+BOMBS = {
+    "bmp": made.bmp(height=40_000, width=40_000, content=b""),
+    "pnm": b"P6 40000 40000 255\n" + bytes(1000),
+    "tiff": made.tiff(tags={256: (4, [40_000]), 257: (4, [40_000])}),
+    "tiff of deflate": made.tiff(10_000, 20_000, 3, pieces=[bytes(100)], pack=zlib.compress, tags={259: (3, [8])}),
+    "tiff of rows": made.tiff(2**20, 1, 1, rows=1, pieces=[b"x"], tags={279: (4, [1])}),
+    "jp2": TestJpeg2000.raw.replace(struct.pack(">II", 41, 30), struct.pack(">II", 2**31, 2**31)),
+    "gif": saved(photograph().quantize(16), "GIF").replace(struct.pack("<HH", 41, 30), b"\xff\xff\xff\xff"),
+    "avif": saved(photograph(), "AVIF").replace(struct.pack(">II", 41, 30), struct.pack(">II", 2**31, 2**31)),
+    "png of text": b"P3 9000 9000 255\n" + b"1 " * 100_000,
+}
+
+
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS.keys())
+def test_a_file_that_promises_too_much_is_refused_in_little_time_and_memory(data):
+    began = time.perf_counter()
+    tracemalloc.start()
+    try:
+        with pytest.raises(HeadError):
+            heads.read(data)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert most < 40_000_000
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize("kind", ["bmp", "pnm", "webp", "tiff", "jp2", "gif", "avif"])
+def test_damaged_files_end_no_process_and_are_seen_alike_by_all_decoders(kind):
+    pytest.importorskip("nvidia.dali")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.images.damaging", kind, "80"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stdout[-2000:] + done.stderr[-2000:]
