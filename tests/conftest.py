@@ -40,6 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(patience.close)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Keep derived files out of the home folder, also those of the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPULOAD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @cache
 def gpu_is_missing() -> str | None:
     """Return why there is no GPU to test on, None where there is one."""

@@ -118,11 +118,18 @@ def running(name: str) -> list[threading.Thread]:
     return [thread for thread in list(_running) if thread.name.startswith(f"{name}-")]
 
 
-def each(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> list[R]:
+def each(function: Callable[[T], R], items: Sequence[T], num_threads: int, stop_now: Stop = lambda: None) -> list[R]:
     """Return ``[function(item) for item in items]``, called in several threads.
 
     As in the plain loop, the first item that fails, in the order of the items, gives its exception. No item is begun
     after one has failed, and none is worked on any more when this returns or raises.
+
+    Args:
+        function: what is called.
+        items: with these.
+        num_threads: by so many threads; the caller waits.
+        stop_now: for items that take long: called at Ctrl-C and at Python's end, so that ``function`` can break off. It
+            sets a flag and nothing else (see ``start``).
     """
     if num_threads <= 1 or len(items) <= 1:
         return [function(item) for item in items]
@@ -143,6 +150,7 @@ def each(function: Callable[[T], R], items: Sequence[T], num_threads: int) -> li
 
     def stop() -> None:
         stopped.append(True)
+        stop_now()
 
     threads = start(min(num_threads, len(items)), work, name="gpuload-each", stop=stop)
     try:
@@ -245,6 +253,12 @@ def _end() -> None:
         for stop in {id(stop): stop for _, stop in running}.values():
             stop()
         join([thread for thread, _ in running if thread.ident is not None])
+
+
+def end_first() -> None:
+    """Have threads end before what other modules registered with `atexit` up to now, and they use, is shut down."""
+    atexit.unregister(_end)
+    atexit.register(_end)
 
 
 atexit.register(_end)

@@ -58,19 +58,26 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     kinds = [_kind(header, record) for header in headers]
     layouts = _layouts(found, kinds, field)
     if record == "file" and len({shape for _, _, shape in kinds}) > 1:
-        return RaggedNpySource(found, headers, kinds, layouts, opening)
+        offsets = np.array([header.offset_bytes for header in headers], np.int64)
+        leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(found), offsets, [layouts[k] for k in kinds])
+        return RaggedNpySource(found, leaf, opening)
     return NpySource(_stored(found, headers, kinds, layouts, record), opening)
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
     first = headers[0]
     for number, header in enumerate(headers):
-        if header.dtype != first.dtype and _fields(header.dtype) != _fields(first.dtype):
+        if not same_fields(header.dtype, first.dtype):
             raise SpecError(
                 f"{files.paths[number]} holds {header.dtype}, {files.paths[0]} holds {first.dtype}",
                 cause="the records of a source have one dtype; only byte order and padding may differ",
                 remedy="convert one of them, or make two sources",
             )
+
+
+def same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return True if two dtypes have the same fields, whatever their byte order, padding and places."""
+    return one == other or _fields(one) == _fields(other)
 
 
 def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]] | str:
@@ -136,16 +143,10 @@ def _stored(
 class RaggedNpySource(FileSource):
     """NPY files of varying shape, each a record; made by ``gl.npy(..., record="file")``."""
 
-    def __init__(
-        self, files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout],
-        opening: Opening,
-    ) -> None:  # fmt: skip
-        storage, by_file = open_storage(files), [layouts[kind] for kind in kinds]
-        spec = _common_spec(list(layouts.values()))
-        super().__init__(files, opening, (Group(spec, None),), storage)
-        self._layouts = by_file
-        offsets = np.array([header.offset_bytes for header in headers], np.int64)
-        self._leaf: NpyFiles | None = NpyFiles(spec, storage, offsets, by_file)
+    def __init__(self, files: Files, leaf: NpyFiles, opening: Opening) -> None:
+        super().__init__(files, opening, (Group(leaf.spec, None),), leaf.storage)
+        self._layouts = leaf.layouts
+        self._leaf: NpyFiles | None = leaf
 
     def __len__(self) -> int:
         return len(self._files)
@@ -174,7 +175,7 @@ class NpyFiles(WholeFiles):
 
     def __init__(self, spec: Spec, storage: Storage, offsets: Indices, layouts: Sequence[Layout]) -> None:
         super().__init__(spec, storage, offsets, np.array([layout.record_bytes for layout in layouts], np.int64))
-        self._layouts = layouts
+        self.storage, self.layouts = storage, layouts
         [first, *others] = spec.fields
         elements = first.ragged and not others and first.dtype.itemsize and 0 not in (first.shape or ())
         self.is_direct = bool(elements) and all(layout.is_direct for layout in layouts)
@@ -184,7 +185,7 @@ class NpyFiles(WholeFiles):
         if self.is_direct:
             return super().unpack(numbers, raw)
         records = [
-            list(rawdecode.decode(np, one[None], self._layouts[number]).values())
+            list(rawdecode.decode(np, one[None], self.layouts[number]).values())
             for number, one in zip(numbers.tolist(), raw, strict=True)
         ]
         by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
@@ -194,7 +195,7 @@ class NpyFiles(WholeFiles):
         ]
 
 
-def _common_spec(layouts: Sequence[Layout]) -> Spec:
+def common_spec(layouts: Sequence[Layout]) -> Spec:
     """Return the spec with None for the axes that vary, and for the shape where the number of axes does."""
     fields = []
     for parts in zip(*(layout.parts for layout in layouts), strict=True):

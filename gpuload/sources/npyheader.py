@@ -16,8 +16,9 @@ import ast
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ ARCHIVE = b"PK\x03\x04"  # of ZIP, which .npz files are
 VERSIONS = {1: ("<H", "latin1"), 2: ("<I", "latin1"), 3: ("<I", "utf-8")}
 HEAD_BYTES = 1024  # read at once; nearly all headers are shorter
 LARGEST_HEADER_BYTES = 1 << 20  # of a structure with tens of thousands of fields; nothing real is longer
+ALIGN_BYTES = 64  # where elements begin in files that are written
 DEEPEST = 64  # structures within structures; nothing real is deeper
 LARGEST_DATA_BYTES = 2**63 - 1
 LARGEST_NDIM = 64  # NumPy's own limit
@@ -73,19 +75,20 @@ class _Refused(Exception):
         self.cause, self.remedy = cause, remedy
 
 
-def read(path: str, size_bytes: int, head: bytes) -> Header:
+def read(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes] | None = None) -> Header:
     """Return the header of a file, checked against its size.
 
     Args:
         path: the file, for messages, and for the rare header that is longer than ``head``.
         size_bytes: its size.
         head: its first HEAD_BYTES bytes, or all where it has fewer.
+        more: gives so many of its first bytes, where they do not lie in a file of their own.
 
     Raises:
         FormatError: it is no NPY file, holds objects, or is shorter than it says.
     """
     try:
-        text, version, offset = _header_text(path, size_bytes, head)
+        text, version, offset = _header_text(path, size_bytes, head, more or partial(read_bytes, path))
         header = _parse(text, version, offset)
         if offset + header.data_bytes > size_bytes:
             raise _Refused(
@@ -98,7 +101,28 @@ def read(path: str, size_bytes: int, head: bytes) -> Header:
         raise FormatError(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
 
 
-def _header_text(path: str, size_bytes: int, head: bytes) -> tuple[bytes, int, int]:
+def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of a file of elements in C order, which follow it.
+
+    The lowest version that can hold it; padded with spaces and a line end, so that elements begin at a multiple of 64.
+    """
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = repr({"descr": descr, "fortran_order": False, "shape": shape})
+    for version, (length_format, encoding) in VERSIONS.items():
+        try:
+            encoded = text.encode(encoding)
+        except UnicodeEncodeError:
+            continue
+        start = 8 + struct.calcsize(length_format)
+        padded = encoded + b" " * (-(start + len(encoded) + 1) % ALIGN_BYTES) + b"\n"
+        if len(padded) < 1 << 8 * struct.calcsize(length_format):
+            return MAGIC + bytes((version, 0)) + struct.pack(length_format, len(padded)) + padded
+    raise FormatError(
+        f"a header of {len(text)} characters", cause="no NPY file can hold it", remedy="write fewer fields"
+    )
+
+
+def _header_text(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes]) -> tuple[bytes, int, int]:
     """Return the header's text, the version and where the data begins."""
     if not head:
         raise _Refused("the file is empty", "it was never written: make it again")
@@ -109,8 +133,7 @@ def _header_text(path: str, size_bytes: int, head: bytes) -> tuple[bytes, int, i
             raise _Refused("it begins with what ZIP archives do", "unpack it, and open the .npy files in it")
         raise _Refused(
             "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
-            f"gl.arrays(**numpy.load({path!r})) takes its arrays into memory if they have one length; numpy.save "
-            "writes an array to a file of its own",
+            f"open it with gl.npz({path!r})",
         )
     if not head.startswith(MAGIC):
         raise _Refused(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
@@ -126,7 +149,9 @@ def _header_text(path: str, size_bytes: int, head: bytes) -> tuple[bytes, int, i
     if length > LARGEST_HEADER_BYTES:
         raise _Refused(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
     if start + length > len(head):
-        head = read_bytes(path, start + length)
+        head = more(start + length)
+    if start + length > len(head):
+        raise _Refused("its bytes end inside its header", "it was cut short or damaged: copy it again")
     return head[start : start + length], head[6], start + length
 
 
@@ -164,7 +189,8 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     if dtype.hasobject:
         raise _Refused(
             f"its dtype {dtype} holds Python objects (a pickle), which could run any code when read",
-            "store numbers, bytes or text of fixed length; records of varying shape go into one file each",
+            "store numbers, bytes or text of fixed length; records of varying shape go into one file each; if you "
+            "trust its writer, `gpuload convert IN OUT --allow-pickle` makes a file without objects of it",
         )
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
         raise _Refused(f"its dtype {dtype} is none that an array can have")

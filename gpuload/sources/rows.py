@@ -48,6 +48,8 @@ class Stored:
         offsets: the byte of each file where the first record begins.
         forms: the different forms.
         form_of: int64 ``[num_files]``, which of ``forms`` each file has.
+        storage: where the bytes lie, if not in the files themselves: in copies, or in storage that others use, too.
+        places: int64 ``[num_files]``, which of the storage's files has the records of each file.
     """
 
     files: Files
@@ -55,6 +57,8 @@ class Stored:
     offsets: Sequence[int]
     forms: tuple[Form, ...]
     form_of: Indices
+    storage: Storage | None = None
+    places: Indices | None = None
 
 
 class RowLeaf(Leaf):
@@ -70,6 +74,7 @@ class RowLeaf(Leaf):
 
     def __init__(self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices) -> None:
         self.layout: Layout = form.layout
+        self.item_bytes = form.item_bytes
         self.spec, self.how = form.layout.spec, storage.how
         self._storage, self._files, self._counts = storage, files, counts
         self._starts = starts_of(counts.tolist())
@@ -79,6 +84,13 @@ class RowLeaf(Leaf):
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         self._storage.read(self._extents(numbers), out, begins)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins, in Fortran order that of its first item."""
+        owner = int(self._owners(np.array([number], np.int64))[0])
+        step = self.item_bytes or self.layout.record_bytes
+        offset = int(self._offsets[owner]) + (number - int(self._starts[owner])) * step
+        return self._storage.files.paths[int(self._files[owner])], offset
 
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
@@ -145,20 +157,24 @@ class RecordFiles(FileSource):
     """Records of fixed size in files."""
 
     def __init__(self, stored: Stored, opening: Opening) -> None:
-        storage, layouts = open_storage(stored.files), [form.layout for form in stored.forms]
+        storage, layouts = stored.storage or open_storage(stored.files), [form.layout for form in stored.forms]
         layout = layouts[0] if all(one.same_bytes(layouts[0]) for one in layouts) else packed(layouts[0])
         super().__init__(stored.files, opening, (Group.of(layout),), storage)
         self._stored, self._starts = stored, starts_of(stored.counts)
         self._length = int(self._starts[-1])
         counts, offsets = np.array(stored.counts, np.int64), np.array(stored.offsets, np.int64)
+        places = np.arange(len(counts), dtype=np.int64) if stored.places is None else stored.places
         self._shift = np.zeros(len(counts), np.int64)  # from record numbers of the source to those of the file's leaf
         leaves = []
         for number, form in enumerate(stored.forms):
             files = np.flatnonzero(stored.form_of == number)
-            kind = ColumnLeaf if form.item_bytes else RowLeaf
-            leaves.append(kind(form, storage, files, counts[files], offsets[files]))
+            leaves.append(self._leaf(form, storage, places[files], counts[files], offsets[files]))
             self._shift[files] = leaves[-1]._starts[:-1] - self._starts[files]
         self._leaves: tuple[RowLeaf, ...] = tuple(leaves)
+
+    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
+        """Return what reads the records of the files of one form."""
+        return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)
 
     def __len__(self) -> int:
         return self._length

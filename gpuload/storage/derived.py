@@ -9,6 +9,7 @@ Name     In the cache folder it begins with a digest of path, size, time and beg
          derived file depends on besides: of a changed file another one is made, and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: nobody sees half of one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
+Killed   What a process had written when it was killed is removed by the next one that makes the same file.
 Trust    Whoever reads one checks it like any file; nothing in it is ever run.
 """
 
@@ -19,13 +20,16 @@ import errno
 import hashlib
 import logging
 import os
+import platform
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gpuload.errors import FileError
-from gpuload.storage.files import Files, open_error, read_bytes
+from gpuload.progress import Progress
+from gpuload.storage.files import REMEDIES, Files, read_bytes
 
 try:
     import fcntl
@@ -36,11 +40,12 @@ Loaded = TypeVar("Loaded")
 
 FOLDER = "GPULOAD_CACHE"
 HEAD_BYTES = 1 << 16  # of a file, that its key depends on
-PART = ".part"  # what is being written ends in this, and a number
+PART = ".part-"  # what is being written ends in this, this machine, and a number of its own
 LOCK = ".lock"
+LOOK_S = 0.02  # a process that waits for another one looks so often
 STALE_S = 3600.0  # nobody writes a file for so long without a byte
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
 log = logging.getLogger("gpuload")
 
 
@@ -88,14 +93,21 @@ def key_of(files: Files, number: int, *more: object) -> str:
     return text.hexdigest()[:32]
 
 
-def kept(places: Sequence[str], load: Callable[[str], Loaded | None], make: Callable[[str], None]) -> Loaded:
+def kept(
+    places: Sequence[str],
+    load: Callable[[str], Loaded | None],
+    make: Callable[[str], None],
+    waits: Callable[[], None] = lambda: None,
+) -> Loaded:
     """Return what ``load`` makes of a derived file, which is made first if it is in none of its places.
 
     Args:
-        places: absolute paths where it may be, the best first.
+        places: absolute paths where it may be, the best first. One whose folder cannot be written to, or has no space,
+            is passed over for the next.
         load: returns None for a file that is another one, or none at all; called with a path that may not be there.
         make: writes the file to the path that it is given, a temporary one in the same folder. What it raises goes on,
-            and nothing is left behind.
+            but for an ``OSError`` that is none of ours, which is taken for one of writing; nothing is left behind.
+        waits: called again and again while another process makes the file; what it raises ends the waiting.
 
     Raises:
         FileError: no place can be written to; there is no space.
@@ -103,20 +115,21 @@ def kept(places: Sequence[str], load: Callable[[str], Loaded | None], make: Call
     for place in places:
         if (found := load(place)) is not None:
             return found
-    refused: list[str] = []
+    refused: list[tuple[str, OSError]] = []
     for place in places:
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            lock = _locked(place)
+            with _locked(place, waits) as is_alone:
+                if (found := load(place)) is not None:  # another process made it meanwhile
+                    return found
+                _write(place, make, is_alone=is_alone)
         except OSError as error:
-            if error.errno not in NOT_HERE:
+            if isinstance(error, FileError):
+                raise
+            if error.errno not in NOT_HERE | FULL:
                 raise _unwritten(place, error) from None
-            refused.append(f"{os.path.dirname(place)} ({error.strerror})")
+            refused.append((place, error))
             continue
-        with lock:
-            if (found := load(place)) is not None:  # another process made it meanwhile
-                return found
-            _write(place, make)
         if (found := load(place)) is None:
             raise FileError(
                 f"{place} is not what was written to it",
@@ -124,47 +137,65 @@ def kept(places: Sequence[str], load: Callable[[str], Loaded | None], make: Call
                 remedy=f"check the disk (dmesg); set {FOLDER} to another folder",
             )
         return found
-    raise FileError(
-        "there is no place for a file that has to be kept",
-        cause=f"nothing can be written to {', nor to '.join(refused)}",
-        remedy=f"set {FOLDER} to a folder that can be written to",
-    )
+    raise _nowhere(refused)
 
 
 @contextlib.contextmanager
-def _unlocked(descriptor: int, path: str) -> Iterator[None]:
-    """Let go of a lock in the end. Its file goes before the lock does: who waits for it looks whether it is there."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        os.close(descriptor)
+def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
+    """Wait until no other process makes this file, and keep them out; gives False where the system has no such locks.
 
-
-def _locked(place: str) -> contextlib.AbstractContextManager[None]:
-    """Wait until no other process makes this file, and keep them out."""
+    The file of the lock goes before the lock does: who waited for it looks whether it is still there. A child that was
+    forked meanwhile shares the lock, so it is given up in words, and not just by closing the file.
+    """
     path = place + LOCK
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            if fcntl is None:
-                return _unlocked(descriptor, path)
-            with contextlib.suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    return _unlocked(descriptor, path)
-        except BaseException:
+            is_alone = _waited_for(descriptor, place, waits)
+            if is_alone and not _is_there(descriptor, path):
+                continue  # that of a process which is done: a new one has to be locked
+            try:
+                yield is_alone
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                if is_alone:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            return
+        finally:
             os.close(descriptor)
-            raise
-        os.close(descriptor)  # that of a process which is done: a new one has to be locked
 
 
-def _write(place: str, make: Callable[[str], None]) -> None:
-    """Make a file: under another name, flushed, renamed. Whoever calls it holds the lock."""
-    _remove_parts(place)
-    part = f"{place}{PART}{os.getpid()}"
+def _waited_for(descriptor: int, place: str, waits: Callable[[], None]) -> bool:
+    """Return True when nobody else has the lock, False if there are no locks here."""
+    if fcntl is None:
+        return False
+    with Progress(f"waiting for another process that makes {os.path.basename(place)}") as progress:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                progress.show()
+                waits()
+                time.sleep(LOOK_S)
+            except OSError:  # some network file systems have none
+                return False
+
+
+def _is_there(descriptor: int, path: str) -> bool:
+    """Return True if a path still means the file that was opened."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _write(place: str, make: Callable[[str], None], *, is_alone: bool) -> None:
+    """Make a file: under another name, flushed, renamed. Whoever calls it holds the lock, if there are locks."""
+    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    _remove_parts(place, f"{PART}{machine}" if is_alone else None)
+    part = f"{place}{PART}{machine}-{secrets.token_hex(4)}"
     try:
         make(part)
         descriptor = os.open(part, os.O_RDWR)
@@ -174,33 +205,43 @@ def _write(place: str, make: Callable[[str], None]) -> None:
         finally:
             os.close(descriptor)
         os.replace(part, place)
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise _unwritten(place, error) from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
     log.info("wrote %s, %d bytes", place, num_bytes)
 
 
-def _remove_parts(place: str) -> None:
+def _remove_parts(place: str, own: str | None) -> None:
     """Remove what processes left that were killed while they wrote this file.
 
-    Where there are no locks another process may be writing now, so what was written to lately stays.
+    A lock keeps out the other processes of this machine, whose parts are named ``own``, but not everywhere those of
+    others that share the folder: what was written to lately by them stays.
     """
     home, name = os.path.split(place)
     with contextlib.suppress(OSError):
         for entry in os.scandir(home):
-            if entry.name.startswith(name + PART) and time.time() - entry.stat().st_mtime > STALE_S:
+            is_own = own is not None and entry.name.startswith(name + own)
+            is_part = entry.name.startswith(name + PART)
+            if is_own or (is_part and time.time() - entry.stat().st_mtime > STALE_S):
                 os.unlink(entry.path)
 
 
+def _nowhere(refused: Sequence[tuple[str, OSError]]) -> FileError:
+    """Return the error for a file that could be kept in none of its places."""
+    if len(refused) == 1 and refused[0][1].errno in FULL:
+        return _unwritten(*refused[0])
+    told = [f"{os.path.dirname(place)} ({error.strerror})" for place, error in refused]
+    return FileError(
+        "there is no place for a file that has to be kept",
+        cause=f"nothing can be written to {', nor to '.join(told)}",
+        remedy=f"set {FOLDER} to a folder that can be written to, with room",
+    )
+
+
 def _unwritten(place: str, error: OSError) -> FileError:
+    remedy = REMEDIES.get(error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder")
     if error.errno in FULL:
-        return FileError(
-            f"{place} cannot be written",
-            cause=str(error.strerror),
-            remedy=f"make room ({folder()} may be removed at any time), or set {FOLDER} to a folder with room",
-        )
-    return open_error(place, error)
+        remedy = f"make room ({folder()} may be removed at any time), or set {FOLDER} to a folder with room"
+    elif error.errno == errno.EFBIG:
+        remedy = f"allow larger files (ulimit -f unlimited), or set {FOLDER} to a folder whose disk has no such limit"
+    return FileError(f"{place} cannot be written", cause=str(error.strerror or error), remedy=remedy)

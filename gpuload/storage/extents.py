@@ -46,9 +46,11 @@ class Storage(Protocol):
 
     Attributes:
         how: one line for ``describe()``.
+        files: the files.
     """
 
     how: str
+    files: Files
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i] : begins[i] + lengths[i]]``; places must not overlap.

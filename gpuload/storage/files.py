@@ -274,14 +274,16 @@ class Files:
     Attributes:
         paths: absolute paths.
         stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+        names: what the files are called where a record is named, and in the digest; by default without their folders.
     """
 
     paths: tuple[str, ...]
     stamps: NDArray[np.int64]
-    names: tuple[str, ...] = field(init=False, repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(os.path.basename(path) for path in self.paths))
+        if not self.names:
+            object.__setattr__(self, "names", tuple(os.path.basename(path) for path in self.paths))
 
     def __len__(self) -> int:
         return len(self.paths)

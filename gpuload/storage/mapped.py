@@ -52,7 +52,7 @@ class Mapped:
     how = "compiled copies from memory maps"
 
     def __init__(self, files: Files) -> None:
-        self._files, self._positioned = files, Positioned(files)
+        self.files, self._positioned = files, Positioned(files)
         self._paths, places = _packed_paths(files.paths)
         self._table = np.zeros((len(files), table.ROW_WORDS), np.int64)
         self._table[:, table.PATH] = places
@@ -75,8 +75,8 @@ class Mapped:
 
     def _read_refused(self, compiled: ModuleType, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Do the same where some files could not be mapped: their small extents are read together with neighbours."""
-        check_inside(self._files, extents)
-        check_places(self._files, extents, out, begins)
+        check_inside(self.files, extents)
+        check_places(self.files, extents, out, begins)
         refused = self._table[extents.files, table.ADDRESS] == table.REFUSED
         refused &= extents.lengths < GAP_BYTES
         self._copy(compiled, extents.take(~refused), out, begins[~refused])
@@ -101,9 +101,9 @@ class Mapped:
                     return self._positioned.read(extents, out, begins)
                 compiled.guard.install()
             elif reason == table.OUTSIDE:
-                raise outside(self._files, extents, number)
+                raise outside(self.files, extents, number)
             else:
-                raise self._files.unreadable(number)
+                raise self.files.unreadable(number)
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
@@ -125,7 +125,7 @@ class Mapped:
 
     def _wanted(self, extents: Extents) -> list[int]:
         """Return the numbers of the files that these extents make worth mapping, and that nobody tried to map yet."""
-        check_inside(self._files, extents)
+        check_inside(self.files, extents)
         sizes, lengths = self._table[extents.files, table.SIZE], extents.lengths
         worth_mapping = (sizes >= table.MAP_BYTES) & (lengths > 0) & (lengths <= sizes // table.MAP_PARTS)
         untried = self._table[extents.files, table.ADDRESS] == table.UNTRIED
@@ -138,8 +138,8 @@ class Mapped:
         Two threads may do so at the same time: the map of one of them is kept, that of the other is undone unused. The
         address is written last, for kernels that run meanwhile take it as soon as it is there.
         """
-        size = int(self._files.sizes[number])
-        with self._files.opened(number) as descriptor:
+        size = int(self.files.sizes[number])
+        with self.files.opened(number) as descriptor:
             address = _system().mmap(None, size, PROT_READ, MAP_SHARED, descriptor, 0)
         new = None if address in (None, ctypes.c_void_p(-1).value) else Map(guard, address, size)
         if new is None or new.slot is None:

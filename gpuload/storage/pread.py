@@ -39,13 +39,13 @@ class Positioned:
     how = "positioned reads"
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self.files = files
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         extents, begins = checked(extents, out, begins)
-        check_inside(self._files, extents)
-        check_places(self._files, extents, out, begins)
+        check_inside(self.files, extents)
+        check_places(self.files, extents, out, begins)
         order = _in_order(extents)
         extents, begins = _joined(extents.take(order), begins[order])
         for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
@@ -57,7 +57,7 @@ class Positioned:
         apart = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
         apart |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         to, lengths, numbers = out.data, extents.lengths, (offsets.tolist(), ends.tolist(), begins.tolist())
-        with self._files.opened(number) as descriptor:
+        with self.files.opened(number) as descriptor:
             for first, after in _stretches(apart, len(extents)):
                 if after - first == 1:
                     low, high, begin = (array[first] for array in numbers)
@@ -67,26 +67,26 @@ class Positioned:
                     stretch = np.empty(high - low, np.uint8)
                     self._read(number, descriptor, low, stretch.data)
                     _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
-            self._files.check_opened(number, descriptor)
+            self.files.check_opened(number, descriptor)
 
     def _read(self, number: int, descriptor: int, offset: int, to: memoryview) -> None:
         try:
             num_read = read_at(descriptor, to, offset)
         except OSError as error:
-            raise open_error(self._files.paths[number], error) from None
+            raise open_error(self.files.paths[number], error) from None
         if num_read < len(to):
-            raise self._files.changed(number, f"it ends at byte {offset + num_read}, before its last record")
+            raise self.files.changed(number, f"it ends at byte {offset + num_read}, before its last record")
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
         extents = plain(extents)
-        check_inside(self._files, extents)
+        check_inside(self.files, extents)
         if ADVISE is None:
             return
         runs = joined_runs(extents)
         for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
             # What cannot be opened or asked for is left to `read`, which meets the same error and names the record.
-            with contextlib.suppress(OSError), self._files.opened(int(runs.files[first])) as descriptor:
+            with contextlib.suppress(OSError), self.files.opened(int(runs.files[first])) as descriptor:
                 for offset, length in zip(runs.offsets[first:after], runs.lengths[first:after], strict=True):
                     for place in range(int(offset), int(offset + length), PIECE_BYTES):
                         ADVISE(descriptor, place, min(PIECE_BYTES, int(offset + length) - place), WILLNEED)

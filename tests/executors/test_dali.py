@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -701,3 +702,25 @@ class TestGpu:
         executor = of_arrays(Field("x", np.dtype(np.float32), (6,)), Same())
         with pytest.raises(SpecError, match="on a GPU"):
             executor.start({"x": devices.cupy().zeros((2, 6), np.float32)}, [{}])
+
+
+ENDS_EARLY = """
+import sys
+import gpuload as gl
+
+ops = [gl.ops.Decode(), gl.ops.Resize(16, 16)]
+loader = gl.Loader(gl.images(sys.argv[1], labels=None), 2, ops=ops, executor="dali", device="cpu")
+next(iter(loader))
+kept = iter(loader)
+next(kept)
+"""
+
+
+def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path) -> None:
+    """DALI shuts down its pipelines at the end, and complains of those that somebody makes meanwhile."""
+    for number in range(12):
+        Image.fromarray(np.full((40, 50, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
+    for _ in range(3):
+        told = [sys.executable, "-c", ENDS_EARLY, str(tmp_path)]
+        script = subprocess.run(told, capture_output=True, text=True, timeout=60)
+        assert (script.returncode, script.stderr) == (0, "")

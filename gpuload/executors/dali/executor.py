@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
-from gpuload.executors.base import Fields
+from gpuload.executors.base import Fields, one_row
 from gpuload.executors.dali.program import Program, Started, reason, refusal
-from gpuload.kernels import aside
+from gpuload.kernels import aside, threads
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 
@@ -97,6 +97,28 @@ class DaliExecutor:
         self._pipeline = pipeline
         batch.checks.answer()
         return self._program.values(outputs)
+
+    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+        """Return why a row of a batch cannot be used; see ``BatchExecutor``.
+
+        Raises:
+            DeviceError: the GPU failed.
+        """
+        try:
+            one = self._program.check(*one_row(fields, draws, row), self.batch_size)
+            one.checks.answer()
+            pipeline = self._program.build(1, self.num_threads)
+            self._feed(pipeline, one.inputs)
+            outputs, failure = self._outputs(pipeline)
+            if failure is not None:
+                problem = refusal("DALI refuses a record", failure, only=self._program.is_only)
+                if isinstance(problem, DeviceError):
+                    raise problem
+                raise RowError(0, reason(failure))
+            self._program.values(outputs)
+        except RowError as error:
+            return error
+        return None
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished; waits for what DALI has begun."""
@@ -185,6 +207,7 @@ def load(device: str) -> ModuleType:
     except ModuleNotFoundError:
         extra = "cpu" if device == "cpu" else "cuda12"
         raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None
+    threads.end_first()  # DALI shuts its pipelines down at the end, and wants none to be made meanwhile
     if tuple(map(int, dali.__version__.split(".")[:2])) < OLDEST:
         raise MissingPackageError(
             f"nvidia-dali {dali.__version__}",

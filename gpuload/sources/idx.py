@@ -1,0 +1,196 @@
+"""IDX files: MNIST's format, an array in a file, and one file or several for each field of a record.
+
+Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes; the length of each
+        axis as a big-endian uint32; the elements in C order, big-endian. A record is what ``array[i]`` is.
+Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder (`storage/unpacked.py`).
+Limits  A file that has more or fewer bytes than its header says is refused when it is opened.
+Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import FormatError, GpuloadError, SpecError
+from gpuload.sources.base import Source
+from gpuload.sources.compose import Zipped
+from gpuload.sources.filesource import Opening
+from gpuload.sources.layouts import layout_of
+from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.spec import check_name
+from gpuload.storage.files import Paths, expand, look_at
+from gpuload.storage.unpacked import named, unpacked
+
+TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_AXES = 255
+HEAD_BYTES = 4 + 4 * MOST_AXES
+ONE_FIELD = "x"  # the name of the field of paths that were given without one
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of an IDX file says.
+
+    Attributes:
+        dtype: of the elements, as stored.
+        shape: of the array, at least one axis.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def offset_bytes(self) -> int:
+        """Where the elements begin."""
+        return 4 + 4 * len(self.shape)
+
+
+def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
+    """Return the records of IDX files, the fields side by side.
+
+        gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")
+
+    Args:
+        paths: files of a single field, which is called ``"x"``.
+        fields: for each field its files: a path, a string with wildcards, or a list of these; a list keeps its order, a
+            wildcard is sorted. Files of gzip are unpacked once into the cache folder; the log says where.
+
+    Raises:
+        FileError: a file is missing, a directory, or cannot be read; or there is no room for unpacked copies.
+        FormatError: a file is no IDX file, or has another size than its header says, or is damaged gzip.
+        SpecError: there is no field; the files of one field have different dtypes or row shapes; two fields have
+            different numbers of records.
+    """
+    given = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
+    if not given or (paths is not None and ONE_FIELD in fields):
+        raise SpecError(
+            "gl.idx() without files" if not given else f"gl.idx with two fields {ONE_FIELD!r}",
+            cause="each field has files" if not given else f"paths without a name are the field {ONE_FIELD!r}",
+            remedy='write gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")',
+        )
+    sources = [_field(name, files) for name, files in given.items()]
+    _check_lengths(sources)
+    return sources[0] if len(sources) == 1 else IdxFields(*sources)
+
+
+class IdxSource(RecordFiles):
+    """One field of IDX files; made by ``gl.idx``.
+
+    Attributes:
+        originals: the files that were named; some may have been unpacked.
+    """
+
+    def __init__(self, stored: Stored, opening: Opening, originals: Sequence[str]) -> None:
+        super().__init__(stored, opening)
+        self.originals = originals
+
+    def _place(self) -> str:
+        return self.originals[0] if len(self.originals) == 1 else f"{len(self.originals)} files"
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self.originals, self._stored.counts
+
+
+class IdxFields(Zipped):
+    """Several fields of IDX files side by side; made by ``gl.idx``."""
+
+    def _title(self) -> str:
+        return "gl.idx"
+
+    def _place(self) -> str:
+        return ", ".join(part._place() for part in self._parts)
+
+
+def _field(name: str, paths: Paths) -> IdxSource:
+    """Return the source of one field."""
+    check_name(name)
+    originals = expand(paths)
+    places = unpacked(originals)
+    called = dict(zip(places, originals, strict=True))
+
+    def read(path: str, size: int, head: bytes) -> Header:
+        return _read(called[path], size, head, " unpacked" * (called[path] != path))
+
+    files, headers = look_at(places, HEAD_BYTES, read)
+    _check_alike(originals, headers)
+    first = headers[0]
+    try:
+        layout = layout_of(first.dtype, first.shape[1:], field=name)
+    except GpuloadError as error:
+        raise error.within(originals[0]) from None
+    stored = Stored(
+        named(files, originals),
+        counts=[header.shape[0] for header in headers],
+        offsets=[header.offset_bytes for header in headers],
+        forms=(Form(layout),),
+        form_of=np.zeros(len(headers), np.int64),
+    )
+    return IdxSource(stored, Opening(idx, {name: tuple(originals)}), originals)
+
+
+def _read(path: str, size: int, head: bytes, unpacked: str) -> Header:
+    """Return the header of a file, checked against its size."""
+    if not head:
+        raise _refused(path, "the file is empty", "it was never written: copy it again")
+    if len(head) < 4 or head[:2] != b"\0\0":
+        told = f"{len(head)} bytes, {head.hex(' ')}" if len(head) < 4 else f"it begins with {head[:4].hex(' ')}"
+        raise _refused(path, f"such a file begins with 00 00, a type and the number of axes; {told}")
+    if head[2] not in TYPES:
+        known = ", ".join(f"{number:02x} ({dtype})" for number, dtype in TYPES.items())
+        raise _refused(path, f"the type of its elements is {head[2]:02x}; there are {known}")
+    dtype, num_axes = np.dtype(TYPES[head[2]]), head[3]
+    if not num_axes:
+        raise _refused(path, "it has no axes, so it has no records")
+    if len(head) < 4 + 4 * num_axes:
+        raise _refused(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
+    header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
+    wanted = header.offset_bytes + math.prod(header.shape) * dtype.itemsize
+    if size != wanted:
+        told = " x ".join(map(str, header.shape))
+        raise _refused(
+            path,
+            f"by its header ({told} elements of {dtype.itemsize} bytes) it has {wanted} bytes, "
+            f"and it has {size}{unpacked}",
+            "it was cut short, or something was added: copy it again",
+        )
+    return header
+
+
+def _refused(path: str, cause: str, remedy: str = "gl.open(path) finds out what it is") -> FormatError:
+    return FormatError(f"{path} is no IDX file to read", cause=cause, remedy=remedy)
+
+
+def _check_alike(paths: Sequence[str], headers: Sequence[Header]) -> None:
+    first = headers[0]
+    for path, header in zip(paths, headers, strict=True):
+        if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
+            raise SpecError(
+                f"{path} has records of {header.dtype} {header.shape[1:]}, "
+                f"{paths[0]} of {first.dtype} {first.shape[1:]}",
+                cause="the files of one field have records of one dtype and shape",
+                remedy="give each field its own files: gl.idx(image=..., label=...)",
+            )
+
+
+def _check_lengths(sources: Sequence[IdxSource]) -> None:
+    """Refuse fields of different numbers of records, also file by file where they have as many files."""
+    first = sources[0]
+    for source in sources:
+        pairs = [(source._place(), len(source), first._place(), len(first))]
+        if len(source.originals) == len(first.originals):
+            counts = source._stored.counts, first._stored.counts
+            pairs += zip(source.originals, counts[0], first.originals, counts[1], strict=True)
+        for path, count, first_path, first_count in pairs:
+            if count != first_count:
+                raise SpecError(
+                    f"gl.idx: {source.spec.names[0]} has {count} records in {path}, "
+                    f"{first.spec.names[0]} has {first_count} in {first_path}",
+                    cause="record i is made of record i of each field",
+                    remedy="name the files that go together, in one order",
+                )

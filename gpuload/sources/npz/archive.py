@@ -1,0 +1,268 @@
+"""ZIP archives: which members a file has and where their bytes lie, and nothing that the file says is believed unseen.
+
+Layout  members, each a local header and its bytes; the directory, an entry for each member; the end record, which says
+        where the directory is. Large archives have ZIP64's records beside these.
+Checks  The directory lies right before its end and has as many entries as are said; no two members overlap; no name
+        occurs twice; the local header says what the entry does; a member cannot be larger than deflate could make it.
+Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
+Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; nothing is unpacked.
+Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
+
+from gpuload.errors import FormatError
+from gpuload.storage.files import OPEN_FLAGS, open_error, read_at
+
+STORED, DEFLATED = 0, 8
+METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
+LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
+ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
+END = struct.Struct("<4s4H2IH")  # 4.3.16
+END64 = struct.Struct("<4sQ2H2I4Q")  # 4.3.14
+LOCATOR64 = struct.Struct("<4sIQI")  # 4.3.15
+ENCRYPTED, LATER, UTF8 = 1 << 0, 1 << 3, 1 << 11  # 4.4.4; "later": the local header does not say sizes
+NONE16, NONE32 = 0xFFFF, 0xFFFFFFFF  # the number is in ZIP64's record
+EXTRA64 = 1  # 4.5.3
+PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
+LONGEST_COMMENT = 0xFFFF
+LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
+LARGEST_RATIO = 1032  # of deflate: 258 bytes from two bits
+SLACK_BYTES = 64  # of an empty member
+
+
+class Member(NamedTuple):
+    """One member, as the directory says.
+
+    Attributes:
+        name: of the member.
+        flags, method: general purpose flags, compression method.
+        crc: CRC-32 of its bytes, unpacked.
+        packed_bytes, num_bytes: its bytes in the archive, and unpacked.
+        header_offset: where its local header begins.
+        after: where something else begins: the next member or the directory.
+    """
+
+    name: str
+    flags: int
+    method: int
+    crc: int
+    packed_bytes: int
+    num_bytes: int
+    header_offset: int
+    after: int = 0
+
+
+class Pieces:
+    """Bytes of a file at any place. Its beginning is there already, the file is opened when more is asked for.
+
+    At least PIECE_BYTES are read at a time, and kept until others are read: a header comes in small parts.
+
+    Args:
+        path: the file.
+        size: its size.
+        head: its first bytes.
+    """
+
+    def __init__(self, path: str, size: int, head: bytes) -> None:
+        self.path, self.size = path, size
+        self._head, self._descriptor = head, -1
+        self._piece, self._begin = b"", 0
+
+    def __call__(self, offset: int, num_bytes: int) -> bytes:
+        """Return bytes, fewer only where the file ends."""
+        end = min(offset + num_bytes, self.size)
+        if end <= len(self._head):
+            return self._head[offset:end]
+        if not self._begin <= offset <= end <= self._begin + len(self._piece):
+            piece = bytearray(max(0, min(max(num_bytes, PIECE_BYTES), self.size - offset)))
+            try:
+                if self._descriptor < 0:
+                    self._descriptor = os.open(self.path, OPEN_FLAGS)
+                num_read = read_at(self._descriptor, memoryview(piece), offset)
+            except OSError as error:
+                raise open_error(self.path, error) from None
+            self._piece, self._begin = bytes(piece[:num_read]), offset
+        first = offset - self._begin
+        return self._piece[first : first + num_bytes]
+
+    def close(self) -> None:
+        """Close the file, if it was opened."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def members(pieces: Pieces) -> dict[str, Member]:
+    """Return the members of an archive by name, in the order of its directory.
+
+    Raises:
+        FormatError: it is no archive, or its directory is damaged or lies.
+    """
+    refuse = _refusing(f"{pieces.path} is no archive to read")
+    num_entries, offset, length = _directory(pieces, refuse)
+    found: dict[str, Member] = {}
+    for member in _entries(pieces(offset, length), offset, refuse):
+        if member.name in found:
+            refuse(f"two of its members are called {member.name!r}")
+        found[member.name] = member
+    if len(found) != num_entries:
+        refuse(f"its end says that it has {num_entries} members, its directory has {len(found)}")
+    return _apart(found, offset, refuse)
+
+
+def begin_of(pieces: Pieces, member: Member) -> int:
+    """Return where the bytes of a member begin.
+
+    Raises:
+        FormatError: it cannot be unpacked here, or its local header says something else than the directory.
+    """
+    refuse = _refusing(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
+    if member.flags & ENCRYPTED:
+        refuse("it is encrypted", "unpack the archive with its password, and write it anew with numpy.savez")
+    if member.method not in (STORED, DEFLATED):
+        packer = METHODS.get(member.method, f"method {member.method}")
+        refuse(f"it is packed with {packer}, and NumPy writes members stored or deflated", "write it with numpy.savez")
+    raw = pieces(member.header_offset, LOCAL.size)
+    if len(raw) < LOCAL.size or not raw.startswith(b"PK\3\4"):
+        refuse(f"no local header is there, but {raw[:4].hex(' ') or 'nothing'}")
+    _, _, flags, method, _, _, crc, packed, unpacked, num_name, num_extra = LOCAL.unpack(raw)
+    name = _decoded(pieces(member.header_offset + LOCAL.size, num_name), flags)
+    if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
+        refuse(f"its local header is that of {name!r} of method {method}, the directory says method {member.method}")
+    if flags & LATER:
+        crc, packed, unpacked = member.crc, NONE32, NONE32
+    sizes = packed in (member.packed_bytes, NONE32) and unpacked in (member.num_bytes, NONE32)
+    if not sizes or crc != member.crc:
+        refuse(
+            f"its local header says {packed} bytes that become {unpacked} with the check sum {crc:08x}, the directory "
+            f"{member.packed_bytes}, {member.num_bytes} and {member.crc:08x}"
+        )
+    begin = member.header_offset + LOCAL.size + num_name + num_extra
+    if begin + member.packed_bytes > member.after:
+        refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap what begins at byte {member.after}")
+    same = member.packed_bytes == member.num_bytes
+    if not same if member.method == STORED else member.num_bytes > LARGEST_RATIO * member.packed_bytes + SLACK_BYTES:
+        refuse(f"{member.packed_bytes} bytes cannot become {member.num_bytes}")
+    return int(begin)
+
+
+Refuse = Callable[..., NoReturn]
+
+
+def _refusing(what: str) -> Refuse:
+    def refuse(cause: str, remedy: str = "it was cut short or changed: copy it again") -> NoReturn:
+        raise FormatError(what, cause=cause, remedy=remedy)
+
+    return refuse
+
+
+def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
+    """Return how many entries the directory has, where it begins, and its bytes."""
+    if not pieces.size:
+        refuse("the file is empty", "it was never written: make it again")
+    for num_bytes in (PIECE_BYTES, END.size + LONGEST_COMMENT):
+        begin = max(0, pieces.size - num_bytes)
+        tail = pieces(begin, num_bytes)
+        if (at := _end_in(tail)) is not None or begin == 0:
+            break
+    if at is None:
+        start = pieces(0, 4)
+        if b"PK\3\4".startswith(start):
+            refuse("it begins as one, and has no directory at its end", "it was cut short: copy it again")
+        refuse(
+            f"an NPZ file begins with 50 4b 03 04, this one with {start.hex(' ')}", "gl.open(path) finds out what it is"
+        )
+    _, disk, first_disk, _, num_entries, length, offset, _ = END.unpack_from(tail, at)
+    end = begin + at
+    if NONE16 in (num_entries, disk) or NONE32 in (length, offset):
+        end, disk, first_disk, num_entries, length, offset = _directory64(pieces, end, refuse)
+    if disk or first_disk:
+        refuse("it is one part of an archive of several files", "join them, and write the arrays with numpy.savez")
+    if offset + length != end:
+        refuse(f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}")
+    if length > LARGEST_DIRECTORY_BYTES:
+        refuse(f"its directory of {length} bytes is longer than {LARGEST_DIRECTORY_BYTES}", "write several files")
+    return num_entries, offset, length
+
+
+def _end_in(tail: bytes) -> int | None:
+    """Return where the end record begins in the last bytes of a file: its comment reaches to the end."""
+    at = tail.rfind(b"PK\5\6")
+    while at >= 0:
+        if len(tail) - at >= END.size and at + END.size + int.from_bytes(tail[at + 20 : at + 22], "little") == len(
+            tail
+        ):
+            return at
+        at = tail.rfind(b"PK\5\6", 0, at + 3)
+    return None
+
+
+def _directory64(pieces: Pieces, end: int, refuse: Refuse) -> tuple[int, int, int, int, int, int]:
+    """Return where ZIP64's end record begins, its disks, the number of entries, bytes and place of the directory."""
+    raw = pieces(end - LOCATOR64.size, LOCATOR64.size) if end >= LOCATOR64.size else b""
+    if not raw.startswith(b"PK\6\7"):
+        refuse(f"ZIP64's locator is not before byte {end}, where it has to be")
+    _, _, at, _ = LOCATOR64.unpack(raw)
+    raw = pieces(at, END64.size) if at <= end - LOCATOR64.size - END64.size else b""
+    if not raw.startswith(b"PK\6\6"):
+        refuse(f"ZIP64's end record is not at byte {at}, where its locator says")
+    _, _, _, _, disk, first_disk, _, num_entries, length, offset = END64.unpack(raw)
+    return at, disk, first_disk, num_entries, length, offset
+
+
+def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
+    """Yield the members that a directory has."""
+    at = 0
+    while at < len(raw):
+        if len(raw) - at < ENTRY.size or not raw.startswith(b"PK\1\2", at):
+            refuse(f"at byte {offset + at} should be an entry of its directory")
+        fields = ENTRY.unpack_from(raw, at)
+        _, _, _, flags, method, _, _, crc, packed, unpacked, num_name, num_extra, num_comment, _, _, _, header = fields
+        begin = at + ENTRY.size
+        name = raw[begin : begin + num_name]
+        extra = raw[begin + num_name : begin + num_name + num_extra]
+        at = begin + num_name + num_extra + num_comment
+        if at > len(raw):
+            refuse(f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}")
+        wide = _wide(extra) if NONE32 in (unpacked, packed, header) else iter(())
+        unpacked, packed, header = (
+            next(wide, number) if number == NONE32 else number for number in (unpacked, packed, header)
+        )
+        yield Member(_decoded(name, flags), flags, method, crc, packed, unpacked, header)
+
+
+def _wide(extra: bytes) -> Iterator[int]:
+    """Yield the numbers of 64 bits in the extra fields of an entry."""
+    at = 0
+    while len(extra) - at >= 4:
+        kind, length = struct.unpack_from("<2H", extra, at)
+        if kind == EXTRA64:
+            body = extra[at + 4 : at + 4 + length]
+            yield from (number for (number,) in struct.iter_unpack("<Q", body[: len(body) // 8 * 8]))
+            return
+        at += 4 + length
+
+
+def _decoded(name: bytes, flags: int) -> str:
+    return name.decode("utf-8" if flags & UTF8 else "cp437", "surrogateescape")
+
+
+def _apart(found: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
+    """Return the members with where each must have ended; none may overlap the next."""
+    in_place = sorted(found.values(), key=lambda member: member.header_offset)
+    afters = [member.header_offset for member in in_place[1:]] + [directory]
+    placed = {}
+    for member, after in zip(in_place, afters, strict=False):  # without members the directory follows none
+        if member.header_offset + LOCAL.size + member.packed_bytes > after:
+            refuse(
+                f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "
+                f"what begins at byte {after}"
+            )
+        placed[member.name] = member._replace(after=after)
+    return {name: placed[name] for name in found}

@@ -1,0 +1,522 @@
+"""Derived files are made once, are whole or not there, and leave nothing else behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, MissingFileError
+from gpuload.storage import derived
+from gpuload.storage.files import look_at
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60  # for what another process does at most
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from gpuload.storage.derived import kept
+
+place, folder = sys.argv[1], Path(sys.argv[2])
+
+def load(path):
+    return Path(path).read_bytes() if os.path.exists(path) else None
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.005)
+
+def say(name):
+    (folder / name).touch()
+"""
+
+
+def load(path):
+    return Path(path).read_bytes() if os.path.exists(path) else None
+
+
+def write(content):
+    return lambda path: Path(path).write_bytes(content)
+
+
+def never(path):
+    raise AssertionError("it is there already")
+
+
+def run(code, place, folder, *before, **environment):
+    """Start a process that has what CHILD defines."""
+    return subprocess.Popen(
+        [*before, sys.executable, "-c", CHILD + code, str(place), str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+@contextlib.contextmanager
+def ended(process):
+    """End a process, whatever the test did."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def finished(process):
+    out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    return out
+
+
+def wait_for(path):
+    until = time.monotonic() + SECONDS
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} never came"
+        time.sleep(0.005)
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder for derived files, that nothing else is in."""
+    return tmp_path / "home"
+
+
+def test_a_derived_file_is_made_by_the_first_and_found_by_the_second(home):
+    place = str(home / "deep" / "a.idx")
+
+    assert derived.kept([place], load, write(b"index")) == b"index"
+    assert derived.kept([place], load, never) == b"index"
+    assert names(home / "deep") == ["a.idx"]
+
+
+def test_many_processes_make_it_once_and_all_of_them_get_it_whole(home, tmp_path):
+    code = """
+def make(path):
+    with open(folder / "made", "a") as file:
+        file.write("once\\n")
+    with open(path, "wb") as file:
+        for number in range(20):
+            file.write(bytes([number]) * 10_000)
+            file.flush()
+            time.sleep(0.01)
+
+say(f"ready-{os.getpid()}")
+wait_for("go")
+found = kept([place], load, make)
+print(len(found), sorted(set(found)) == list(range(20)))
+"""
+    processes = [run(code, home / "a.bin", tmp_path) for _ in range(6)]
+    for process in processes:
+        wait_for(tmp_path / f"ready-{process.pid}")
+    (tmp_path / "go").touch()
+
+    assert [finished(process) for process in processes] == ["200000 True\n"] * 6
+    assert (tmp_path / "made").read_text() == "once\n"
+    assert names(home) == ["a.bin"]
+
+
+def test_threads_of_one_process_make_it_once(home):
+    made = []
+
+    def make(path):
+        made.append(path)
+        time.sleep(0.05)
+        Path(path).write_bytes(b"whole")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: derived.kept([str(home / "a")], load, make), range(8)))
+
+    assert found == [b"whole"] * 8
+    assert len(made) == 1
+
+
+WRITES_HALF = """
+def make(path):
+    with open(path, "wb") as file:
+        file.write(b"half")
+        file.flush()
+        say("writing")
+        wait_for("never")
+
+kept([place], load, make)
+"""
+
+
+def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one_cleans_up(home, tmp_path):
+    with ended(run(WRITES_HALF, home / "a.bin", tmp_path)) as maker:
+        wait_for(tmp_path / "writing")
+        maker.send_signal(signal.SIGKILL)
+        maker.wait(SECONDS)
+    left = names(home)
+
+    found = derived.kept([str(home / "a.bin")], load, write(b"whole"))
+
+    assert "a.bin" not in left
+    assert len(left) == 2  # the lock, and what was written
+    assert found == b"whole"
+    assert names(home) == ["a.bin"]
+
+
+def test_who_waits_for_a_maker_that_is_killed_makes_it(home, tmp_path):
+    waits = """
+def make(path):
+    Path(path).write_bytes(b"whole")
+
+print(kept([place], load, make, lambda: say("waiting")))
+"""
+    with ended(run(WRITES_HALF, home / "a.bin", tmp_path)) as maker:
+        wait_for(tmp_path / "writing")
+        with ended(run(waits, home / "a.bin", tmp_path)) as other:
+            wait_for(tmp_path / "waiting")
+            assert not (home / "a.bin").exists()
+            maker.kill()
+            assert finished(other) == "b'whole'\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_was_forked_while_it_was_made_keeps_nobody_waiting(home, tmp_path):
+    code = """
+def make(path):
+    Path(path).write_bytes(b"whole")
+    if os.fork() == 0:
+        wait_for("waited")
+        os._exit(0)
+    say("writing")
+    wait_for("waiting")
+
+kept([place], load, make)
+say("made")
+wait_for("waited")
+"""
+    with ended(run(code, home / "a.bin", tmp_path)):
+        wait_for(tmp_path / "writing")
+        until = time.monotonic() + SECONDS
+
+        def waits():
+            (tmp_path / "waiting").touch()
+            assert time.monotonic() < until, "the child keeps the lock"
+
+        try:
+            found = derived.kept([str(home / "a.bin")], load, never, waits)
+        finally:
+            (tmp_path / "waited").touch()
+
+    assert found == b"whole"
+
+
+def test_what_is_called_while_it_waits_can_end_the_waiting(home, tmp_path):
+    def waits():
+        raise KeyboardInterrupt
+
+    with ended(run(WRITES_HALF, home / "a.bin", tmp_path)):
+        wait_for(tmp_path / "writing")
+
+        with pytest.raises(KeyboardInterrupt):
+            derived.kept([str(home / "a.bin")], load, never, waits)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("wrong"),
+        KeyboardInterrupt(),
+        FormatError("damaged"),
+        MissingFileError("gone"),
+    ],
+)
+def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
+    def make(path):
+        Path(path).write_bytes(b"half")
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        derived.kept([str(home / "a"), str(home / "other" / "a")], load, make)
+
+    assert caught.value is error
+    assert names(home) == []
+
+
+def test_what_cannot_be_read_back_is_an_error_that_names_it(home):
+    with pytest.raises(FileError, match=r"a\.idx is not what was written(.|\n)*GPULOAD_CACHE"):
+        derived.kept([str(home / "a.idx")], lambda path: None, write(b"index"))
+
+
+def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
+    (tmp_path / "file").touch()
+    places = [
+        str(tmp_path / "file" / "a"),
+        str(tmp_path / "file" / "b" / "a"),
+        str(home / ("n" * 300)),
+        str(home / "a"),
+    ]
+
+    assert derived.kept(places, load, write(b"whole")) == b"whole"
+    assert names(home) == ["a"]
+    assert names(tmp_path) == ["file", "home"]
+
+
+@pytest.fixture
+def nobody():
+    """Be a user who may not write everywhere, with a folder of his own."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    own = tempfile.mkdtemp()
+    yield Path(own)
+    shutil.rmtree(own)
+    os.seteuid(user)
+
+
+def test_a_folder_of_somebody_else_is_passed_over(tmp_path, nobody):
+    closed = nobody / "closed"
+    closed.mkdir(mode=0o555)
+
+    assert derived.kept([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
+    assert names(nobody) == ["a.idx", "closed"]
+    assert names(closed) == []
+
+
+def test_where_no_place_can_be_written_to_all_are_named(nobody):
+    closed = nobody / "closed"
+    closed.mkdir(mode=0o555)
+
+    with pytest.raises(FileError) as caught:
+        derived.kept([str(closed / "a"), str(closed / "b" / "a")], load, never)
+
+    assert str(closed) in caught.value.cause
+    assert str(closed / "b") in caught.value.cause
+    assert "Permission denied" in caught.value.cause
+    assert "GPULOAD_CACHE" in caught.value.remedy
+
+
+ON_SMALL_DISK = """
+import subprocess
+home = Path(place).parent
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(home)], check=True)
+
+def make(path):
+    with open(path, "wb") as file:
+        file.write(bytes(int(sys.argv[3]) if len(sys.argv) > 3 else 1 << 20))
+
+try:
+    kept([place], load, make)
+except OSError as error:
+    print(type(error).__name__, str(error))
+print(os.listdir(home))
+print(len(kept([place, str(folder / "elsewhere" / "a")], load, make)))
+"""
+
+
+def test_a_full_disk_is_an_error_with_a_remedy_or_the_next_place_is_taken(home, tmp_path):
+    home.mkdir()
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a small disk of his own")
+
+    told = finished(run(ON_SMALL_DISK, home / "a.bin", tmp_path, *alone))
+
+    assert f"FileError {home}/a.bin cannot be written" in told
+    assert "No space left on device" in told
+    assert "make room" in told
+    assert "GPULOAD_CACHE" in told
+    assert told.endswith("[]\n1048576\n")
+    assert names(tmp_path / "elsewhere") == ["a"]
+
+
+def test_a_limit_of_the_size_of_files_is_an_error_with_a_remedy(home, tmp_path):
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    kept([place], load, lambda path: Path(path).write_bytes(bytes(2000)))
+except OSError as error:
+    print(type(error).__name__, str(error))
+print(os.listdir(Path(place).parent))
+"""
+    told = finished(run(code, home / "a.bin", tmp_path))
+
+    assert "FileError" in told
+    assert f"{home}/a.bin cannot be written" in told
+    assert "ulimit -f" in told
+    assert told.endswith("[]\n")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_where_all_places_are_full_that_is_said(home, number):
+    def make(path):
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(FileError, match=r"no place(.|\n)*home(.|\n)*other(.|\n)*with room"):
+        derived.kept([str(home / "a"), str(home / "other" / "a")], load, make)
+    with pytest.raises(FileError, match=r"a cannot be written(.|\n)*make room"):
+        derived.kept([str(home / "a")], load, make)
+
+
+def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
+    def make(path):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(FileError, match=r"a cannot be written(.|\n)*Input/output error(.|\n)*dmesg"):
+        derived.kept([str(home / "a"), str(home / "b")], load, make)
+    assert names(home) == []
+
+
+def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_ago_goes(home, monkeypatch):
+    place = home / "a"
+    home.mkdir()
+    monkeypatch.setattr(derived.platform, "node", lambda: "other")
+    parts = []
+
+    def make(path):
+        parts.append(Path(path))
+        Path(path).write_bytes(b"whole")
+        Path(f"{path}x").write_bytes(b"half")  # as a process on the other machine has it
+
+    derived.kept([str(place)], load, make)
+    part = Path(f"{parts[0]}x")
+    unrelated = home / "another.part-file"
+    unrelated.touch()
+    monkeypatch.undo()
+
+    place.unlink()
+    derived.kept([str(place)], load, write(b"again"))
+    fresh = part.exists()
+    os.utime(part, (0, 0))
+    place.unlink()
+    derived.kept([str(place)], load, write(b"again"))
+
+    assert fresh
+    assert names(home) == ["a", "another.part-file"]
+
+
+@pytest.mark.parametrize("how", ["no module", "no locks"])
+def test_without_locks_the_last_one_stays(home, monkeypatch, how):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if how == "no module":
+        monkeypatch.setattr(derived, "fcntl", None)
+    else:
+        monkeypatch.setattr(derived.fcntl, "flock", refuse)
+    meet, made = threading.Barrier(2, timeout=SECONDS), []
+
+    def make(path):
+        made.append(path)
+        meet.wait()
+        Path(path).write_bytes(b"whole")
+        meet.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: derived.kept([str(home / "a")], load, make), range(2)))
+
+    assert found == [b"whole"] * 2
+    assert len(set(made)) == 2  # neither wrote into what the other one wrote
+    assert names(home) == ["a"]
+
+
+def opened(path):
+    files, _ = look_at([str(path)], 0, lambda *_: None)
+    return files
+
+
+def test_the_key_is_another_one_for_another_file_or_another_purpose(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(derived.HEAD_BYTES) + b"end")
+    os.utime(path, ns=(0, 10**18))
+    keys = [derived.key_of(opened(path), 0, "index", 1), derived.key_of(opened(path), 0, "index", 2)]
+
+    os.utime(path, ns=(0, 10**18 + 1))
+    keys.append(derived.key_of(opened(path), 0, "index", 1))
+    path.write_bytes(b"\1" + bytes(derived.HEAD_BYTES - 1) + b"end")
+    os.utime(path, ns=(0, 10**18))
+    keys.append(derived.key_of(opened(path), 0, "index", 1))
+    path.write_bytes(bytes(derived.HEAD_BYTES) + b"End!")
+    os.utime(path, ns=(0, 10**18))
+    keys.append(derived.key_of(opened(path), 0, "index", 1))
+    path.rename(tmp_path / "b")
+    keys.append(derived.key_of(opened(tmp_path / "b"), 0, "index", 1))
+
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_key_stays_for_a_file_that_stays(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"data")
+    os.utime(path, ns=(0, 10**18))
+    before = derived.key_of(opened(path), 0, "index")
+    shutil.copy2(path, tmp_path / "copy")
+    os.replace(tmp_path / "copy", path)  # another inode, as of a folder that was copied
+
+    assert derived.key_of(opened(path), 0, "index") == before
+
+
+def test_a_file_that_changed_after_it_was_opened_has_no_key(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"data")
+    files = opened(path)
+    path.write_bytes(b"other data")
+
+    with pytest.raises(ChangedFileError, match="a changed after it was opened"):
+        derived.key_of(files, 0)
+    path.unlink()
+    with pytest.raises(GpuloadError, match="a is missing"):
+        derived.key_of(files, 0)
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the cache folder is elsewhere on this system")
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"GPULOAD_CACHE": "/data/cache"}, "/data/cache"),
+        ({"GPULOAD_CACHE": "~/mine"}, "/home/somebody/mine"),
+        ({"GPULOAD_CACHE": "", "XDG_CACHE_HOME": "/var/tmp/x"}, "/var/tmp/x/gpuload"),
+        ({"XDG_CACHE_HOME": "relative"}, "/home/somebody/.cache/gpuload"),
+        ({}, "/home/somebody/.cache/gpuload"),
+    ],
+)
+def test_the_cache_folder_is_where_the_variables_say(monkeypatch, variables, expected):
+    for name in ("GPULOAD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/somebody", **variables}.items():
+        monkeypatch.setenv(name, value)
+
+    assert derived.folder() == expected
+    assert derived.cached("a.bin") == f"{expected}/a.bin"
+
+
+def test_a_cache_folder_as_seen_from_here_stays_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("GPULOAD_CACHE", "cache")
+    monkeypatch.chdir(tmp_path)
+
+    assert derived.folder() == str(tmp_path / "cache")
+
+
+def test_without_a_home_folder_the_variable_is_asked_for(monkeypatch):
+    monkeypatch.delenv("GPULOAD_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(derived.os.path, "expanduser", lambda path: path)
+
+    with pytest.raises(FileError, match=r"no cache folder(.|\n)*GPULOAD_CACHE"):
+        derived.folder()
+
+
+def test_tests_keep_nothing_in_the_home_folder(tmp_path_factory):
+    assert derived.folder().startswith(str(tmp_path_factory.getbasetemp()))
