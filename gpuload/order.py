@@ -33,7 +33,7 @@ LAST_BATCH = ("partial", "drop", "pad")
 ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures that these mix
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 # Streams of ops are hashes, far from these.
-RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM = range(5)
+RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM, MIX_STREAM, TURNS_STREAM = range(7)
 MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, each takes little of it
 LEAST_TAKEN = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
@@ -147,12 +147,32 @@ class Permutation:
         return a.astype(np.int64) * self.low + b.astype(np.int64)
 
 
+def permuted(positions: Positions, length: int, words: NDArray[np.uint64]) -> Positions:
+    """Return what stands at positions of permutations of one length, each position with keys of its own.
+
+    Args:
+        positions: int64 ``[N]``, each in 0 .. length - 1.
+        length: of each of the permutations.
+        words: uint64 ``[N, num_rounds(length)]``: the upper and lower halves of each word are the keys of a round.
+    """
+    one = Permutation(length, ())
+    keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+    out = one._walk(positions, keys)
+    while (beyond := np.flatnonzero(out >= length)).size:
+        out[beyond] = one._walk(out[beyond], keys[:, :, beyond])
+    return out
+
+
+def num_rounds(length: int) -> int:
+    """Return how many rounds a permutation of a length needs to mix."""
+    return ROUNDS_SMALL if length < SMALL else ROUNDS
+
+
 @lru_cache(maxsize=256)
 def permutation(length: int, *, seed: int, epoch: int, stream: int = RECORDS_STREAM, number: int = 0) -> Permutation:
     """Return the permutation of ``length`` for a key of (seed, epoch, stream, number)."""
     _checked_length(length)
-    rounds = ROUNDS_SMALL if length < SMALL else ROUNDS
-    words = rng.bits(rounds, seed=seed, epoch=epoch, records=np.array([number]), stream=stream)[0]
+    words = rng.bits(num_rounds(length), seed=seed, epoch=epoch, records=np.array([number]), stream=stream)[0]
     return Permutation(length, tuple((int(word) >> 32, int(word) & 0xFFFFFFFF) for word in words))
 
 

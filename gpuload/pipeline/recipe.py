@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.errors import RecordIndexError
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.graph import Graph
-from gpuload.order import Plan
+from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
 from gpuload.spec import Layout, Spec
@@ -126,6 +127,23 @@ class Recipe:
             for field in fields
             if field.uniform
         )
+
+    def numbered(self, records: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return records of an epoch as the source numbers them, which are other ones in each epoch of a mix.
+
+        Raises:
+            RecordIndexError: the source has no numbers for so late an epoch.
+        """
+        if not self.source.endless or not epoch:
+            return records
+        first = epoch * self.plan.length
+        if first + self.plan.length > MAX_LENGTH:
+            raise RecordIndexError(
+                f"epoch {epoch} of {self.plan.length} records",
+                cause=f"a mix has {MAX_LENGTH} numbers",
+                remedy="begin with epoch 0",
+            )
+        return records + first
 
     def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""

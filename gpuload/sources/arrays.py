@@ -10,18 +10,17 @@ Access  arrays in C order by a compiled gather of their bytes (`kernels/gather.p
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import kernels, rawdecode
+from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.sources.base import Source
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, check_places, put_rows
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, gather_rows
 from gpuload.spec import Layout
 
 HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
@@ -118,10 +117,10 @@ class ArrayLeaf(Leaf):
         if not self.layout.record_bytes:
             return
         if self._bytes is not None:
-            _gather(self._bytes, numbers, out, begins)
+            gather_rows(self._bytes, numbers, out, begins)
         else:
             taken = _as_bytes(np.take(self.array, numbers, axis=0), self.layout.record_bytes)
-            _gather(taken, np.arange(numbers.size, dtype=np.int64), out, begins)
+            gather_rows(taken, np.arange(numbers.size, dtype=np.int64), out, begins)
 
     def values(self, numbers: Indices) -> list[Array]:
         """Return the fields of records, in the order of ``spec``."""
@@ -166,17 +165,6 @@ def _as_bytes(array: Array, record_bytes: int) -> Bytes:
     if not len(array) or not record_bytes:
         return np.empty((len(array), record_bytes), np.uint8)
     return array.reshape(-1).view(np.uint8).reshape(len(array), record_bytes)
-
-
-def _gather(source: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> None:
-    """Copy row ``numbers[i]`` of ``source`` to ``out[begins[i]:]``."""
-    size, compiled = source.shape[1], kernels.load("gather")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            if compiled.gather(source, numbers, out, begins) == compiled.DONE:
-                return
-    check_places(numbers, size, out.size, begins)
-    put_rows(np.take(source, numbers, axis=0), out, begins)
 
 
 def _is_of_file(array: Array) -> bool:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,9 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpuload import rawdecode
-from gpuload.errors import ClosedError, RowError, SpecError
-from gpuload.order import Split
-from gpuload.sources import filtering
+from gpuload.errors import ClosedError, RecordError, RowError, SpecError
+from gpuload.order import MAX_LENGTH, Split
+from gpuload.sources import cached, filtering
 from gpuload.sources.layouts import packed
 from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
 from gpuload.sources.marks import Padded, is_padded, marked
@@ -48,11 +49,14 @@ class Source(ABC):
         groups: fields that come out of one raw record each; together they are the fields of the source, in order.
         spec: these fields.
         classes: the names of the classes of labels, that of label 0 first; empty where there are none.
+        endless: True if records are numbered on over the epochs, as those of a mix are: record i of epoch e is number
+            ``e * len(source) + i``, and may be another one in each epoch.
     """
 
     groups: tuple[Group, ...]
     spec: Spec
     classes: tuple[str, ...] = ()
+    endless: bool = False
     _closed: bool = False
     _fingerprint: str = ""
 
@@ -93,6 +97,10 @@ class Source(ABC):
         """Return one line about how records are read."""
         return "records"
 
+    def verify(self) -> Iterator[tuple[str, RecordError]]:
+        """Yield file and error of what is damaged and not found by reading records: sums of which these are a part."""
+        return iter(())
+
     def resolve(self, numbers: Indices) -> list[Share]:
         """Return which leaf holds which of the records, for each of ``groups``.
 
@@ -105,7 +113,7 @@ class Source(ABC):
         """
         self.check_open()
         numbers = plain(numbers)
-        check_numbers(numbers, len(self))
+        check_numbers(numbers, self._num_numbers())
         return self._resolve(numbers)
 
     def where(self, index: int) -> str:
@@ -116,6 +124,23 @@ class Source(ABC):
         """
         (number,) = self._numbers([index]).tolist()
         return self._where(number)
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins; None where it lies in none, or in several.
+
+        Where its fields lie at several places of one file it is the first of these.
+
+        Raises:
+            RecordIndexError: there is no such record.
+        """
+        origins = [share.leaf.origin(int(share.numbers[0])) for share in self.resolve(self._numbers([index]))]
+        found = [one for one in origins if one is not None]
+        return min(found) if len({file for file, _ in found}) == 1 else None
+
+    def damaged(self, index: int, error: RowError) -> RecordError:
+        """Return the error for a record that cannot be used: it names the record, and the byte where it begins."""
+        where, origin = self.where(index), self.origin(index)
+        return error.of_record(f"{where}, byte {origin[1]}" if origin is not None and origin[1] else where)
 
     def read(self, indices: ArrayLike) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
@@ -145,7 +170,7 @@ class Source(ABC):
                     fill(shares, number, group.layout, raw)
                     fields.update(rawdecode.decode(np, raw, group.layout))
         except RowError as error:
-            raise error.of_record(self.where(int(numbers[error.row]))) from None
+            raise self.damaged(int(numbers[error.row]), error) from None
         return fields
 
     def checked(self, indices: ArrayLike) -> Indices:
@@ -174,8 +199,12 @@ class Source(ABC):
                 remedy=f"pass a list or a 1-d integer array; source[i] gives one record{mask}",
             )
         numbers = given.astype(np.int64)
-        check_numbers(numbers, len(self))
+        check_numbers(numbers, self._num_numbers())
         return numbers
+
+    def _num_numbers(self) -> int:
+        """Return how many numbers name a record."""
+        return MAX_LENGTH if self.endless else len(self)
 
     def check_open(self) -> None:
         """Raise ``ClosedError`` if the source was closed."""
@@ -250,6 +279,10 @@ class Source(ABC):
         """Return the files and how many records each has, if the records are those of whole files in their order."""
         return None
 
+    def _reads(self) -> Sequence[str]:
+        """Return the absolute paths of the files that are read, so that nobody writes over them."""
+        return ()
+
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
         return Selected(self, self.checked(indices))
@@ -317,6 +350,27 @@ class Source(ABC):
         """
         return Marked(self, marks)
 
+    def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Source:
+        """Return the source with its values kept: all records are read now, with progress, and not again.
+
+            source.cache(memory="2GB")          in memory, if they take no more than that
+            source.cache(path="cache/train")    in files below a folder, which are found there the next time
+
+        Batches, record numbers and saved states are the same with and without it. Image files are kept as they are,
+        encoded. A source that is pickled is cached again where it arrives, in memory by reading it once more.
+
+        Args:
+            memory: the most bytes that the values may take, or a text such as ``"2GB"`` or ``"1.5GiB"``.
+            path: a folder for this source alone.
+
+        Raises:
+            SpecError: neither or both are given, or the source is a mix.
+            TooLargeError: the values take more bytes; says how many.
+            FileError: the folder holds a cache of other data, or cannot be written.
+            RecordError: a record cannot be read.
+        """
+        return Cached(self, memory, path)
+
 
 class Composed(Source):
     """A source made of others."""
@@ -340,9 +394,17 @@ class Composed(Source):
         """Return the arguments that make this source once more."""
         return self._parts
 
+    def verify(self) -> Iterator[tuple[str, RecordError]]:
+        """Yield what is damaged of what this source is made of."""
+        for part in self._parts:
+            yield from part.verify()
+
     def describe(self) -> str:
         """Return one line about how records are read."""
         return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
+
+    def _reads(self) -> Sequence[str]:
+        return [path for part in self._parts for path in part._reads()]
 
     def _titles(self) -> str:
         parts = self._parts
@@ -430,6 +492,7 @@ class Renamed(Composed):
                 raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
             self._names[source.spec[old].name] = new
         super().__init__(tuple(self._renamed(group) for group in source.groups), source)
+        self.endless = source.endless
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._names
@@ -487,6 +550,7 @@ class Marked(Composed):
             self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
             groups += [self._marked(group, picks) for picks in runs]
         super().__init__(tuple(groups), source)
+        self.endless = source.endless
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._marks
@@ -546,3 +610,70 @@ class Marked(Composed):
 
     def _digest(self) -> str:
         return self._digest_with(sorted(self._marks.items()))
+
+
+class Cached(Composed):
+    """A source whose values are kept; made by ``source.cache(...)``.
+
+    Raises:
+        SpecError, TooLargeError, FileError, RecordError: see ``Source.cache``.
+    """
+
+    def __init__(self, source: Source, memory: int | str | None, path: str | os.PathLike[str] | None) -> None:
+        source.check_open()
+        if (memory is None) == (path is None):
+            raise SpecError(
+                f"cache(memory={memory!r}, path={path!r})",
+                cause="values are kept in one place: in memory, or in files below a folder",
+                remedy='write source.cache(memory="2GB") or source.cache(path="cache/train")',
+            )
+        if source.endless:
+            raise SpecError(
+                f"the cache of {source!r}",
+                cause="a mix has other records in each epoch",
+                remedy="cache its parts, and mix these",
+            )
+        self._source, self._memory, self._path = source, memory, path
+        kept = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
+        self._how, self._leaves = kept.place, kept.leaves
+        super().__init__(kept.groups, source)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._memory, None if self._path is None else os.path.abspath(self._path)
+
+    def _title(self) -> str:
+        return f"{self._source._title()} cached"
+
+    def _place(self) -> str:
+        return self._how
+
+    def describe(self) -> str:
+        """Return one line about how records are read."""
+        return self._how
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._source._by_file()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def _where(self, number: int) -> str:
+        return self._source.where(number)
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins, of what was cached."""
+        return self._source.origin(index)
+
+    def _digest(self) -> str:
+        return self._source.fingerprint()
+
+    def close(self) -> None:
+        """Let go of the values."""
+        super().close()
+        self._leaves = ()

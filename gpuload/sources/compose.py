@@ -70,6 +70,7 @@ class Zipped(Composed):
 
     def __init__(self, *sources: Source) -> None:
         super().__init__(tuple(group for source in sources for group in source.groups), *sources)
+        self.endless = all(source.endless for source in sources)
 
     def _title(self) -> str:
         return f"gl.zip of {self._titles()}"
@@ -208,6 +209,13 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
                 cause="it is no source",
                 remedy=f"pass sources one by one, gl.{name}(a, b); gl.arrays(x=array) makes one of an array",
             )
+    mixes = [source for source in sources if source.endless]
+    if mixes and (name == "concat" or len(mixes) < len(sources)):
+        raise SpecError(
+            f"gl.{name} of a mix",
+            cause="a mix has other records in each epoch, and the others have the same",
+            remedy=f"gl.{name} the parts, and mix these; mix[:] is the first epoch of a mix alone",
+        )
 
 
 def _differ(number: int, one: str, other: str) -> SpecError:

@@ -35,7 +35,7 @@ def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike
         return np.flatnonzero(_mask(keep, len(source), f"source.filter of a source of {len(source)} records"))
     names = _names(source, fields)
     masks = [np.zeros(0, np.bool_)]
-    for numbers in _chunks(source, names):
+    for numbers in chunks(source, names):
         read = source._read(numbers, names)
         told = f"records {int(numbers[0])} to {int(numbers[-1])}"
         try:
@@ -59,12 +59,13 @@ def _names(source: Source, fields: Any) -> tuple[str, ...]:
     return tuple(source.spec[name].name for name in names)
 
 
-def _chunks(source: Source, names: tuple[str, ...]) -> Iterator[Indices]:
-    """Give the numbers of all records, some at a time."""
+def chunks(source: Source, names: tuple[str, ...], begin: int = 0, end: int | None = None) -> Iterator[Indices]:
+    """Give the numbers of all records, or of those from ``begin`` to ``end``, some at a time."""
     groups = [group for group in source.groups if any(name in names for name in group.spec.names)]
     most = CHUNK_RECORDS if all(group.layout is not None for group in groups) else CHUNK_VARYING
-    for first in range(0, len(source), most):
-        numbers = np.arange(first, min(first + most, len(source)), dtype=np.int64)
+    end = len(source) if end is None else end
+    for first in range(begin, end, most):
+        numbers = np.arange(first, min(first + most, end), dtype=np.int64)
         before = np.cumsum(_num_bytes(source, names, numbers)) // CHUNK_BYTES
         yield from np.split(numbers, np.flatnonzero(np.diff(before)) + 1)
 

@@ -10,6 +10,7 @@ the names that fields have there, so it serves slices, splits, renamed, zipped a
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import rawdecode
+from gpuload import kernels, rawdecode
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -104,6 +105,11 @@ class Leaf(ABC):
         if not self.is_direct:
             raise NotImplementedError(f"{type(self).__name__} does not say what its bytes become")
         return [_of_elements(self.spec.fields[0], raw)]
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        del number
+        return None
 
     def advise(self, numbers: Indices) -> None:  # noqa: B027 - most leaves have nothing to ask for
         """Ask the system to have these records in memory soon; returns at once."""
@@ -249,6 +255,17 @@ def put_rows(rows: Array, out: Bytes, begins: Indices) -> None:
     raw = np.ascontiguousarray(rows).view(UINT8)
     # A view of the bytes from each byte on, so that NumPy writes all rows at once.
     as_strided(out, (out.size - raw.shape[1] + 1, raw.shape[1]), (1, 1))[begins] = raw
+
+
+def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> None:
+    """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``."""
+    compiled = kernels.load("gather")
+    if compiled is not None:
+        with contextlib.suppress(kernels.NotReady):
+            if compiled.gather(rows, numbers, out, begins) == compiled.DONE:
+                return
+    check_places(numbers, rows.shape[1], out.size, begins)
+    put_rows(np.take(rows, numbers, axis=0), out, begins)
 
 
 def check_numbers(numbers: Indices, length: int) -> None:

@@ -1,0 +1,77 @@
+"""``gpuload convert IN OUT``: records of any format to files of another; see `convert.py`.
+
+    gpuload convert data/*.npy out.npz
+    gpuload convert photos 'out/train-{shard:05d}.tfrecord' --num-shards 16
+    gpuload convert objects.npy out.tfrecord --allow-pickle
+
+The same command goes on with a conversion that was interrupted. Exit status 0 if all files are there, 2 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from gpuload.convert import convert
+from gpuload.sources import opening, pickled
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "convert",
+        help="write the records of files to files of another format",
+        description="Write the records of files, whose format is found by their bytes, to TFRecord, NPY, NPZ, fixed-"
+        "length records or a folder of images. The same command goes on with a conversion that was interrupted.",
+    )
+    parser.add_argument("input", nargs="+", metavar="IN", help="files, wildcards, or a folder of images")
+    parser.add_argument(
+        "output", metavar="OUT", help="a file (.tfrecord .npy .npz .bin), with {shard:05d} for several; or a folder/"
+    )
+    parser.add_argument("--num-shards", type=int, metavar="N", help="write so many files")
+    parser.add_argument("--format", help="tfrecord, npy, npz, fixed or images (default: by the suffix of OUT)")
+    parser.add_argument(
+        "--raw", action="append", default=[], metavar="FIELD", help="TFRecord: write the field as the bytes it has"
+    )
+    parser.add_argument(
+        "--tensor", action="append", default=[], metavar="FIELD", help="TFRecord: write it as serialized tensors"
+    )
+    parser.add_argument("--num-threads", type=int, metavar="N", help="threads (default: the cores there are)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is there under these names")
+    parser.add_argument("--no-verify", action="store_true", help="do not read back what was written")
+    parser.add_argument(
+        "--allow-pickle",
+        action="store_true",
+        help="IN are NPY files of Python objects that you trust: reading them runs what their writer put there",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert, say what was written, and return the exit status."""
+    began = time.perf_counter()
+    if arguments.allow_pickle:
+        print("--allow-pickle: the files are unpickled, which runs whatever code their writer put there")
+        source = pickled.trusted(arguments.input)
+    else:
+        source = opening.open(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
+    with source:
+        print(f"from {source!r}")
+        made = convert(
+            source,
+            arguments.output,
+            num_shards=arguments.num_shards,
+            format=arguments.format,
+            raw=arguments.raw,
+            tensors=arguments.tensor,
+            num_threads=arguments.num_threads,
+            verify=not arguments.no_verify,
+            overwrite=arguments.overwrite,
+        )
+    kept = f", {made.num_kept} of them were finished before" if made.num_kept else ""
+    last = f" to {made.paths[-1]}" if len(made.paths) > 1 else ""
+    print(f"wrote {made.paths[0]}{last}: {made.num_records} records, {made.num_bytes} bytes{kept}")
+    print(f"it is read by {made.call}")
+    print(f"{'not read back' if arguments.no_verify else 'read back and equal'}, {time.perf_counter() - began:.2f} s")
+    return 0

@@ -1,0 +1,645 @@
+"""Convert: the records of any source to files of another format, by threads, so that a conversion that ended goes on.
+
+    gl.convert(source, "out/train-{shard:05d}.tfrecord", num_shards=16)
+    gl.convert("data/*.npy", "out.npz")
+    gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
+    gl.convert(gl.images("photos"), "copy/", format="images")
+
+Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
+Whole    A file is written under another name (``.part``), flushed, read back and compared with the source, and renamed.
+Going on Finished files stand in a journal beside the files (`writers/journal.py`), with what they depend on: source,
+         format, arguments. The same call goes on behind them; another call is refused. That the source is the same
+         its fingerprint says (`Source.fingerprint`); of ``gl.records`` that is what its ``version=`` says.
+Memory   some tens of megabytes for each thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import string
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
+from gpuload.kernels import threads
+from gpuload.order import checked_count
+from gpuload.progress import Progress
+from gpuload.sources import opening, pickled
+from gpuload.sources.base import Source
+from gpuload.sources.described import SUFFIX as JSON
+from gpuload.storage.files import Paths, read_bytes
+from gpuload.writers import folder as folders
+from gpuload.writers.base import Format, Records, Unread, check_fields
+from gpuload.writers.fixed import FIXED
+from gpuload.writers.journal import SUFFIX as JOURNAL
+from gpuload.writers.journal import Journal
+from gpuload.writers.npy import NPY, NPZ
+from gpuload.writers.tfrecord import NAME as TFRECORD
+from gpuload.writers.tfrecord import SUFFIXES as TFRECORD_SUFFIXES
+from gpuload.writers.tfrecord import tfrecord
+
+PART = ".part"
+PLACEHOLDERS = ("shard", "num_shards", "field")
+FOLDER_RECORDS = 512  # of a folder of images so many are one piece of work
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+log = logging.getLogger("gpuload")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion made.
+
+    Attributes:
+        paths: the files, in the order of the records; of a folder of images that folder.
+        num_records: how many records they hold.
+        num_bytes: of all files.
+        num_kept: how many of the files an earlier call had finished.
+        call: what reads them again, as Python's text: ``"gl.npy('out/train-*.npy')"``.
+    """
+
+    paths: tuple[str, ...]
+    num_records: int
+    num_bytes: int
+    num_kept: int
+    call: str
+
+
+def convert(
+    source: Source | Paths,
+    out: str | os.PathLike[str],
+    *,
+    num_shards: int | None = None,
+    format: str | None = None,
+    raw: Sequence[str] = (),
+    tensors: Sequence[str] = (),
+    num_threads: int | None = None,
+    verify: bool = True,
+    overwrite: bool = False,
+    allow_pickle: bool = False,
+) -> Converted:
+    """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
+
+    Args:
+        source: a source, or the paths of files, which `gl.open` opens.
+        out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each field:
+            ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images the folder.
+        num_shards: into how many files the records go; of a mix those of the first epoch.
+        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default what the suffix says.
+        raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and ``gl.Raw``.
+        tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and ``gl.Tensor``.
+        num_threads: by default the cores that this process may use.
+        verify: read every file back and compare it with the source before it gets its name.
+        overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
+            of another conversion names are removed. Finished files of this very conversion are kept all the same.
+        allow_pickle: ``source`` is the path of an NPY file of Python objects that you trust: reading it runs what its
+            writer put there (`sources/pickled.py`).
+
+    Raises:
+        SpecError: an argument does not fit, or a format cannot hold a field; says which, and what to choose instead.
+        FileError: files are there already, another process writes them, the disk is full, or cannot be written.
+        RecordError: a record cannot be read, or was not what it should be when it was read back.
+        MissingPackageError: for TFRecord the package google-crc32c is not installed.
+    """
+    num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
+    num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
+    given = _opened(source, trusts_pickles=allow_pickle)
+    path = _checked_path(out)
+    name = _format_name(path, format)
+    if not len(given):
+        raise SpecError(
+            "a source without records", cause="there is nothing to convert", remedy="check the files, or the selection"
+        )
+    if (raw or tensors) and name != TFRECORD:
+        raise SpecError(
+            f"raw={list(raw)!r}, tensors={list(tensors)!r} with format {name!r}",
+            cause="they say how a TFRecord holds a field",
+            remedy="leave them out, or write .tfrecord",
+        )
+    work = _Work(given, num_threads, verify=verify, overwrite=overwrite)
+    if name == folders.NAME:
+        if num_shards not in (None, 1):
+            raise SpecError(
+                f"num_shards = {num_shards} of a folder of images",
+                cause="each image is a file of its own",
+                remedy="leave num_shards out",
+            )
+        return _to_folder(work, path)
+    return _to_files(work, path, _format(name, given, raw, tensors), num_shards)
+
+
+def _opened(source: Source | Paths, *, trusts_pickles: bool) -> Source:
+    if isinstance(source, Source):
+        if trusts_pickles:
+            raise SpecError(
+                f"allow_pickle=True with a {type(source).__name__}",
+                cause="it is for the path of an NPY file of Python objects; a source is open already",
+                remedy="leave allow_pickle out, or pass the path",
+            )
+        return source
+    return pickled.trusted(source) if trusts_pickles else opening.open(source)
+
+
+# --- what is to be written
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file: its path, which records and which fields it holds."""
+
+    path: str
+    begin: int
+    end: int
+    names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+
+def _checked_path(out: str | os.PathLike[str]) -> str:
+    if not isinstance(out, (str, os.PathLike)) or not isinstance(os.fspath(out), str) or not os.fspath(out):
+        raise SpecError(
+            f"out = {out!r}", cause="it is the path of what is written", remedy="write 'out/train-{shard:05d}.tfrecord'"
+        )
+    text = os.path.expanduser(os.fspath(out))
+    return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
+
+
+def _format_name(path: str, asked: str | None) -> str:
+    suffixes = {suffix: form.name for form in (NPY, NPZ, FIXED) for suffix in form.suffixes}
+    suffixes |= dict.fromkeys(TFRECORD_SUFFIXES, TFRECORD)
+    names = [*dict.fromkeys(suffixes.values()), folders.NAME]
+    if asked is not None:
+        if asked not in names:
+            raise SpecError(f"format = {asked!r}", cause="it is not known", remedy=f"use one of {', '.join(names)}")
+        return asked
+    suffix = os.path.splitext(path)[1].lower()
+    if path.endswith(os.sep) or not suffix:
+        return folders.NAME
+    if suffix in suffixes:
+        return suffixes[suffix]
+    if suffix in (".gz", ".zip", ".zlib"):
+        cause, remedy = "compressed files are not written: records are read by their place", "leave that suffix out"
+    else:
+        cause = f"the suffix {suffix!r} names no format"
+        remedy = f"end it in {', '.join(suffixes)}; a folder of images has no suffix; or pass format=..."
+    raise SpecError(f"out = {path!r}", cause=cause, remedy=remedy)
+
+
+def _format(name: str, source: Source, raw: Sequence[str], tensors: Sequence[str]) -> Format:
+    for argument, fields in (("raw", raw), ("tensors", tensors)):
+        if isinstance(fields, str):
+            raise SpecError(f"{argument} = {fields!r}", cause="it is a list of fields", remedy=f"write [{fields!r}]")
+    for field in (*raw, *tensors):
+        source.spec[field]
+    if set(raw) & set(tensors):
+        raise SpecError(
+            f"{sorted(set(raw) & set(tensors))} in both raw= and tensors=",
+            cause="a field is held in one way",
+            remedy="name it once",
+        )
+    forms = {form.name: form for form in (NPY, NPZ, FIXED)}
+    return tfrecord(raw, tensors) if name == TFRECORD else forms[name]
+
+
+def _planned(source: Source, path: str, num_shards: int | None) -> list[_File]:
+    """Return the files of a conversion, shard by shard."""
+    folder, pattern = os.path.split(path)
+    used = _placeholders(path, pattern)
+    if "shard" in used and num_shards is None:
+        raise SpecError(
+            f"{pattern} without num_shards", cause="it names several files", remedy="pass num_shards=16, say"
+        )
+    count = num_shards or 1
+    if count > 1 and "shard" not in used:
+        stem, suffix = os.path.splitext(pattern)
+        raise SpecError(
+            f"{count} shards to {pattern}",
+            cause="each shard is a file of its own, and they would all have one name",
+            remedy=f"write {stem}-{{shard:05d}}{suffix}",
+        )
+    if count > len(source):
+        raise SpecError(
+            f"{count} shards of {len(source)} records",
+            cause="some files would hold nothing",
+            remedy=f"pass num_shards={len(source)} or less",
+        )
+    names = source.spec.names
+    by_field = [(name,) for name in names] if "field" in used else [names]
+    files = [
+        _File(
+            os.path.join(folder, pattern.format(shard=shard, num_shards=count, field=_file_part(fields[0], used))),
+            len(source) * shard // count,
+            len(source) * (shard + 1) // count,
+            fields,
+        )
+        for shard in range(count)
+        for fields in by_field
+    ]
+    _check_names(files, pattern, by_field)
+    return files
+
+
+def _placeholders(path: str, pattern: str) -> set[str]:
+    try:
+        found = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
+        used = {name for _, name, _, _ in string.Formatter().parse(pattern) if name is not None}
+        pattern.format(**dict.fromkeys(("shard", "num_shards"), 0), field="x")
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        raise SpecError(
+            f"out = {path!r}",
+            cause=f"what stands in braces is none of {', '.join(PLACEHOLDERS)}: {error}",
+            remedy="write {shard:05d}, say; a brace itself is written {{",
+        ) from None
+    if not used <= set(PLACEHOLDERS) or found != used:
+        raise SpecError(
+            f"out = {path!r}",
+            cause=f"{', '.join(PLACEHOLDERS)} in braces stand in the name of the file, and nothing else does",
+            remedy="write out/train-{shard:05d}.npy, say",
+        )
+    return used
+
+
+def _file_part(name: str, used: set[str]) -> str:
+    if "field" in used and (set(name) & set("/\\\0") or name.startswith(".")):
+        raise SpecError(
+            f"field {name!r} as a part of a file's name",
+            cause="it begins with a point, or holds a separator of paths",
+            remedy=f"rename it: source.rename(**{{{name!r}: 'x'}})",
+        )
+    return name
+
+
+def _check_names(files: Sequence[_File], pattern: str, by_field: Sequence[tuple[str, ...]]) -> None:
+    """Refuse two files of one name, and names that a wildcard would sort in another order than the records."""
+    paths = [file.path for file in files]
+    if len(set(paths)) < len(paths):
+        raise SpecError(
+            f"{pattern} gives {len(set(paths))} names for {len(paths)} files",
+            cause="two of the files would have one name",
+            remedy="name the shard as a number: {shard:05d}",
+        )
+    for fields in by_field:
+        own = [file.path for file in files if file.names == fields]
+        if own != sorted(own):
+            raise SpecError(
+                f"{pattern} with {len(own)} shards",
+                cause="sorted by name, as a wildcard is, the files would not be in the order of the records",
+                remedy="pad the number: {shard:05d}",
+            )
+
+
+# --- how it is written
+
+
+class _Stopped(Exception):
+    """The work was asked to end; whoever asked has an exception of its own."""
+
+
+class _Work:
+    """The work of one conversion, shared by its threads."""
+
+    def __init__(self, source: Source, num_threads: int, *, verify: bool, overwrite: bool) -> None:
+        self.source, self.num_threads = source, num_threads
+        self.verify, self.overwrite = verify, overwrite
+        self._stopped: list[bool] = []
+        self._errors: list[Exception] = []
+        self._busy = threading.Lock()
+        self._tick: Callable[[int], None] = lambda count: None
+
+    def each(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
+        """Call a function for each file, in threads; the first error ends the others at their next records."""
+        total = sum(file.end - file.begin for file in files) * (2 if self.verify else 1)
+        things, done = "records, written and read back" if self.verify else "records", 0
+        with Progress("converting") as progress:
+
+            def tick(count: int) -> None:
+                nonlocal done
+                if self._stopped:
+                    raise _Stopped
+                with self._busy:
+                    done += count
+                progress.show(done, total, things)
+
+            def guarded(file: _File) -> None:
+                try:
+                    function(file)
+                except Exception as failed:
+                    error = failed.error if isinstance(failed, Unread) else failed
+                    self._errors.append(error)  # what it stops comes later, so the first one is the cause
+                    self._stopped.append(True)
+                    raise error from None
+
+            self._tick = tick
+            try:
+                threads.each(guarded, files, self.num_threads, lambda: self._stopped.append(True))
+            except _Stopped:
+                if self._errors:
+                    raise self._errors[0] from None
+                raise
+
+    def records(self, file: _File) -> Records:
+        """Return the records of a file."""
+        return Records(self.source, file.begin, file.end, file.names, self._tick)
+
+
+def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> Converted:
+    source = work.source
+    check_fields(form, source.spec)
+    files = _planned(source, path, num_shards)
+    _check_not_read(source, [file.path for file in files])
+    for one in source.spec:
+        if note := form.notes(one):
+            log.info("%s: field %s is %s", path, one, note)
+    folder, pattern = os.path.split(path)
+    _make_folder(folder)
+    about = {
+        "source": source.fingerprint(),
+        "records": len(source),
+        "format": form.name,
+        "files": pattern,
+        "num_shards": num_shards or 1,
+        "fields": [str(one) for one in source.spec],
+        **form.about,
+    }
+    beside = {file.path: form.beside(file.path, work.records(file)) for file in files}
+    with Journal(os.path.join(folder, _stem(pattern) + JOURNAL)) as journal:
+        _settle(journal, about, folder, overwrite=work.overwrite)
+
+        def is_whole(file: _File) -> bool:
+            return journal.finished(file.name, file.path) and not _differing(file, beside[file.path])
+
+        left = [file for file in files if not is_whole(file)]
+        if not work.overwrite:
+            known = set(journal.names())
+            _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known])
+            found = [file for file in left if os.path.lexists(file.path)]
+            _refuse_others(work, form, journal, [file for file in found if not journal.finished(file.name, file.path)])
+        left = [file for file in left if not is_whole(file)]
+        if not left:
+            log.info("%s: all %d files were finished before", path, len(files))
+        _refuse_strays(path, files)
+
+        def write(file: _File) -> None:
+            _write_file(file, form, work, beside[file.path])
+            journal.finish(file.name, file.path)
+
+        work.each(write, left)
+    return Converted(
+        tuple(file.path for file in files),
+        len(source),
+        sum(os.path.getsize(file.path) for file in files),
+        len(files) - len(left),
+        _call(path, form, source, files, num_shards or 1),
+    )
+
+
+def _call(path: str, form: Format, source: Source, files: Sequence[_File], num_shards: int) -> str:
+    """Return the call that reads the files again."""
+    folder, pattern = os.path.split(path)
+    calls = []
+    for fields in dict.fromkeys(file.names for file in files):
+        name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(num_shards=num_shards, field=fields[0])
+        calls.append(form.call(os.path.join(folder, name), source.spec.only(fields)))
+    return calls[0] if len(calls) == 1 else f"gl.zip({', '.join(calls)})"
+
+
+def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, bytes]) -> None:
+    """Write one file under another name, compare it, and give it its name, after the small files beside it."""
+    part = file.path + PART
+    parts = {part: file.path}
+    try:
+        form.write(part, work.records(file))
+        if work.verify:
+            _compare(part, file, form, work)
+        for suffix, content in beside.items():
+            parts = {f"{file.path}{suffix}{PART}": file.path + suffix, **parts}
+            with open(f"{file.path}{suffix}{PART}", "wb") as small:
+                small.write(content)
+        for written, final in parts.items():
+            _flush(written)
+            os.replace(written, final)
+    except OSError as error:
+        if isinstance(error, GpuloadError):
+            raise
+        raise _unwritten(file.path, error) from None
+    finally:
+        for written in parts:
+            with suppress(OSError):
+                os.unlink(written)
+
+
+def _compare(path: str, file: _File, form: Format, work: _Work) -> None:
+    """Raise ``RecordError`` if a file, read back, does not hold the records of the source."""
+    wrong = form.differs(path, work.records(file))
+    if wrong:
+        raise RecordError(
+            f"{file.path}: what was written is not what was read: {wrong}",
+            cause="the memory or the disk is faulty, or the source gave other values when it was read again",
+            remedy="convert again; if it happens again, check the disk (dmesg) and the source",
+        )
+
+
+def _flush(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritten(path: str, error: OSError) -> FileError:
+    full = error.errno in FULL
+    return FileError(
+        f"{path} cannot be written",
+        cause=str(error.strerror or error),
+        remedy="make room, and convert again: files that are finished are not written again"
+        if full
+        else "check the folder and its permissions",
+    )
+
+
+def _stem(pattern: str) -> str:
+    """Return the name of a pattern's journal, another one for each pattern: ``train-SHARD.npy``."""
+    return re.sub(r"\{(\w+)[^{}]*\}", lambda found: found[1].upper(), pattern)
+
+
+# --- what is there already
+
+
+def _settle(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
+    """Go on with the journal of the same conversion; end that of another one, if its files may go or are gone."""
+    if journal.about is None:
+        journal.begin(about)
+        return
+    if journal.is_of(about):
+        return
+    there = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
+    if there and not overwrite:
+        raise FileError(
+            f"{os.path.join(folder, there[0])} is there already, and {len(there) - 1} others",
+            cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
+            remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
+        )
+    for name in there:
+        path = os.path.join(folder, os.path.basename(name))
+        if journal.finished(name, path):
+            for old in (path, path + JSON):
+                with suppress(FileNotFoundError):
+                    os.unlink(old)
+    journal.begin(about)
+
+
+def _refuse_others(work: _Work, form: Format, journal: Journal, found: Sequence[_File]) -> None:
+    """Refuse files that this conversion did not write; one that a kill left without its line is compared."""
+    for file in found:
+        try:
+            work.each(lambda file: _compare(file.path, file, form, work), [file])
+        except GpuloadError:
+            raise FileError(
+                f"{file.path} is there already",
+                cause="this conversion did not write it",
+                remedy="choose another name, remove it, or pass overwrite=True",
+            ) from None
+        journal.finish(file.name, file.path)
+
+
+def _differing(file: _File, beside: Mapping[str, bytes]) -> list[str]:
+    """Return which of the small files beside a file are missing or others."""
+    return [file.path + suffix for suffix, content in beside.items() if not _holds(file.path + suffix, content)]
+
+
+def _holds(path: str, content: bytes) -> bool:
+    return os.path.isfile(path) and read_bytes(path, len(content) + 1) == content
+
+
+def _refuse_beside(files: Sequence[tuple[_File, Mapping[str, bytes]]]) -> None:
+    """Refuse small files of others that stand where a file would have its own."""
+    for file, beside in files:
+        for path in _differing(file, beside):
+            if os.path.lexists(path):
+                raise FileError(
+                    f"{path} is there already",
+                    cause="this conversion did not write it",
+                    remedy="choose another name, remove it, or pass overwrite=True",
+                )
+
+
+def _refuse_strays(path: str, files: Sequence[_File]) -> None:
+    """Refuse shards beyond those that are written: a wildcard would read them with these."""
+    folder, pattern = os.path.split(path)
+    if "{shard" not in pattern:
+        return
+    own = {file.name for file in files}
+    literal = [re.escape(text) + {"shard": r"\d+", "num_shards": r"\d+", "field": r".+", None: ""}[name]
+               for text, name, _, _ in string.Formatter().parse(pattern)]  # fmt: skip
+    like = re.compile("".join(literal))
+    strays = sorted(entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own)
+    if strays:
+        raise FileError(
+            f"{os.path.join(folder, strays[0])} is there already"
+            + f", and {len(strays) - 1} others" * (len(strays) > 1),
+            cause=f"it is named like the {len(files)} files that are written, and a wildcard would read it with them",
+            remedy="remove it, or choose another name",
+        )
+
+
+def _check_not_read(source: Source, paths: Sequence[str]) -> None:
+    """Refuse to write over the files that are read, also by another name of theirs."""
+    read = set(source._reads())
+    there = [path for path in paths if os.path.exists(path)]
+    if there and read:
+        read |= {os.path.realpath(path) for path in read}
+    for path in there:
+        if path in read or os.path.realpath(path) in read:
+            raise SpecError(
+                f"{path} would be written over", cause="the source reads it", remedy="write to another name or folder"
+            )
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise _unwritten(folder, error) from None
+
+
+# --- folders of images
+
+
+def _to_folder(work: _Work, path: str) -> Converted:
+    """Write a folder of images: it has another name until all of it is there."""
+    source, folder = work.source, path.rstrip(os.sep)
+    _, label = folders.parts_of(source.spec)
+    classes = folders.class_folders(source, label)
+    part, names = folder + PART, source.spec.names
+    labels = "None" if label is None else "'folder'" if classes else repr(os.path.join(folder, folders.TABLE))
+    call = f"gl.images({folder!r}, labels={labels})"
+    _make_folder(os.path.dirname(folder))
+    about = {
+        "source": source.fingerprint(),
+        "records": len(source),
+        "format": folders.NAME,
+        "fields": [str(one) for one in source.spec],
+        **folders.beside(source),
+    }
+    pieces = [
+        _File(f"{begin:d}", begin, min(begin + FOLDER_RECORDS, len(source)), names)
+        for begin in range(0, len(source), FOLDER_RECORDS)
+    ]
+    with Journal(folder + JOURNAL) as journal:
+        if os.path.lexists(folder):
+            if os.path.isdir(folder) and journal.is_of({**about, "finished": True}):
+                return Converted((folder,), len(source), _bytes_below(folder), len(pieces), call)
+            is_ours = (journal.about or {}).get("finished") is True
+            if not (is_ours and work.overwrite):
+                raise FileError(
+                    f"{folder} is there already",
+                    cause=f"another conversion made it: {journal.differences(about)}"
+                    if is_ours
+                    else "this conversion did not make it, and no folder of others is removed",
+                    remedy="choose another name, or remove it" + ", or pass overwrite=True, which removes it" * is_ours,
+                )
+        if not journal.is_of(about):
+            shutil.rmtree(part, ignore_errors=True)
+            journal.begin(about)
+        done = set(journal.names()) if os.path.isdir(part) else set()
+        left = [piece for piece in pieces if piece.path not in done]
+
+        def write(piece: _File) -> None:
+            folders.write(part, work.records(piece))
+            wrong = folders.check(part, work.records(piece)) if work.verify else None
+            if wrong is not None:
+                raise RecordError(
+                    f"{source.where(wrong)}: what was written is not what was read",
+                    cause="the memory or the disk is faulty",
+                    remedy="convert again; if it happens again, check the disk (dmesg)",
+                )
+            journal.note(piece.path)
+
+        try:
+            os.makedirs(part, exist_ok=True)
+            work.each(write, left)
+            if label is not None and not classes:
+                with open(os.path.join(part, folders.TABLE), "wb") as file:
+                    file.write(folders.table(part, source, label))
+            if os.path.lexists(folder):
+                shutil.rmtree(folder)
+            os.replace(part, folder)
+        except OSError as error:
+            if isinstance(error, GpuloadError):
+                raise
+            raise _unwritten(folder, error) from None
+        journal.begin({**about, "finished": True})
+    return Converted((folder,), len(source), _bytes_below(folder), len(pieces) - len(left), call)
+
+
+def _bytes_below(folder: str) -> int:
+    return sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(folder) for name in names)

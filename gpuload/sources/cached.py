@@ -1,0 +1,508 @@
+"""Cached: the values of a source kept, in memory or in files, so that what they cost is paid once.
+
+    source.cache(memory="2GB")        read now, all of it, into at most so many bytes
+    source.cache(path="cache/train")  read now, into files below that folder; opened at once the next time
+
+When    All records are read when the cache is made, with progress, and not while batches are: so it is known before
+        the training whether they fit and can be read, and any batch may be asked for first.
+What    Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
+        begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
+Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
+Files   cache.json stands for all of them and is written last, by one process while others wait (`storage/derived.py`).
+        It names the source's fingerprint, and files of other data are refused. They are as this machine has numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
+from gpuload.kernels import threads
+from gpuload.progress import Progress
+from gpuload.ragged import Ragged, offsets_of
+from gpuload.sources import filtering
+from gpuload.sources.layouts import packed, told
+from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
+from gpuload.spec import Field, Layout, Part, Spec
+from gpuload.storage import open_storage
+from gpuload.storage.derived import kept
+from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.files import look_at, open_error, read_bytes
+
+if TYPE_CHECKING:
+    from gpuload.sources.base import Source
+
+UNITS = {"": 1, "B": 1, **{f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}}
+UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
+AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
+IN_MEMORY = "cached in memory"
+INDEX, FORMAT, VERSION = "cache.json", "gpuload cache", 1
+LARGEST_INDEX_BYTES = 1 << 24
+AT_ONCE = 1 << 20  # records of which it is asked how long they are
+INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is kept together: a group of fields of one size, or one field whose shape varies.
+
+    Attributes:
+        spec: the fields.
+        layout: of a row; None where shapes vary.
+    """
+
+    spec: Spec
+    layout: Layout | None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The pieces that it is kept in."""
+        if self.layout is not None:
+            return ("rows",)
+        return ("payload", "offsets") if self.spec.fields[0].ragged else ("payload", "offsets", "axes", "shapes")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The values of a source.
+
+    Attributes:
+        groups: as sources have them.
+        leaves: a leaf for each.
+        num_bytes: of all.
+        place: where they are, in words.
+    """
+
+    groups: tuple[Group, ...]
+    leaves: tuple[Leaf, ...]
+    num_bytes: int
+    place: str
+
+
+Put = Callable[[int, str, Array], None]  # number of a column, kind of a piece, what comes behind what is there
+
+
+def in_memory(source: Source, budget: int | str) -> Kept:
+    """Return the values of a source in memory.
+
+    Raises:
+        SpecError: the budget is no number of bytes.
+        TooLargeError: the values need more.
+        RecordError, FileError: a record or its file cannot be read.
+    """
+    most = num_bytes_of(budget)
+    columns = columns_of(source)
+    known = _known_bytes(source, columns)
+    if known > most:
+        raise _too_large(source, known, most, "")
+    held = {(number, kind): bytearray() for number, column in enumerate(columns) for kind in column.kinds}
+    total = 0
+
+    def put(number: int, kind: str, more: Array) -> None:
+        nonlocal total
+        total += more.nbytes
+        if total > most:
+            raise _too_large(source, total, most, " and there are more")
+        try:
+            held[number, kind] += np.ascontiguousarray(more).reshape(-1).view(UINT8).data
+        except MemoryError as error:
+            raise TooLargeError(
+                f"{total} bytes of the cache of {source!r}",
+                cause=f"there is not so much memory: {error}",
+                remedy="cache to files: source.cache(path=...)",
+            ) from None
+
+    _fill(source, columns, put)
+    arrays = {key: np.frombuffer(piece, UINT8) for key, piece in held.items()}
+    leaves = [_memory_leaf(number, column, arrays, len(source)) for number, column in enumerate(columns)]
+    return Kept(_groups(columns), tuple(leaves), total, f"{IN_MEMORY}, {total} bytes")
+
+
+def in_files(source: Source, folder: str | os.PathLike[str]) -> Kept:
+    """Return the values of a source in files below a folder; they are made if they are not there.
+
+    Raises:
+        FileError: the files are of other data, another thing stands there, or they cannot be written.
+        FormatError: the files are damaged.
+        RecordError: a record cannot be read.
+    """
+    if not isinstance(folder, (str, os.PathLike)) or not isinstance(os.fspath(folder), str) or not os.fspath(folder):
+        raise SpecError(
+            f"cache(path={folder!r})", cause="it is the path of a folder", remedy="write path='cache/train'"
+        )
+    path = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise FileError(f"{path} is no folder", cause="a file has this name", remedy="choose another path")
+    columns = columns_of(source)
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": source.fingerprint(),
+        "records": len(source),
+        "byte_order": sys.byteorder,
+        "columns": [_about(column) for column in columns],
+    }
+
+    def load(index: str) -> Kept | None:
+        return _loaded(index, about, columns, source)
+
+    def make(part: str) -> None:
+        _write(path, columns, source)
+        with open(part, "w", encoding="ascii") as file:
+            json.dump(about, file, indent=1)
+
+    return kept([os.path.join(path, INDEX)], load, make)
+
+
+def num_bytes_of(budget: int | str) -> int:
+    """Return a number of bytes that is written as such, or as ``"2GB"`` or ``"1.5GiB"``.
+
+    Raises:
+        SpecError: it is none.
+    """
+    if isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget > 0:
+        return int(budget)
+    found = AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
+    units = {unit.lower(): size for unit, size in UNITS.items()}
+    if found is not None and found[2].lower() in units and float(found[1]) > 0:
+        return int(float(found[1]) * units[found[2].lower()])
+    raise SpecError(
+        f"cache(memory={budget!r})",
+        cause="it is the most bytes that the values may take",
+        remedy='write memory="2GB" or memory=2_000_000_000',
+    )
+
+
+def columns_of(source: Source) -> list[Column]:
+    """Return how the fields of a source are kept, in their order."""
+    columns = []
+    for group in source.groups:
+        if group.layout is not None:
+            columns.append(Column(group.spec, packed(group.layout)))
+            continue
+        for field in group.spec:
+            layout = packed(Layout(0, (Part(field, field.dtype),))) if field.uniform else None
+            columns.append(Column(Spec((field,)), layout))
+    return columns
+
+
+def _groups(columns: Sequence[Column]) -> tuple[Group, ...]:
+    return tuple(Group(column.spec, column.layout) for column in columns)
+
+
+def _about(column: Column) -> Any:
+    if column.layout is not None:
+        return json.loads(json.dumps(told(column.layout)))
+    field = column.spec.fields[0]
+    return [field.name, field.dtype.str, None if field.shape is None else list(field.shape)]
+
+
+# --- filling
+
+
+def _fill(source: Source, columns: Sequence[Column], put: Put) -> None:
+    """Read all records, some at a time and by all cores, and put them behind one another."""
+    names, num_threads = source.spec.names, threads.num_cores()
+    stopped: list[bool] = []
+
+    def read(numbers: Indices) -> Fields:
+        return {} if stopped else source._read(numbers, names)
+
+    pieces = filtering.chunks(source, names)
+    done = 0
+    with Progress("filling the cache") as progress:
+        while some := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
+            found = threads.each(read, some, num_threads, lambda: stopped.append(True))
+            for numbers, fields in zip(some, found, strict=True):
+                for number, column in enumerate(columns):
+                    for kind, more in _pieces(column, fields, numbers.size):
+                        put(number, kind, more)
+                done += numbers.size
+                progress.show(done, len(source), "records")
+
+
+def _pieces(column: Column, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
+    """Give what is kept of some records: kinds of pieces, and what comes behind what they hold; lengths for offsets."""
+    if column.layout is not None:
+        rows = np.zeros(count, _row_dtype(column.layout))
+        for name in column.spec.names:
+            rows[name] = fields[name]
+        yield "rows", rows
+        return
+    values = fields[column.spec.names[0]]
+    if isinstance(values, Ragged):
+        flat = np.ascontiguousarray(values.flat)
+        yield "payload", flat
+        yield "offsets", values.lengths * (flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64)))
+        return
+    arrays = [np.ascontiguousarray(value).reshape(np.shape(value)) for value in values]
+    for array in arrays:
+        yield "payload", array
+    yield "offsets", np.array([array.nbytes for array in arrays], np.int64)
+    yield "axes", np.array([array.ndim for array in arrays], np.int64)
+    yield "shapes", np.array([length for array in arrays for length in array.shape], np.int64)
+
+
+def _row_dtype(layout: Layout) -> np.dtype[Any]:
+    parts = layout.parts
+    about: Any = {
+        "names": [part.field.name for part in parts],
+        "formats": [np.dtype((part.dtype, part.field.fixed_shape)) for part in parts],
+        "offsets": [part.offset_bytes for part in parts],
+        "itemsize": layout.record_bytes,
+    }
+    dtype: np.dtype[Any] = np.dtype(about)
+    return dtype
+
+
+def _known_bytes(source: Source, columns: Sequence[Column]) -> int:
+    """Return how many bytes the values need at least, as far as it is known before they are read."""
+    total = sum(column.layout.record_bytes for column in columns if column.layout is not None) * len(source)
+    if all(group.layout is not None for group in source.groups):
+        return total
+    for first in range(0, len(source), AT_ONCE):
+        numbers = np.arange(first, min(first + AT_ONCE, len(source)), dtype=np.int64)
+        for share in source.resolve(numbers):
+            if share.leaf.is_direct:
+                total += int(share.leaf.num_bytes(share.numbers).sum()) + 8 * share.numbers.size
+    return total
+
+
+def _too_large(source: Source, needed: int, most: int, more: str) -> TooLargeError:
+    return TooLargeError(
+        f"a cache of {source!r} in {most} bytes",
+        cause=f"its values take {needed} bytes{more}",
+        remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: source[:1000]",
+    )
+
+
+# --- memory
+
+
+def _memory_leaf(number: int, column: Column, pieces: dict[tuple[int, str], Bytes], count: int) -> Leaf:
+    if column.layout is not None:
+        rows = pieces[number, "rows"].reshape(count, column.layout.record_bytes)
+
+        def gather(numbers: Indices, out: Bytes, begins: Indices) -> None:
+            if rows.size:
+                gather_rows(rows, numbers, out, begins)
+
+        return RowsLeaf(column, IN_MEMORY, count, gather)
+    held = {kind: pieces[number, kind] for kind in column.kinds}
+
+    def read(offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
+        payload = held["payload"]
+        for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+            out[begin : begin + length] = payload[offset : offset + length]
+
+    shapes = _shapes(held["axes"].view(INT64), held["shapes"].view(INT64)) if "shapes" in held else None
+    return ValuesLeaf(column.spec, IN_MEMORY, offsets_of(held["offsets"].view(INT64)), shapes, read)
+
+
+class RowsLeaf(Leaf):
+    """Rows of one size, one after the other in one piece.
+
+    Args:
+        column: what a row holds.
+        how: one line about how it is read.
+        count: how many there are.
+        read: copies rows: their numbers, and where they go.
+        advise: asks for rows.
+    """
+
+    def __init__(
+        self, column: Column, how: str, count: int, read: Callable[[Indices, Bytes, Indices], None],
+        advise: Callable[[Indices], None] = lambda numbers: None,
+    ) -> None:  # fmt: skip
+        self.spec, self.layout, self.how, self.num_records = column.spec, column.layout, how, count
+        self._from, self._ask = read, advise
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._from(numbers, out, begins)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        self._ask(numbers)
+
+
+class ValuesLeaf(Leaf):
+    """Values of a field whose shape varies, one after the other in one piece.
+
+    Args:
+        spec: the field.
+        how: one line about how it is read.
+        offsets: int64 ``[n + 1]``, the byte where each begins, and the last ends.
+        shapes: of each, a ragged of int64; None where only the first axis varies.
+        read: copies pieces of the payload: their offsets and lengths, and where they go.
+        advise: asks for pieces of the payload.
+    """
+
+    def __init__(
+        self, spec: Spec, how: str, offsets: Indices, shapes: Ragged | None,
+        read: Callable[[Indices, Indices, Bytes, Indices], None],
+        advise: Callable[[Indices, Indices], None] = lambda offsets, lengths: None,
+    ) -> None:  # fmt: skip
+        self.spec, self.how, self.num_records, self.is_direct = spec, how, offsets.size - 1, shapes is None
+        self._offsets, self._shapes, self._from, self._ask = offsets, shapes, read, advise
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has, int64 ``[n]``."""
+        return self._offsets[numbers + 1] - self._offsets[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        lengths = self.num_bytes(numbers)
+        check_places(numbers, lengths, out.size, begins)
+        self._from(self._offsets[numbers], lengths, out, begins)
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the values as arrays of their shapes."""
+        if self._shapes is None:
+            return super().unpack(numbers, raw)
+        field = self.spec.fields[0]
+        shapes = [self._shapes[number] for number in numbers.tolist()]
+        return [[_array(one, field, shape.tolist()) for one, shape in zip(raw, shapes, strict=True)]]
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        self._ask(self._offsets[numbers], self.num_bytes(numbers))
+
+
+def _array(raw: Bytes, field: Field, shape: list[int]) -> Array:
+    out = np.empty(shape, field.dtype)
+    out.reshape(-1).view(UINT8)[:] = raw
+    return out
+
+
+def _shapes(axes: Indices, lengths: Indices) -> Ragged:
+    return Ragged(lengths, offsets_of(axes))
+
+
+# --- files
+
+
+def _write(folder: str, columns: Sequence[Column], source: Source) -> None:
+    """Write the pieces into a folder."""
+    names = {(number, kind): f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds}
+    files: dict[tuple[int, str], Any] = {}
+    try:
+        try:
+            for key, name in names.items():
+                files[key] = open(os.path.join(folder, name), "wb")  # noqa: SIM115 - all are closed below
+            _fill(source, columns, lambda number, kind, more: files[number, kind].write(more.tobytes()))
+            for file in files.values():
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            for file in files.values():
+                file.close()
+    except BaseException as error:
+        for name in names.values():
+            if os.path.exists(os.path.join(folder, name)):
+                os.unlink(os.path.join(folder, name))
+        if isinstance(error, OSError) and not isinstance(error, FileError):
+            raise FileError(
+                f"{folder}: the cache cannot be written",
+                cause=str(error.strerror or error),
+                remedy="make room, or choose another folder; nothing of it was left",
+            ) from None
+        raise
+
+
+def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source: Source) -> Kept | None:
+    """Return the values in files; None where there are none."""
+    if not os.path.lexists(index):
+        return None
+    folder = os.path.dirname(index)
+    try:
+        told = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{index} is no index of a cache", cause=str(error), remedy=f"remove {folder}, and cache again"
+        ) from None
+    told = told if isinstance(told, dict) else {}
+    differing = [name for name, value in about.items() if told.get(name) != value]
+    if differing:
+        name = differing[0]
+        raise FileError(
+            f"{folder} is the cache of other data",
+            cause=f"{name}: {told.get(name)!r} there, {about[name]!r} here"[:300],
+            remedy=f"choose another path, or remove {folder}",
+        )
+    names = [f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds]
+    files, _ = look_at([os.path.join(folder, name) for name in names], 0, lambda path, size, head: None)
+    storage, numbers = open_storage(files), {name: number for number, name in enumerate(names)}
+    leaves = [
+        _file_leaf(number, column, storage, numbers, folder, len(source)) for number, column in enumerate(columns)
+    ]
+    total = int(files.sizes.sum())
+    return Kept(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
+
+
+def _file_leaf(number: int, column: Column, storage: Storage, numbers: dict[str, int], folder: str, count: int) -> Leaf:
+    if column.layout is not None:
+        size, rows = column.layout.record_bytes, numbers[f"{number}.rows"]
+        _check_size(folder, f"{number}.rows", storage, numbers, count * size)
+
+        def places(chosen: Indices) -> Extents:
+            return Extents(np.full(chosen.size, rows, np.int64), chosen * size, np.full(chosen.size, size, np.int64))
+
+        return RowsLeaf(
+            column,
+            storage.how,
+            count,
+            lambda chosen, out, begins: storage.read(places(chosen), out, begins),
+            lambda chosen: storage.advise(places(chosen)),
+        )
+    pieces = {kind: _numbers(os.path.join(folder, f"{number}.{kind}")) for kind in column.kinds[1:]}
+    lengths = pieces["offsets"]
+    wrong = lengths.size != count or bool((lengths < 0).any())
+    if not wrong and "axes" in pieces:
+        axes = pieces["axes"]
+        wrong = axes.size != count or bool((axes < 0).any()) or int(axes.sum()) != pieces["shapes"].size
+    if wrong:
+        raise FormatError(
+            f"{folder}: its pieces do not go together",
+            cause=f"there are {lengths.size} lengths for {count} records, or they are none",
+            remedy=f"remove {folder}, and cache again",
+        )
+    offsets = offsets_of(lengths)
+    payload = numbers[f"{number}.payload"]
+    _check_size(folder, f"{number}.payload", storage, numbers, int(offsets[-1]))
+
+    def extents(offsets: Indices, lengths: Indices) -> Extents:
+        return Extents(np.full(offsets.size, payload, np.int64), offsets, lengths)
+
+    shapes = _shapes(pieces["axes"], pieces["shapes"]) if "shapes" in pieces else None
+    return ValuesLeaf(
+        column.spec,
+        storage.how,
+        offsets,
+        shapes,
+        lambda offsets, lengths, out, begins: storage.read(extents(offsets, lengths), out, begins),
+        lambda offsets, lengths: storage.advise(extents(offsets, lengths)),
+    )
+
+
+def _numbers(path: str) -> Indices:
+    try:
+        return np.fromfile(path, np.int64)
+    except OSError as error:
+        raise open_error(path, error) from None
+
+
+def _check_size(folder: str, name: str, storage: Storage, numbers: dict[str, int], wanted: int) -> None:
+    size = int(storage.files.sizes[numbers[name]])
+    if size != wanted:
+        raise FormatError(
+            f"{os.path.join(folder, name)} has {size} bytes",
+            cause=f"the records of the source take {wanted}",
+            remedy=f"remove {folder}, and cache again",
+        )

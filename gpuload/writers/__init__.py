@@ -1,0 +1,1 @@
+"""Writers: records to files, one format a file."""

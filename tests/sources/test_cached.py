@@ -1,0 +1,329 @@
+"""Caches of sources, in memory and in files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError, SpecError, TooLargeError
+from gpuload.sources import cached
+from gpuload.testing.sources import SourceContract, assert_same
+
+
+def rows(count=12, seed=0):
+    r = np.random.default_rng(seed)
+    return {
+        "image": r.integers(0, 256, (count, 5, 4, 3), np.uint8),
+        "label": np.arange(count, dtype=">i4"),
+        "name": np.array([f"número {number}" for number in range(count)]),
+        "key": np.array([b"k%d" % number for number in range(count)]),
+        "when": np.arange(count).astype("M8[s]"),
+        "flag": np.arange(count) % 2 == 0,
+    }
+
+
+class TestInMemory(SourceContract):
+    def open(self, folder):
+        return gl.arrays(**rows()).cache(memory="1MB")
+
+    def open_other(self, folder):
+        return gl.arrays(**rows(9)).cache(memory="1MB")
+
+    def expected(self):
+        return {**rows(), "label": np.arange(12, dtype="i4")}
+
+
+@pytest.mark.usefixtures("reader")
+class TestInFiles(SourceContract):
+    def open(self, folder):
+        np.save(folder / "a.npy", self.expected()["x"].astype(">f4"))
+        return gl.npy(folder / "a.npy").cache(path=folder / "cache")
+
+    def open_other(self, folder):
+        np.save(folder / "a.npy", np.zeros((4, 3), "f4"))
+        return gl.npy(folder / "a.npy").cache(path=folder / "cache")
+
+    def expected(self):
+        return {"x": np.arange(42, dtype="f4").reshape(14, 3)}
+
+
+def varying():
+    r = np.random.default_rng(3)
+    return {
+        "tokens": [r.integers(-9, 9, length).astype("i2") for length in (3, 0, 7, 1, 1)],
+        "boxes": [r.random((length, 4)).astype("f4") for length in (2, 1, 0, 5, 3)],
+        "image": [
+            r.integers(0, 256, shape, np.uint8) for shape in ((2, 3, 3), (1, 1, 3), (4, 0, 3), (5, 5, 3), (3, 2, 3))
+        ],
+        "label": np.array([4, 8, 15, 16, 23]),
+    }
+
+
+FIELDS = {"tokens": ("i2", (None,)), "boxes": ("f4", (None, 4)), "image": ("u1", (None, None, 3)), "label": ("i8", ())}
+
+
+def read_varying(numbers):
+    return {
+        name: values[numbers] if isinstance(values, np.ndarray) else [values[number] for number in numbers]
+        for name, values in varying().items()
+    }
+
+
+def read_others(numbers):
+    return read_varying(numbers % 5)
+
+
+class TestVaryingInMemory(SourceContract):
+    def open(self, folder):
+        return gl.records(5, read_varying, fields=FIELDS).cache(memory=10_000)
+
+    def open_other(self, folder):
+        return gl.records(7, read_others, fields=FIELDS).cache(memory=10_000)
+
+    def expected(self):
+        return varying()
+
+
+class TestVaryingInFiles(SourceContract):
+    def open(self, folder):
+        return gl.records(5, read_varying, fields=FIELDS).cache(path=folder / "kept")
+
+    def open_other(self, folder):
+        return gl.records(7, read_others, fields=FIELDS).cache(path=folder / "kept")
+
+    def expected(self):
+        return varying()
+
+
+@pytest.mark.parametrize("where", ["memory", "files"])
+@pytest.mark.parametrize("shuffle", [True, gl.Blocks(4, 2)])
+def test_batches_and_states_are_the_same_with_and_without_it(tmp_path, where, shuffle):
+    source = gl.records(5, read_varying, fields=FIELDS)
+    kept = source.cache(memory="1MiB") if where == "memory" else source.cache(path=tmp_path / "c")
+    plain, other = (gl.Loader(one, 2, shuffle=shuffle, seed=5) for one in (source, kept))
+
+    with plain, other:
+        for epoch in range(2):
+            for one, two in zip(plain.epoch(epoch), other.epoch(epoch), strict=True):
+                assert one.records.tolist() == two.records.tolist()
+                for name in source.spec.names:
+                    for value, again in zip(one[name], two[name], strict=True):
+                        assert_same(again, value)
+        other.load_state_dict(json.loads(json.dumps(plain.state_dict(1, 2))))
+
+        assert other.state_dict() == plain.state_dict(1, 2)
+
+
+def test_a_cache_of_encoded_images_is_decoded_as_before(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(6):
+        image.fromarray(np.full((4 + number, 5, 3), 40 * number, np.uint8)).save(tmp_path / f"{number}.png")
+    source = gl.images(tmp_path, labels=list(range(6)))
+
+    ops = [gl.ops.Decode(), gl.ops.Resize(4, 4)]
+    with gl.Loader(source, 6, ops=ops) as one, gl.Loader(source.cache(memory="1MB"), 6, ops=ops) as two:
+        np.testing.assert_array_equal(two.batch_at(0)["image"], one.batch_at(0)["image"])
+
+
+def test_what_was_cached_is_not_read_again(tmp_path):
+    calls = []
+
+    def read(numbers):
+        calls.append(numbers.tolist())
+        return {"x": numbers * 2}
+
+    source = gl.records(10, read, version="1")
+    kept = [source.cache(memory="1KB"), source.cache(path=tmp_path / "a"), source.cache(path=tmp_path / "a")]
+    calls.clear()
+
+    found = [one.read([3, 9])["x"].tolist() for one in kept]
+
+    assert found == [[6, 18]] * 3
+    assert calls == []
+
+
+def test_a_budget_that_is_too_small_is_refused_with_numbers_before_anything_is_read():
+    calls = []
+
+    def read(numbers):
+        calls.append(numbers)
+        return {"x": np.zeros((numbers.size, 1000), "f4")}
+
+    with pytest.raises(TooLargeError, match=r"(?s)in 1000000 bytes.*take 2112000 bytes"):
+        gl.arrays(x=np.zeros((528, 1000), "f4")).cache(memory="1MB")
+    source = gl.records(100, read, fields={"x": ("f4", (1000,))})
+    calls.clear()
+    with pytest.raises(TooLargeError, match=r"(?s)in 300000 bytes.*take 400000 bytes"):
+        source.cache(memory=300_000)
+    assert calls == []
+
+
+def test_a_budget_that_turns_out_too_small_is_refused_with_numbers():
+    source = gl.records(5, read_varying, fields=FIELDS)
+
+    with pytest.raises(TooLargeError, match=r"in 50 bytes(.|\n)*bytes and there are more"):
+        source.select([0, 0, 0]).rename().cache(memory=50)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("300", 300), (4096, 4096), ("10kb", 10_000), ("1TiB", 2**40)],
+)
+def test_bytes_are_written_as_people_do(text, num_bytes):
+    assert cached.num_bytes_of(text) == num_bytes
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1]])
+def test_a_budget_that_is_none_is_refused(budget):
+    with pytest.raises(SpecError, match="the most bytes that the values may take"):
+        gl.arrays(x=[1]).cache(memory=budget)
+
+
+def test_it_is_kept_in_one_place(tmp_path):
+    source = gl.arrays(x=[1])
+    for arguments in ({}, {"memory": 10, "path": tmp_path}):
+        with pytest.raises(SpecError, match="in memory, or in files"):
+            source.cache(**arguments)
+    with pytest.raises(SpecError, match="the path of a folder"):
+        source.cache(path=3)
+
+
+def test_the_cache_of_other_data_is_refused(tmp_path):
+    gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
+
+    with pytest.raises(FileError, match=r"is the cache of other data(.|\n)*source: '.*' there, '.*' here"):
+        gl.arrays(x=np.arange(5) + 1).cache(path=tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["0.rows", "1.payload", "1.offsets", "2.shapes", "2.axes", "cache.json"])
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_a_damaged_cache_is_refused(tmp_path, name, how):
+    fields = {"y": ("i8", ()), "tokens": FIELDS["tokens"], "image": FIELDS["image"]}
+    source = gl.records(
+        5,
+        lambda numbers: {"y": numbers, **{k: v for k, v in read_varying(numbers).items() if k in fields}},
+        fields=fields,
+    )
+    source.cache(path=tmp_path / "c")
+    path = tmp_path / "c" / name
+    path.write_bytes(path.read_bytes()[:-3]) if how == "cut" else path.unlink()
+
+    if (name, how) == ("cache.json", "gone"):
+        assert_same(source.cache(path=tmp_path / "c")[4]["tokens"], varying()["tokens"][4])  # it is made anew
+    else:
+        with pytest.raises((FormatError, FileError), match=rf"{tmp_path}/c"):
+            source.cache(path=tmp_path / "c")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"bytes": 3}', '{"bytes": {"0.rows": "x"}}', "[" * 5000])
+def test_an_index_that_is_none_is_refused(tmp_path, text):
+    source = gl.arrays(x=np.arange(5))
+    source.cache(path=tmp_path / "c")
+    (tmp_path / "c" / "cache.json").write_text(text)
+
+    with pytest.raises((FormatError, FileError), match="cache"):
+        source.cache(path=tmp_path / "c")
+
+
+def test_pieces_that_do_not_go_together_are_refused(tmp_path):
+    source = gl.records(5, read_varying, fields=FIELDS)
+    source.cache(path=tmp_path / "c")
+    wrong = np.array([3, 0, 7, 2, -1]) * 2
+    (tmp_path / "c" / "0.offsets").write_bytes(wrong.astype("i8").tobytes())
+
+    with pytest.raises(FormatError, match="do not go together"):
+        source.cache(path=tmp_path / "c")
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "c").write_text("mine")
+
+    with pytest.raises(FileError, match="is no folder"):
+        gl.arrays(x=[1]).cache(path=tmp_path / "c")
+
+    assert (tmp_path / "c").read_text() == "mine"
+
+
+@pytest.mark.parametrize("where", ["memory", "path"])
+def test_a_damaged_record_is_named_and_nothing_is_left(tmp_path, where):
+    def read(numbers):
+        if 7 in numbers:
+            raise RecordError("record 7 is damaged")
+        return {"x": numbers}
+
+    source = gl.records(10, read, fields={"x": ("i8", ())})
+
+    with pytest.raises(RecordError, match="record 7"):
+        source.cache(**{where: "10KB" if where == "memory" else tmp_path / "c"})
+
+    assert where == "memory" or os.listdir(tmp_path / "c") == []
+
+
+def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch):
+    def full(source, columns, put):
+        put(0, "rows", np.zeros(10))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cached, "_fill", full)
+
+    with pytest.raises(FileError, match=r"cannot be written(.|\n)*No space left(.|\n)*make room"):
+        gl.arrays(x=np.arange(10)).cache(path=tmp_path / "c")
+
+    assert os.listdir(tmp_path / "c") == []
+
+
+def test_a_process_that_was_killed_while_it_filled_leaves_what_the_next_one_makes_whole(tmp_path):
+    script = f"""
+import os, signal, numpy as np, gpuload as gl
+def read(numbers):
+    if 5000 in numbers:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {{"x": numbers}}
+gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
+"""
+    died = subprocess.run([sys.executable, "-c", script], timeout=60, capture_output=True)
+    assert died.returncode == -9, died.stderr
+
+    kept = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(path=tmp_path / "c")
+
+    assert kept.read(range(10_000))["x"].tolist() == list(range(10_000))
+
+
+def test_pickled_with_files_it_is_opened_and_not_filled_again(tmp_path, monkeypatch):
+    kept = gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
+    data = pickle.dumps(kept)
+    monkeypatch.setattr(cached, "_fill", None)
+
+    assert pickle.loads(data).read([4])["x"].tolist() == [4]
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(tmp_path, reader):
+    kept = gl.arrays(x=np.arange(100_000)).cache(path=tmp_path / "c")
+    with open(tmp_path / "c" / "0.rows", "r+b") as file:
+        file.truncate(800)
+
+    with pytest.raises(ChangedFileError):
+        kept.read([99_999])
+
+
+def test_closing_the_source_closes_the_cache_and_not_the_other_way_round():
+    source = gl.arrays(x=np.arange(5))
+    kept = source.cache(memory=1000)
+    kept.close()
+
+    assert source.read([1])["x"].tolist() == [1]
+
+
+def test_repr_says_where_the_values_are(tmp_path):
+    source = gl.arrays(x=np.arange(5))
+
+    assert "cached in memory, 40 bytes" in repr(source.cache(memory=1000))
+    assert f"cached in {tmp_path / 'c'}, 40 bytes" in repr(source.cache(path=tmp_path / "c"))

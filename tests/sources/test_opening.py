@@ -1,0 +1,291 @@
+"""gl.open: files are opened by what their bytes are, whatever they are called."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import logging
+import os
+import shutil
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpuload as gl
+from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, SpecError
+from gpuload.sources import opening
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+ROWS = np.arange(24, dtype=">i2").reshape(6, 4)
+
+
+def idx():
+    """Return ROWS as an IDX file: http://yann.lecun.com/exdb/mnist."""
+    return struct.pack(">BBBBII", 0, 0, 0x0B, 2, 6, 4) + ROWS.tobytes()
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Return what writes a file of a kind, under a name that says nothing of it."""
+
+    def make(kind, name="data"):
+        path = tmp_path / name
+        if kind == "npy":
+            with open(path, "wb") as file:
+                np.save(file, ROWS)
+        elif kind == "npz":
+            with open(path, "wb") as file:
+                np.savez(file, x=ROWS)
+        elif kind == "idx":
+            path.write_bytes(idx())
+        elif kind == "idx in gzip":
+            path.write_bytes(gzip.compress(idx()))
+        elif kind.startswith("tfrecord"):
+            tf = pytest.importorskip("tensorflow")
+            compression = {"tfrecord in gzip": "GZIP", "tfrecord in zlib": "ZLIB"}.get(kind, "")
+            with tf.io.TFRecordWriter(str(path), compression) as writer:
+                for row in ROWS.tolist():
+                    values = tf.train.Feature(int64_list=tf.train.Int64List(value=row))
+                    features = tf.train.Features(feature={"x": values})
+                    writer.write(tf.train.Example(features=features).SerializeToString())
+        elif kind == "fixed":
+            gl.convert(gl.arrays(x=ROWS), tmp_path / "made.bin")
+            os.rename(tmp_path / "made.bin", path)
+            os.rename(tmp_path / "made.bin.json", f"{path}.json")
+            os.unlink(tmp_path / "made.bin.convert.jsonl")
+        else:
+            delimiter = {"csv": ",", "tabs": "\t", "semicolons": ";", "csv in gzip": ","}[kind]
+            lines = [delimiter.join("abcd"), *(delimiter.join(map(str, row)) for row in ROWS.tolist())]
+            text = ("\n".join(lines) + "\n").encode()
+            path.write_bytes(gzip.compress(text) if "gzip" in kind else text)
+        return path
+
+    return make
+
+
+KINDS = [
+    *("npy", "npz", "idx", "idx in gzip", "tfrecord", "tfrecord in gzip", "tfrecord in zlib", "fixed"),
+    *("csv", "tabs", "semicolons", "csv in gzip"),
+]
+
+
+@pytest.mark.parametrize("name", ["data", "data.png", "data.csv.gz"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_opened_by_its_bytes_whatever_its_name(make, kind, name, caplog):
+    path = make(kind, name)
+    caplog.set_level(logging.INFO, "gpuload")
+
+    with gl.open(path) as source:
+        fields = source.read(range(6))
+
+    found = fields["x"] if "x" in fields else np.stack([fields[column] for column in "abcd"], axis=1)  # of a table
+    np.testing.assert_array_equal(found, ROWS)
+    assert f"{path}: found" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv", "idx", "fixed"])
+def test_files_of_one_format_are_one_source(make, tmp_path, kind):
+    for number in range(2):
+        make(kind, f"part-{number}")
+
+    assert len(gl.open(f"{tmp_path}/part-?")) == 12
+    assert len(gl.open([tmp_path / "part-1", tmp_path / "part-0"])) == 12
+
+
+def test_files_of_different_formats_are_refused_with_both(make, tmp_path):
+    make("npy", "a")
+    make("idx", "b")
+
+    with pytest.raises(SpecError, match=r"/a is NPY, .*/b is IDX(.|\n)*gl\.concat"):
+        gl.open(tmp_path / "*")
+
+
+def photos(folder, names=("a.png", "b.jpg")):
+    image = pytest.importorskip("PIL.Image")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names):
+        kind = {"png": "PNG", "jpg": "JPEG"}.get(name[-3:], "PNG")
+        image.fromarray(np.full((3, 4, 3), 40 * number, np.uint8)).save(folder / name, kind)
+
+
+def test_image_files_of_any_name_are_images(tmp_path):
+    photos(tmp_path, ["a", "b.jpg", "c.csv"])
+
+    source = gl.open(tmp_path / "*")
+
+    assert (len(source), source.spec.names) == (3, ("image",))
+    assert source.spec["image"].encoded
+
+
+@pytest.mark.parametrize("labels", ["folder", "table", "none", "loose"])
+def test_a_folder_of_images_has_the_labels_that_it_says(tmp_path, labels, caplog):
+    caplog.set_level(logging.INFO, "gpuload")
+    root = tmp_path / "photos"
+    if labels in ("folder", "loose"):
+        photos(root / "cat")
+        photos(root / "dog", ["c.png"])
+    if labels in ("table", "none", "loose"):
+        photos(root)
+    if labels == "table":
+        (root / "labels.csv").write_text("file,label\na.png,7\nb.jpg,5\n")
+
+    source = gl.open(root)
+
+    if labels == "folder":
+        assert (source.classes, source.read([0, 1, 2])["label"].tolist()) == (("cat", "dog"), [0, 0, 1])
+    elif labels == "table":
+        assert source.read([0, 1])["label"].tolist() == [7, 5]
+    else:
+        assert source.spec.names == ("image",)
+    assert f"{root}: found images" in caplog.text
+
+
+def test_a_folder_without_images_is_refused_with_what_is_in_it(make, tmp_path):
+    make("npy", "a.npy")
+
+    with pytest.raises(MissingFileError, match=r"holds no image(.|\n)*1 \.npy(.|\n)*gl\.open\('.*/\*'\)"):
+        gl.open(tmp_path)
+
+
+def test_folders_among_files_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(DirectoryError):
+        gl.open([tmp_path / "a"])
+
+
+def archive(path, members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name in members:
+            file.writestr(name, b"x")
+
+
+def files_that_are_nothing(folder):
+    """Yield name, bytes or what writes the file, and what the error says."""
+    yield "empty", b"", r"empty is empty(.|\n)*0 bytes"
+    yield (
+        "noise",
+        bytes(range(200, 256)) * 100,
+        r"of no format that is known(.|\n)*begin with b'\\xc8(.|\n)*gl\.fixed\(path, dtype\)",
+    )
+    yield "zeros", bytes(1000), "of no format that is known"
+    yield (
+        "one column",
+        b"a\nb\nc\n",
+        r"text that begins with 'a'(.|\n)*no delimiter in common(.|\n)*gl\.csv\(path, delimiter",
+    )
+    yield "prose", b"Once, there was\na table\n", r"text that begins with 'Once, there was'"
+    yield "both", b"a,b;c\nd,e;f\n", r"two ways to read it(.|\n)*commas and semicolons"
+    yield "parquet", b"PAR1" + bytes(100), r"is a Parquet file(.|\n)*PyArrow"
+    yield "hdf5", b"\x89HDF\r\n\x1a\n" + bytes(100), "is an HDF5 file"
+    yield "pickle", b"\x80\x04\x95" + bytes(100), r"is a Python pickle(.|\n)*could run any code"
+    yield (
+        "lfs",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
+        r"pointer of Git LFS(.|\n)*git lfs pull",
+    )
+    yield "bz2", b"BZh91AY&SY" + bytes(50), r"bunzip2"
+    yield (
+        "npy.gz",
+        gzip.compress(b"\x93NUMPY\x01\0" + bytes(100)),
+        r"compressed with gzip and holds an NPY file(.|\n)*unpack it",
+    )
+    yield "noise.gz", gzip.compress(bytes(range(200, 256)) * 10), r"compressed with gzip and holds bytes that begin"
+    yield "zip", lambda path: archive(path, ["a.npy", "b.txt"]), r"ZIP archive and no NPZ(.|\n)*it holds 'b\.txt'"
+    yield "empty zip", lambda path: archive(path, []), "it holds nothing"
+    yield "half zip", b"PK\x03\x04" + bytes(30), "a damaged ZIP archive"
+    yield "short idx", idx()[:-1], "of no format that is known"
+    yield "image or table", b"P3 1,1\n255,3\n", r"may be PNM images or a table of text(.|\n)*gl\.images or gl\.csv"
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in files_that_are_nothing(None)])
+def test_what_is_none_or_two_of_the_formats_is_refused_with_what_was_seen(tmp_path, name):
+    content, message = next(
+        (content, message) for one, content, message in files_that_are_nothing(tmp_path) if one == name
+    )
+    path = tmp_path / name
+    content(path) if callable(content) else path.write_bytes(content)
+
+    with pytest.raises(FormatError, match=message) as caught:
+        gl.open(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_tfrecord_that_was_cut_short_is_told_as_that(make):
+    path = make("tfrecord")
+    path.write_bytes(path.read_bytes()[:20])
+
+    with pytest.raises(FormatError, match=r"record 0(.|\n)*cut short"):
+        gl.open(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(MissingFileError, match=r"lost\.npy"):
+        gl.open(tmp_path / "lost.npy")
+
+
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(
+        [b"", b"PK\x03\x04", b"\x1f\x8b\x08\0", b"x\x9c", b"\0\0\x08\x01", b"{", b"\x93NUMPY", b"RIFF", b"a,b\n"]
+    ),
+)
+def test_any_bytes_are_found_or_refused_with_an_error_of_ours(tmp_path_factory, content, beginning):
+    path = tmp_path_factory.mktemp("any") / "file"
+    path.write_bytes(beginning + content)
+
+    try:
+        with contextlib.suppress(GpuloadError):
+            gl.open(path).close()
+    finally:
+        shutil.rmtree(path.parent)
+
+
+def test_a_gzip_bomb_is_looked_at_in_its_first_bytes_alone(tmp_path):
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    raw = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(64)), packer.flush()])
+    (tmp_path / "bomb").write_bytes(raw)
+
+    with pytest.raises(FormatError, match="holds bytes that begin with"):
+        gl.open(tmp_path / "bomb")
+
+
+def test_a_table_without_an_end_is_not_read_whole(tmp_path):
+    path = tmp_path / "endless"
+    with open(path, "wb") as file:
+        file.write(b'"' + b"a" * 50_000 + b",\n")
+        file.truncate(1 << 40)
+
+    with pytest.raises(FormatError):
+        gl.open(path)
+
+
+# Images that are damaged in their first bytes, and records whose layout no file says.
+NOT_TOLD = {"badheadersize.bmp", "broken.png", "test_batch.bin"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared test files are not here")
+@pytest.mark.parametrize(
+    "topic", ["npy", "npz", "tfrecord", "fixed", "bmp", "gif", "jp2", "pnm", "tiff", "webp", "png"]
+)
+def test_real_files_are_known_by_their_bytes(topic):
+    calls = {"npy": "gl.npy", "npz": "gl.npz", "tfrecord": "gl.tfrecord", "fixed": "gl.idx(x=...)"}
+    paths = [path for path in sorted((SHARED / topic).rglob("*")) if path.is_file() and path.name != "data_batch_1.bin"]
+
+    found = {}
+    for path in paths:
+        with open(path, "rb") as file:
+            try:
+                found[path.name] = opening._seen(str(path), path.stat().st_size, file.read(opening.HEAD_BYTES)).call
+            except FormatError as error:
+                found[path.name] = str(error)
+
+    others = {name: call for name, call in found.items() if call != calls.get(topic, "gl.images")}
+    assert len(found) > 7
+    assert set(others) <= NOT_TOLD, others
