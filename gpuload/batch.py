@@ -39,8 +39,10 @@ class Batch:
 
     Attributes:
         output: the fields arranged as the loader's ``output=`` says; a dict of all fields without it.
-        records: int64 ``[n]``, which records these are.
-        valid: bool ``[n]``, False where a record only pads the batch.
+        records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a row of a damaged
+            record holds another one, whose number stands here.
+        valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"`` where it stands in
+            the place of a damaged one. Such a row holds a whole record all the same.
         epoch, step: which batch this is.
     """
 

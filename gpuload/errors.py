@@ -5,6 +5,7 @@ GpuloadError
 │   └── TooLargeError        MemoryError  more memory is needed than there is
 ├── FormatError        ValueError         a file that is not what it claims to be
 ├── RecordError        ValueError         one record is damaged
+│   └── DamagedSourceError                more records are damaged than the loader was told to pass over
 ├── FileError          OSError            a file that cannot be used
 │   ├── MissingFileError     FileNotFoundError
 │   ├── DirectoryError       IsADirectoryError
@@ -74,6 +75,10 @@ class FormatError(GpuloadError, ValueError):
 
 class RecordError(GpuloadError, ValueError):
     """One record is damaged."""
+
+
+class DamagedSourceError(RecordError):
+    """More records are damaged than the loader was told to pass over."""
 
 
 class FileError(GpuloadError, OSError):

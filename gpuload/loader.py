@@ -14,6 +14,7 @@ position that the loader has at that moment. The position is that of the iterato
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
+from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
@@ -65,10 +67,17 @@ class Loader:
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
             control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say.
         prefetch: steps that are worked on ahead; by default 2 large ones, or more that are small.
+        on_error: what becomes of a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
+            error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
+            that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
+            ``batch.valid`` is False for the row. Files that are missing, changed or unreadable are always errors.
+        max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error stops the loader.
+        quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
 
     Raises:
         SpecError, UnknownFieldError: an argument, an op or a field does not fit.
         DeviceError, MissingPackageError: a device, executor or package is not there.
+        FileError: ``quarantine`` cannot be written.
     """
 
     def __init__(
@@ -87,6 +96,9 @@ class Loader:
         executor: str = "auto",
         num_threads: int | None = None,
         prefetch: int | None = None,
+        on_error: str = "raise",
+        max_bad: float = 0.01,
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
@@ -95,6 +107,8 @@ class Loader:
         self._asked_prefetch = None if prefetch is None else checked_count("prefetch", prefetch, most=MAX_LENGTH)
         self._plan = Plan(len(source), batch_size, shuffle, seed, shard_id, num_shards, last_batch)
         _check_steps(self._plan)
+        self.on_error = on_error
+        self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
@@ -138,6 +152,7 @@ class Loader:
             num_threads=self.num_threads,
             prefetch=prefetch,
             counters=Counters(),
+            damage=self._damage,
         )
 
     def _make_executor(self) -> RowExecutor | BatchExecutor:
@@ -208,6 +223,7 @@ class Loader:
             prefetch=self._asked_prefetch or 2,
             counters=self._session.counters,
             names=names,
+            damage=self._damage,
         )
         self._feeds.append(session)
         return session
@@ -366,6 +382,13 @@ class Loader:
         """Return counters; ``print(loader.stats())`` says what each means."""
         return self._session.counters.stats()
 
+    def bad_records(self) -> list[BadRecord]:
+        """Return the damaged records that this loader met, each once: number, place, file, byte, cause, epoch and step.
+
+        They are kept where ``on_error`` is ``"replace"`` or ``"skip"``; steps that are made ahead count, too.
+        """
+        return [] if self._damage is None else self._damage.bad_records()
+
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter of ``stats()``; bridges count their copies with it.
 
@@ -395,6 +418,7 @@ class Loader:
             "kernels": kernels.how(),
             "threads": f"{self.num_threads}; {together}",
             "prefetch": f"{self.prefetch} steps are made ahead",
+            **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
             f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
             **self._told,
@@ -439,6 +463,35 @@ def _check_steps(plan: Plan) -> None:
             cause="the records do not fill a single step, so that every epoch would be empty",
             remedy="use a smaller batch_size, or last_batch='partial'",
         )
+
+
+def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object) -> Damage | None:
+    """Return what becomes of damaged records; None where each is an error."""
+    if not isinstance(on_error, str) or on_error not in ON_ERROR:
+        raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
+    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(max_bad, bool)
+    if not is_number or not 0 <= max_bad <= 1:  # type: ignore[operator]
+        raise SpecError(
+            f"max_bad = {max_bad!r}"[:200],
+            cause="it is a share of the records, from 0 to 1",
+            remedy="pass max_bad=0.01 for one in a hundred, say",
+        )
+    if quarantine is not None and not (isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)):
+        raise SpecError(
+            f"quarantine = {quarantine!r}"[:200],
+            cause="it is the path of a file, to which lines of JSON are appended",
+            remedy="pass quarantine='bad_records.jsonl', say, or None",
+        )
+    if on_error == "raise":
+        if quarantine is not None:
+            raise SpecError(
+                f"quarantine={quarantine!r} with on_error='raise'",
+                cause="the first damaged record is raised, so that there is nothing to be listed",
+                remedy="pass on_error='replace' or 'skip', or leave quarantine= out",
+            )
+        return None
+    path = None if quarantine is None else os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
+    return Damage(source, seed=plan.seed, skips=on_error == "skip", max_bad=float(max_bad), path=path)  # type: ignore[arg-type]
 
 
 def _check(source: object, device: object, executor: object) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 MEANING = {
     "batches": "batches handed out",
     "records": "records handed out, without padding",
+    "records_replaced": "rows that hold another record in the place of a damaged one; loader.bad_records() lists them",
+    "records_skipped": "rows that are not valid since their record is damaged; loader.bad_records() lists them",
     "bytes": "bytes of the batches handed out",
     "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
     "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: storage is the limit",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ PAGES = {  # and what a page needs
     "own-reader": None,
     "own-source": None,
     "own-op": None,
+    "damaged-data": "PIL",
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
 }
@@ -115,3 +118,12 @@ def test_a_block_that_nothing_runs_is_counted(tmp_path):
     page.write_text("```python\n1 / 0\n```\n")
 
     assert codeblocks.without_comment(page) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["damaged-data"], indirect=True)
+def test_the_page_about_damaged_data_runs_and_says_what_is_damaged(defined):
+    assert defined["damaged"] == {17, 23}
+    assert [bad.record for bad in sorted(defined["loader"].bad_records(), key=lambda bad: bad.record)] == [17, 23]
+    lines = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert {line["record"] for line in lines} == {17, 23}

@@ -15,6 +15,7 @@ BUILT_IN = {
     "TooLargeError": MemoryError,
     "FormatError": ValueError,
     "RecordError": ValueError,
+    "DamagedSourceError": ValueError,
     "FileError": OSError,
     "MissingFileError": FileNotFoundError,
     "DirectoryError": IsADirectoryError,

@@ -24,11 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import demo, health
+    from gpuload.cli import check, convert, demo, health
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
     parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    check.add_parser(verbs)
+    convert.add_parser(verbs)
     demo.add_parser(verbs)
     health.add_parser(verbs)
     return parser

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from gpuload.errors import RowError
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
@@ -17,6 +18,14 @@ Values = Array | Ragged | list[Array]
 Fields = dict[str, Values]
 """The values of some fields: an array ``[N, *shape]`` where the field is uniform, a ``Ragged`` where it is ragged, else
 a list of arrays. Encoded images are uint8 ``Ragged``, a list of arrays will do; they stay on the host on any device."""
+
+
+def one_row(fields: Fields, draws: Sequence[Draw], row: int) -> tuple[Fields, list[Draw]]:
+    """Return a batch of one row of a batch."""
+    rows = slice(row, row + 1)
+    return {name: some[rows] for name, some in fields.items()}, [
+        {name: some[rows] for name, some in draw.items()} for draw in draws
+    ]
 
 
 class RowExecutor(Protocol):
@@ -90,6 +99,17 @@ class BatchExecutor(Protocol):
         Raises:
             RowError: a row cannot be used; the executor is ready for the next batch.
             SpecError: no batch was started.
+        """
+
+    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+        """Return why a row of a batch cannot be used, found out by running it alone; None if it can be.
+
+        Batches that were started are not touched by it.
+
+        Args:
+            fields: of the whole batch, as for ``start``.
+            draws: of every op.
+            row: which one.
         """
 
     def reset(self) -> None:

@@ -47,12 +47,16 @@ class Made:
         fields: its fields after all ops, on the device.
         event: on a GPU: when it has passed, the fields are there.
         error: what went wrong, in place of the fields.
+        refused: why a row could not be used, as long as its batch may be made anew with another record in its place.
+        is_done: True once the executor has finished it.
     """
 
     step: Step
     fields: dict[str, Any]
     event: Any = None
     error: BaseException | None = None
+    refused: RowError | None = None
+    is_done: bool = False
 
 
 class Batches:
@@ -132,7 +136,7 @@ class _Board:
             if len(self._started) > STARTED or (self._started and self._next >= self._allowed):
                 number, made = self._started.popleft()
                 self._finish(made)
-                self.tray.put(number, made)
+                self.tray.put(number, made if made.refused is None else self._mended(made, made.refused))
                 del made  # a thread that waits must not keep a batch alive
 
     def _listen(self) -> bool:
@@ -170,14 +174,14 @@ class _Board:
             self._failed(made, error)
 
     def _run(self, made: Made) -> None:
-        graph = made.step.recipe.graph
         if self.executor is not None:
-            self.executor.start({name: made.fields[name] for name in graph.touched}, made.step.draws)
+            start(made.step, made.fields, self.executor)
 
     def _finish(self, made: Made) -> None:
         """Take the batch from the executor."""
-        if made.error is not None:
+        if made.error is not None or made.refused is not None or made.is_done:
             return
+        made.is_done = True
         try:
             if self.lane is None:
                 made.fields |= self._result()
@@ -193,9 +197,21 @@ class _Board:
 
     def _failed(self, made: Made, error: Exception) -> None:
         """Keep an error for its turn; whatever of the step was queued before it may still read the slot."""
-        made.error = made.step.damaged(error) if isinstance(error, RowError) else error
+        if isinstance(error, RowError) and made.step.mends:
+            made.refused = error
+        else:
+            made.error = made.step.damaged(error) if isinstance(error, RowError) else error
         if self.lane is not None:
             made.event = self.lane.mark()
+
+    def _mended(self, made: Made, error: RowError) -> Made:
+        """Return a batch that was refused, made anew with another record in the place of the damaged one.
+
+        The executor finishes batches in order, so those that were started behind this one are finished before.
+        """
+        for _, other in self._started:
+            self._finish(other)
+        return mended(made.step, error, self.executor, self.lane)
 
     def _release(self, lane: devices.Lane) -> None:
         """Let go of the slots that the device has read, and free what consumers have done with."""
@@ -227,6 +243,51 @@ def _serve(board: _Board) -> None:
     except BaseException as error:
         board.tray.stop(error)
         board.stop()
+
+
+def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
+    """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
+    own = {name: fields[name] for name in step.recipe.graph.touched}
+    for row in step.suspected():
+        if (error := executor.refused(own, step.draws, row)) is not None:
+            raise error.moved(row)
+    executor.start(own, step.draws)
+
+
+def mended(step: Step, error: RowError, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
+    """Return what becomes of a step, of which the executor refused a row, with other records until all are sound."""
+    while True:
+        try:
+            step = step.again(error)
+            if step.error is not None:
+                return Made(step, {}, error=step.error)
+            return run_alone(step, executor, lane)
+        except RowError as refused:
+            error = refused
+        except Exception as failure:
+            return Made(step, {}, error=failure)
+
+
+def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
+    """Return what an executor of whole batches, which has no other one now, makes of a step, in the calling thread."""
+
+    def run(fields: dict[str, Any]) -> dict[str, Any]:
+        if executor is None:
+            return {}
+        start(step, fields, executor)
+        return executor.finish()
+
+    if lane is None:
+        return Made(step, {**step.fields, **run(step.fields)})
+    with lane:
+        lane.reclaim()
+        try:
+            fields = uploaded(step, lane)
+            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+        finally:
+            event = lane.mark()
+            event.synchronize()  # the step's slot is free afterwards, also where something went wrong
+    return Made(step, fields, event=event)
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

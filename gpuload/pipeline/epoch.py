@@ -192,6 +192,10 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     session.counters.add(
         batches=1, batches_uncompiled=int(done.uncompiled), records=int(np.count_nonzero(valid)), bytes=num_bytes
     )
+    if done.attempts:
+        first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
+        num_bad = sum(first <= row < after for row in done.attempts)
+        session.counters.add(**{"records_skipped" if done.skips else "records_replaced": num_bad})
     event = made.event
     return Batch(fields, output, records=records, valid=valid, epoch=done.position.epoch, step=step, event=event)
 

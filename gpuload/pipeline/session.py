@@ -16,7 +16,8 @@ from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside
 from gpuload.order import Blocks, Position
-from gpuload.pipeline.batches import Batches, Made, side_by_side, uploaded
+from gpuload.pipeline.batches import Batches, Made, mended, run_alone
+from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.step import Step
@@ -41,17 +42,19 @@ class Session:
         prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
         counters: of the loader.
         names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
+        damage: what becomes of damaged records; None to raise an error for each.
     """
 
     def __init__(
         self, recipe: Recipe, executor: BatchExecutor | None,
         make_executor: Callable[[], RowExecutor | BatchExecutor], *,
         num_threads: int, prefetch: int, counters: Counters, names: tuple[str, ...] | None = None,
+        damage: Damage | None = None,
     ) -> None:  # fmt: skip
         self.names = recipe.names if names is None else names
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
-        self.closed = False
+        self.closed, self.damage = False, damage
         self._make_executor, self._process = make_executor, os.getpid()
         in_flight = recipe.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
         idle_bytes = in_flight * (recipe.slot_bytes + KEPT_BYTES // 8)
@@ -96,7 +99,7 @@ class Session:
     def at(self, position: Position) -> Made:
         """Make one step in the calling thread, without anything else being touched."""
         self.check()
-        step = Step(self.recipe, self.ring, self.counters, position).run()
+        step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()
         if step.error is not None:
             raise step.error
         if self.recipe.on_rows:
@@ -109,8 +112,10 @@ class Session:
         try:
             made = run_alone(step, executor, self.lane)
         except RowError as error:
-            self._give_back(executor)
-            raise step.damaged(error) from None
+            made = mended(step, error, executor, self.lane)
+            if made.error is not None:
+                self._give_back(executor)
+                raise made.error from None
         except BaseException:  # nobody knows what the executor has begun
             if executor is not None:
                 executor.close()
@@ -150,7 +155,7 @@ class Session:
 
     def _maker(self, position: Position) -> Callable[[int], Step]:
         """Return what makes steps 0, 1, 2, ... of an epoch; it refers to what iterators share, never to one of them."""
-        recipe, ring, counters = self.recipe, self.ring, self.counters
+        recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
         plan, many = recipe.plan, recipe.num_joined
         end = plan.end(position)
         windows = Windows(recipe)
@@ -162,7 +167,9 @@ class Session:
             if number % recipe.num_stretched == 0:
                 stretch = _stretch(recipe, plan.at(position, first), min(many * recipe.num_stretched, end - first))
             windows.ask(position, first, min(many, end - first))
-            return Step(recipe, ring, counters, plan.at(position, first), min(many, end - first), stretch)
+            return Step(
+                recipe, ring, counters, plan.at(position, first), min(many, end - first), stretch, damage=damage
+            )
 
         return make
 
@@ -204,7 +211,7 @@ class Windows:
     """
 
     def __init__(self, recipe: Recipe) -> None:
-        self._plan, self._source = recipe.plan, recipe.source
+        self._plan, self._source, self._numbered = recipe.plan, recipe.source, recipe.numbered
         sizes = [group.layout.record_bytes for group in recipe.source.groups if group.layout is not None]
         shuffle, record_bytes = recipe.plan.shuffle, max(sum(sizes), 1)
         self._useful = isinstance(shuffle, Blocks) and 2 * shuffle.window_records * record_bytes <= cache_bytes()
@@ -216,28 +223,5 @@ class Windows:
         records = self._plan.ahead(start, first, num_steps=num_steps)
         # Errors here are left to the step that reads the same records: it raises them again and names the record.
         with contextlib.suppress(*EXPECTED):
-            for share in self._source.resolve(records) if records.size else ():
+            for share in self._source.resolve(self._numbered(records, start.epoch)) if records.size else ():
                 share.leaf.advise(share.numbers)
-
-
-def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
-    """Return what an executor of whole batches makes of a step, in the calling thread."""
-    graph = step.recipe.graph
-
-    def run(fields: dict[str, object]) -> dict[str, object]:
-        if executor is None:
-            return {}
-        executor.start({name: fields[name] for name in graph.touched}, step.draws)
-        return executor.finish()
-
-    if lane is None:
-        return Made(step, {**step.fields, **run(step.fields)})
-    with lane:
-        lane.reclaim()
-        try:
-            fields = uploaded(step, lane)
-            fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
-        finally:
-            event = lane.mark()
-            event.synchronize()  # the step's slot is free afterwards, also where something went wrong
-    return Made(step, fields, event=event)

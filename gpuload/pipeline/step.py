@@ -5,6 +5,10 @@
     fields, draws what the finished step holds                                       for whoever takes the step
 
 Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which share a slot.
+
+Damage  Where other records are to stand for damaged ones (`damage.py`), a part that fails is done again in pieces,
+        which finds the rows at fault; each gets its substitute, and then the part is done once more. Records that have
+        failed before are tried by themselves first, so that no work of others is lost by them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +25,9 @@ from numpy.typing import NDArray
 from gpuload import kernels, rawdecode
 from gpuload.errors import RecordError, RowError
 from gpuload.ops.base import Draw
+from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
+from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.stretch import Stretch, draw
@@ -43,10 +50,13 @@ class Step:
         position: of the first of the steps.
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
+        damage: what becomes of damaged records; None to raise an error for each.
+        attempts: for rows whose record is known to be damaged: which attempt at another one to begin with.
 
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
-        valid: bool ``[n]``, False where a record only pads a batch.
+        valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is skipped.
+        attempts: for each row in which another record stands for a damaged one, how many were tried.
         error: what its work raised, None if all is well; whoever raises it takes it away.
         failed: True if its work raised something, so that it holds no fields.
         alone: for some short steps of which one failed: each by itself.
@@ -61,12 +71,16 @@ class Step:
         position: Position,
         num_steps: int = 1,
         stretch: Stretch | None = None,
+        *,
+        damage: Damage | None = None,
+        attempts: Mapping[int, int] | None = None,
     ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
         self.failed = False
         self.alone: list[Step] = []
-        self._ring, self._counters, self._stretch = ring, counters, stretch
+        self.attempts = dict(attempts or {})
+        self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._errors: dict[int, BaseException] = {}
@@ -114,7 +128,11 @@ class Step:
             return
         plan = self.recipe.plan
         positions = [plan.at(self.position, self.position.step + i) for i in range(self.num_steps)]
-        self.alone = [Step(self.recipe, self._ring, self._counters, position).run() for position in positions]
+        self.alone = [self._step(position).run() for position in positions]
+
+    def _step(self, position: Position, attempts: Mapping[int, int] | None = None) -> Step:
+        """Return one step, not done yet, that shares everything with this one."""
+        return Step(self.recipe, self._ring, self._counters, position, damage=self._damage, attempts=attempts)
 
     def prepare(self) -> None:
         """Find out the records and take memory for them."""
@@ -122,6 +140,8 @@ class Step:
         self._stretch = self._stretch or Stretch(self.recipe, self.position, self.num_steps)
         self._first, end = self._stretch.rows(self.position.step, self.num_steps)
         self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
+        if self._damage is not None:
+            self._planned, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         self._slot = self._ring.take(self.recipe.slot_bytes)
         self.arrays = self.recipe.arrays(self._slot, self.records.size)
 
@@ -131,26 +151,171 @@ class Step:
         begin, end = count * part // self.num_parts, count * (part + 1) // self.num_parts
         if begin == end:
             return
-        began = time.perf_counter()
+        if self._damage is not None and (rows := self._suspected(self._damage, begin, end)):
+            self._mend(self._damage, part, begin, end, rows)
+            return
         try:
-            fields = self._read(part, begin, end)
-            read = time.perf_counter()
-            self._run(part, begin, end, fields)
-        except RowError as error:
-            raise self.damaged(error, begin) from None
-        self._counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
+            self._make(part, begin, end, self._known, self._first + begin)
+        except (RowError, RecordError) as error:
+            if self._damage is not None and is_damage(error):
+                self._mend(self._damage, part, begin, end, [], error)
+            elif isinstance(error, RowError):
+                raise self.damaged(error, begin) from None
+            else:
+                raise
 
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
-        return error.of_record(self.recipe.source.where(int(self.records[begin + error.row])))
+        return self.recipe.source.damaged(int(self.records[begin + error.row]), error)
 
-    def _read(self, part: int, begin: int, end: int) -> dict[str, Any]:
+    def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
+        """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
+        began = time.perf_counter()
+        shares, draws = stretch.shares(first, first + end - begin), stretch.draws(first, first + end - begin)
+        fields = self._read(part, begin, end, shares)
+        read = time.perf_counter()
+        self._run(part, begin, end, fields, draws)
+        self._counters.add(read_s=read - began, ops_s=time.perf_counter() - read)
+
+    # Damaged records
+
+    @property
+    def mends(self) -> bool:
+        """True if other records are to stand for damaged ones."""
+        return self._damage is not None
+
+    @property
+    def skips(self) -> bool:
+        """True if their rows are not valid then."""
+        return self._damage is not None and self._damage.skips
+
+    def again(self, error: RowError) -> Step:
+        """Return this step, one, done anew in the calling thread: another record stands for one of its rows.
+
+        Args:
+            error: for which row, why an executor of whole batches cannot use its record.
+        """
+        damage = self._damage
+        if damage is None or not is_damage(error):
+            raise self.damaged(error) from None
+        row, attempts = error.row, dict(self.attempts)
+        self._note(damage, row, error, by_executor=True)
+        attempts[row] = attempts.get(row, 0) + 1
+        return self._step(self.position, attempts).run()
+
+    def suspected(self) -> list[int]:
+        """Return the rows whose records an executor of whole batches refused before."""
+        damage = self._damage
+        if damage is None or self.failed or not damage.refused or damage.refused.isdisjoint(self.records.tolist()):
+            return []
+        return [row for row, record in enumerate(self.records.tolist()) if record in damage.refused]
+
+    def _suspected(self, damage: Damage, begin: int, end: int) -> list[int]:
+        """Return the rows of a part to try by themselves first: what failed before, here or in another step."""
+        if not self.attempts and not damage.suspects:
+            return []
+        records = self.records[begin:end].tolist()
+        if not self.attempts and damage.suspects.isdisjoint(records):
+            return []
+        return [row for row, record in enumerate(records, begin) if row in self.attempts or record in damage.suspects]
+
+    def _mend(
+        self,
+        damage: Damage,
+        part: int,
+        begin: int,
+        end: int,
+        rows: list[int],
+        error: RowError | RecordError | None = None,
+    ) -> None:
+        """Do a part with other records in the place of damaged ones.
+
+        Args:
+            damage: what to do.
+            part: which part.
+            begin: its first row.
+            end: behind its last row.
+            rows: those to try by themselves first.
+            error: what the part raised as a whole.
+        """
+        for row in rows:
+            self._settle(damage, part, row)
+        error = error or self._tried(part, begin, end)
+        while error is not None:
+            bad = self._found(part, begin, end, error)
+            if not bad:
+                # Each row is sound by itself: what is wrong is no matter of one record, too little memory for all say.
+                raise self.damaged(error, begin) if isinstance(error, RowError) else error
+            for row, own in bad:
+                self._note(damage, row, own)
+                self._replace(damage, row)
+                self._settle(damage, part, row)
+            error = self._tried(part, begin, end)
+
+    def _settle(self, damage: Damage, part: int, row: int) -> None:
+        """Put other records into a row until one is sound."""
+        if row in self.attempts:
+            self._put(damage, row)
+        while (error := self._tried(part, row, row + 1)) is not None:
+            self._note(damage, row, error)
+            self._replace(damage, row)
+
+    def _replace(self, damage: Damage, row: int) -> None:
+        """Make the next attempt at another record for a row."""
+        self.attempts[row] = self.attempts.get(row, 0) + 1
+        self._put(damage, row)
+
+    def _put(self, damage: Damage, row: int) -> None:
+        """Put the record of the present attempt into a row."""
+        planned, attempt = int(self._planned[row]), self.attempts[row] - 1
+        number = np.array([damage.substitute(planned, self.position.epoch, attempt)], np.int64)
+        (self.records[row],) = self.recipe.numbered(number, self.position.epoch)
+        if damage.skips:
+            self.valid[row] = False
+
+    def _found(self, part: int, begin: int, end: int, error: RowError | RecordError) -> list[tuple[int, Any]]:
+        """Return the rows that cannot be used by themselves, each with its error; ``error`` is what all raised."""
+        found: list[tuple[int, Any]] = []
+        failed = [(begin, end, error)]
+        while failed:
+            begin, end, error = failed.pop()
+            if end - begin == 1:
+                found.append((begin, error))
+                continue
+            middle = begin + error.row if isinstance(error, RowError) else end  # the row that it names is tried alone
+            if begin <= middle < end and (alone := self._tried(part, middle, middle + 1)) is not None:
+                found.append((middle, alone))
+                pieces = [(begin, middle), (middle + 1, end)]
+            else:
+                pieces = [(begin, (begin + end) // 2), ((begin + end) // 2, end)]
+            for first, after in pieces:
+                if first < after and (own := self._tried(part, first, after)) is not None:
+                    failed.append((first, after, own))
+        return sorted(found, key=lambda one: one[0])
+
+    def _tried(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
+        """Do some rows of a part, whatever records stand in them now; returns what is wrong with them."""
+        stretch = Stretch.of(self.recipe, self.position, self.records[begin:end])
+        try:
+            self._make(part, begin, end, stretch, 0)
+        except (RowError, RecordError) as error:
+            if not is_damage(error):
+                raise self.damaged(error, begin) if isinstance(error, RowError) else error from None
+            return error
+        return None
+
+    def _note(self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False) -> None:
+        step = self.position.step
+        while self.num_steps > 1 and row >= self._known.rows(step)[1] - self._first:
+            step += 1
+        damage.note(int(self.records[row]), error, epoch=self.position.epoch, step=step, by_executor=by_executor)
+
+    def _read(self, part: int, begin: int, end: int, shares: list[Share]) -> dict[str, Any]:
         """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
-        shares = self._known.shares(self._first + begin, self._first + end)
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
             if route.layout is None:
-                fields.update(self._read_varying(route, shares, part, end - begin))
+                fields.update(self._read_varying(route, shares, part, begin, end))
             else:
                 fields.update(self._read_fixed(route, route.layout, shares, begin, end))
         return fields
@@ -167,27 +332,27 @@ class Step:
             rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})
         return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
 
-    def _read_varying(self, route: Route, shares: list[Share], part: int, count: int) -> dict[str, Any]:
+    def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
         recipe, ops_here = self.recipe, self.recipe.executor is not None
         memory = self._payload if recipe.device != "cpu" else None
         fields = {}
-        read = values(shares, route.group, route.spec, count, memory=memory)
+        read = values(shares, route.group, route.spec, end - begin, memory=memory)
         for name, one in zip(route.spec.names, read, strict=True):
             if ops_here and name in recipe.graph.touched:
                 fields[name] = one
             elif name in self.arrays:
-                begin = self.records.size * part // self.num_parts
-                np.copyto(self.arrays[name][begin : begin + count], cast(Array, one))  # its field is uniform
+                np.copyto(self.arrays[name][begin:end], cast(Array, one))  # its field is uniform
             elif name in recipe.names or name in recipe.graph.touched:
+                if self._damage is not None and name not in recipe.graph.touched:
+                    image_sizes(route.spec[name], one, end - begin)  # of images that nobody here decodes, the heads
                 self._keep(part, name, one)
         return fields
 
-    def _run(self, part: int, begin: int, end: int, fields: dict[str, Any]) -> None:
+    def _run(self, part: int, begin: int, end: int, fields: dict[str, Any], draws: list[Draw] | None) -> None:
         """Draw, and run the ops where they run on rows."""
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
-        draws = self._known.draws(self._first + begin, self._first + end)
         if draws is None:
             known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
             draws = draw(recipe, self.position.epoch, self.records[begin:end], known)

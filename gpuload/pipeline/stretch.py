@@ -38,8 +38,22 @@ class Stretch:
     """
 
     def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
+        records, valid, counts = recipe.plan.span(position, num_steps)
+        self._find_out(recipe, position, recipe.numbered(records, position.epoch), valid, counts)
+
+    @classmethod
+    def of(cls, recipe: Recipe, position: Position, records: NDArray[np.int64]) -> Stretch:
+        """Return a stretch of one step that holds these records, whatever the plan says."""
+        made = cls.__new__(cls)
+        made._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))
+        return made
+
+    def _find_out(
+        self, recipe: Recipe, position: Position, records: NDArray[np.int64], valid: NDArray[np.bool_],
+        counts: tuple[int, ...],
+    ) -> None:  # fmt: skip
         self.first, missed = position.step, kernels.num_missed()
-        self.records, self.valid, counts = recipe.plan.span(position, num_steps)
+        self.records, self.valid = records, valid
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
         self._draws: list[Draw] | None = None

@@ -57,6 +57,9 @@ class FileSource(Source):
     def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
         return self._files.paths, [1] * len(self._files)
 
+    def _reads(self) -> Sequence[str]:
+        return self._files.paths
+
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
         return open_again, (self._opening, self.fingerprint())
@@ -98,6 +101,10 @@ class WholeFiles(Leaf):
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         self._storage.read(self._extents(numbers), out, begins)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file of a record, which is all of it, and so begins at byte 0."""
+        return self._storage.files.paths[number], 0
 
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these files in memory soon."""

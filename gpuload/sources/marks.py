@@ -96,6 +96,10 @@ class Padded(Leaf):
             made = rawdecode.stored(records, part)
         return np.ascontiguousarray(made).view(np.uint8).reshape(numbers.size, -1)
 
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins; None where no file is known."""
+        return self._leaf.origin(number)
+
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
         self._leaf.advise(numbers)

@@ -24,7 +24,8 @@ from tests.attack.hunt import HANG_S, KEPT, MOST_FINDINGS, Report, keep
 ROOT = Path(__file__).parents[2]
 # Each part with its share of the time.
 PARTS = {
-    "npy": 3, "fixed": 1, "heads": 2, "pixels": 3, "states": 1, "paths": 1, "parsers": 3,
+    "npy": 3, "fixed": 1, "tfrecord": 3, "tables": 2, "npz": 1, "idx": 1, "heads": 2, "pixels": 3, "damage": 2,
+    "states": 1, "paths": 1, "parsers": 3,
     "interrupts": 4, "kills": 2, "forks": 2, "changes": 3, "endings": 2,
 }  # fmt: skip
 ADDRESS_BYTES = 12 << 30  # of each process, so that one that wants all memory does not get it
@@ -95,7 +96,7 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
         child = subprocess.Popen(
             [*command, "--report", str(written)],
             cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(folder)},
+            env={**os.environ, "TMPDIR": str(folder), "GPULOAD_CACHE": str(folder / "cache")},
             stderr=stderr,
             stdout=stderr,
         )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from tests import imagefiles as made
 from tests.attack.mutate import mutated, sealed_png
@@ -30,7 +34,25 @@ def corpus() -> tuple[bytes, ...]:
             for colour, bits in ((2, 8), (2, 16), (0, 1), (0, 8), (0, 16), (3, 8), (3, 2))
         ),
         *(made.png(9, 5, colour, 8, made.chunk(b"eXIf", turned[2])) for colour in (4, 6)),
+        *_by_pillow(),
     )
+
+
+def _by_pillow() -> Iterator[bytes]:
+    """Give images of the other formats, as far as this Pillow writes them."""
+    for mode, kind, options in (
+        ("RGB", "WEBP", {"lossless": True}), ("RGBA", "WEBP", {"quality": 60}), ("RGB", "BMP", {}), ("P", "BMP", {}),
+        ("RGB", "TIFF", {}), ("L", "TIFF", {"compression": "tiff_lzw"}), ("RGB", "TIFF", {"compression": "packbits"}),
+        ("I;16", "TIFF", {}), ("L", "TIFF", {"compression": "tiff_adobe_deflate"}), ("RGB", "PPM", {}),
+        ("L", "PPM", {}),
+        ("1", "PPM", {}), ("P", "GIF", {}), ("RGB", "JPEG2000", {}), ("RGB", "AVIF", {}),
+    ):  # fmt: skip
+        pixels = Image.fromarray(made.pixels(13, 18))
+        image = Image.new(mode, (18, 13)) if mode == "I;16" else pixels.convert(mode)
+        file = io.BytesIO()
+        with contextlib.suppress(OSError, KeyError):  # without the library that writes it
+            image.save(file, kind, **options)
+            yield file.getvalue()
 
 
 def damaged(rng: np.random.Generator) -> bytes:

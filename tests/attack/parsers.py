@@ -1,12 +1,15 @@
-"""Our own parsers under atheris, which looks for inputs that reach new lines: NPY headers and heads of images.
+"""Our own parsers under atheris, which looks for inputs that reach new lines: headers, heads of images, messages.
 
 Each target runs in a process of its own: libFuzzer ends the process that it runs in.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
+import math
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import GpuloadError
-from tests.attack import corpus, npy
+from tests.attack import corpus, messages, npy
 from tests.attack.hunt import KEPT, Report
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES, MOST_S, SHOWN = 4096, 10, 4000
 MOST_MB = 8192  # the fuzzer itself grows by 1 GB in a million inputs; the readers do not (`heads`, `npy` look for that)
+HEADS = ["scans", *(f"heads.{name}" for name in ("jpeg", "png", "webp", "tiff", "bmp", "pnm", "jp2", "gif", "avif"))]
 UNCAUGHT = b"Uncaught Python exception"
 EXECUTED = re.compile(rb"stat::number_of_executed_units: +(\d+)")
 
@@ -110,10 +114,50 @@ def _check_head(data: bytes) -> None:
     assert 0 < head.height * head.width <= heads.MAX_PIXELS, head
 
 
-# Each with what checks an input, what to begin with, and the module to look into.
+def _check_message(data: bytes) -> None:
+    """Check one tf.train.Example: what protobuf reads of it, or that it is none."""
+    from gpuload.sources.tfrecord import wire
+
+    try:
+        found = {key: wire.feature_of(data, span, is_entry=True) for key, span in wire.entries(data).items()}
+    except wire.Damaged:
+        return
+    theirs = messages.fields_of(data)
+    for key, values in (theirs or {}).items():
+        kind, ours = found.get((wire.FEATURES, key.encode()), (0, []))
+        if kind == wire.BYTES_LIST:
+            ours = [data[first:after] for first, after in ours]
+        elif kind == wire.FLOAT_LIST:
+            ours = np.array(ours, np.uint32).view(np.float32).tolist()
+        assert np.array_equal(np.array(ours), np.array(values), equal_nan=key == "f"), f"{key}: {ours}, {values}"
+
+
+def _messages() -> list[bytes]:
+    return [messages.example(np.random.default_rng(seed)) for seed in range(8)] if messages.google_crc32c else []
+
+
+def _check_idx(data: bytes) -> None:
+    """Check one header of IDX: an array of just the file's size, or an error of ours."""
+    idx = importlib.import_module("gpuload.sources.idx")  # the package has a function of that name
+
+    try:
+        header = idx._read("a.idx", len(data), data[: idx.HEAD_BYTES], "")
+    except GpuloadError:
+        return
+    elements = math.prod(header.shape)
+    assert header.offset_bytes + elements * header.dtype.itemsize == len(data), header
+
+
+def _idx_files() -> list[bytes]:
+    return [struct.pack(">HBBII", 0, number, 2, 2, 3) + bytes(6 * size) for number, size in ((8, 1), (11, 2), (14, 8))]
+
+
+# Each with what checks an input, what to begin with, and the modules to look into.
 TARGETS = {
-    "npyheader": (_check_npy, _npy_files, "gpuload.sources.npyheader"),
-    "head": (_check_head, lambda: list(corpus.corpus()), "gpuload.images.head"),
+    "npyheader": (_check_npy, _npy_files, ["gpuload.sources.npyheader"]),
+    "head": (_check_head, lambda: list(corpus.corpus()), [f"gpuload.images.{name}" for name in ("head", *HEADS)]),
+    "message": (_check_message, _messages, ["gpuload.sources.tfrecord.wire"]),
+    "idx": (_check_idx, _idx_files, ["gpuload.sources.idx"]),
 }
 
 
@@ -121,11 +165,13 @@ def main(target: str, arguments: list[str]) -> None:
     """Become libFuzzer for one target; does not return."""
     import atheris
 
-    check, _, module = TARGETS[target]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gpuload"]:
-        del sys.modules[name]  # they are imported anew, with atheris looking
-    with atheris.instrument_imports(include=[module]):
-        __import__(module)
+    check, _, modules = TARGETS[target]
+    others = [name for name in sys.modules if name.partition(".")[0] == "gpuload"]
+    for name in others:
+        del sys.modules[name]  # they are imported anew, with atheris looking at those that are meant
+    with atheris.instrument_imports(include=["gpuload"], exclude=[name for name in others if name not in modules]):
+        for module in modules:
+            __import__(module)
     globals()["GpuloadError"] = sys.modules["gpuload.errors"].GpuloadError
     atheris.Setup([sys.argv[0], *arguments], check)
     atheris.Fuzz()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -10,30 +11,40 @@ import pytest
 
 from gpuload import state as states_module
 from gpuload.images import decode, head
+from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
 from gpuload.sources import npyheader
+from gpuload.sources.csv import rows
+from gpuload.sources.npz import source as npz_source
+from gpuload.sources.tfrecord import wire
+from gpuload.sources.tfrecord.leaf import TFRecordLeaf
 from gpuload.storage import files
 from tests.attack import (
     changes,
+    damage,
     endings,
     fixed,
     forks,
     heads,
     hunt,
+    idx,
     interrupts,
     kills,
     lanes,
     npy,
+    npz,
     parsers,
     paths,
     pixels,
     planted,
     states,
+    tables,
+    tfrecord,
 )
 from tests.attack.__main__ import PARTS, ROOT, run_part
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
-SECONDS = 90  # for all parts together, which with imports are two minutes
+SECONDS = 100  # for all parts together, which with imports are more than two minutes
 SEED = 20_000  # always the same: new ones are for `make attack`
 
 
@@ -109,14 +120,21 @@ def _repeating(real):
     return next_one
 
 
+Header = sys.modules["gpuload.sources.idx"].Header  # the package has a function of that name
+
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
     "a parser that raises KeyError": (npy, npyheader, "_shape", lambda real: _key_error),
     "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
     "a file that is cut without a word": (fixed, sys.modules["gpuload.sources.fixed"], "_bodies", lambda real: _whole),
-    "a head that is one pixel too wide": (heads, head, "_head", lambda real: _wider(real)),
+    "a head that is one pixel too wide": (heads, head, "read", lambda real: _wider(real)),
     "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
     "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
+    "a record said to be one byte too late": (tfrecord, TFRecordLeaf, "origin", lambda real: _one_late(real)),
+    "an IDX file read from one byte too late": (idx, Header, "offset_bytes", lambda real: _one_more(real)),
+    "an array of an archive that is the other one": (npz, npz_source, "_by_name", lambda real: _swapped(real)),
+    "a table whose rows are turned around": (tables, rows, "_filled", lambda real: lambda *given: real(*given)[::-1]),
+    "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "an iterator that repeats a step": (interrupts, Epoch, "__next__", _repeating),
     "an iterator that gives a step twice": (endings, Epoch, "__next__", _repeating),
 }
@@ -130,12 +148,36 @@ def _later(real):
     return header_text
 
 
+def _one_late(real):
+    def origin(*arguments):
+        file, offset = real(*arguments)
+        return file, offset + 1
+
+    return origin
+
+
+def _one_more(real):
+    return property(lambda header: real.fget(header) + 1)
+
+
+def _swapped(real):
+    def by_name(*arguments):
+        there = real(*arguments)
+        return dict(zip(there, reversed(there.values()), strict=True))
+
+    return by_name
+
+
+def _by_chance(self, record, epoch, attempt):
+    return int(np.random.default_rng().integers(len(self._source)))
+
+
 def _whole(found, around_bytes, record_bytes):
     return np.maximum(found.sizes - around_bytes, 0) // record_bytes * record_bytes
 
 
 def _wider(real):
-    return lambda kind, height, width, *more: real(kind, height, width + 1, *more)
+    return lambda data: dataclasses.replace(found := real(data), width=found.width + 1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -156,11 +198,16 @@ def test_pixels_that_differ_between_executors_are_found(monkeypatch, kept):
 
 @pytest.mark.parametrize(
     ("check", "place", "name"),
-    [(parsers._check_npy, npyheader, "_parse"), (parsers._check_head, head, "_head")],
+    [
+        (parsers._check_npy, npyheader, "_parse"),
+        (parsers._check_head, head, "kind_of"),
+        (parsers._check_message, wire, "_field"),
+        (parsers._check_idx, sys.modules["gpuload.sources.idx"], "Header"),
+    ],
 )
 def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):
     monkeypatch.setattr(place, name, _key_error)
-    begun = {parsers._check_npy: parsers._npy_files, parsers._check_head: lambda: list(parsers.corpus.corpus())}[check]
+    begun = next(begin for checks, begin, _ in parsers.TARGETS.values() if checks is check)
 
     with pytest.raises(KeyError, match="planted"):
         check(begun()[0])

@@ -75,6 +75,7 @@ print(json.dumps([expected, got, loader.position.epoch]))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_keras_under_a_strategy_goes_on_where_it_was_ended(tmp_path):
     code = """
 class Ended(Exception):

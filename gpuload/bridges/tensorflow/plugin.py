@@ -56,6 +56,11 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             cause="the plugin runs the ops in DALI",
             remedy="leave executor= out, or write via='generator'",
         )
+    if loader.on_error != "raise" and any(op.codec for op in loader.graph.ops):
+        return _no_form(
+            f"a loader that decodes images, with on_error={loader.on_error!r},",
+            "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
+        )
     return None if importlib.util.find_spec("nvidia.dali_tf_plugin") else _missing()
 
 

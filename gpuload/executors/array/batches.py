@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gpuload import device as devices
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import DeviceError, RowError, SpecError
 from gpuload.executors.array.stages import as_values
-from gpuload.executors.base import Fields
+from gpuload.executors.base import Fields, one_row
 from gpuload.executors.checks import Checks
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
@@ -49,6 +49,17 @@ class ArrayBatchExecutor:
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
         """Queue a batch; see ``BatchExecutor``."""
+        self._started.append(self._run(fields, draws))
+
+    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+        """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
+        try:
+            self._run(*one_row(fields, draws, row))[1].answer()
+        except RowError as error:
+            return error
+        return None
+
+    def _run(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, Checks]:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
         for place, (on, spec, draw) in enumerate(zip(self.graph.targets, self.graph.specs, draws, strict=True)):
             for name in on:
@@ -56,7 +67,7 @@ class ArrayBatchExecutor:
                 if op.checks:
                     checks.ask(op, now[name])
                 now[name] = as_values(self._xp, spec[name], op.array_batch(self._xp, now[name], draw))
-        self._started.append((now, checks))
+        return now, checks
 
     def finish(self) -> Fields:
         """Return the fields of the oldest batch that was started; see ``BatchExecutor``."""

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.executors.base import Fields
+from gpuload.executors.base import Fields, one_row
 from gpuload.executors.dali.executor import load
 from gpuload.executors.dali.program import DALI_DTYPES, Input, Program, Started
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 
 PACKED = "packed"  # the name of the input
@@ -156,6 +156,14 @@ class Feeding:
         batch = self._started.popleft()
         batch.checks.answer()
         return batch.inputs
+
+    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+        """Return why a row of a batch cannot be used, as far as that is known before the pipeline runs."""
+        try:
+            self._program.check(*one_row(fields, draws, row), self._batch_size).checks.answer()
+        except RowError as error:
+            return error
+        return None
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""

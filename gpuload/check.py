@@ -1,0 +1,319 @@
+"""Check: reads all records of a source, and says which are damaged.
+
+    for bad in gpuload.check("photos"):                     a path, a wildcard, a list, or a source
+        print(bad)
+
+What     All bytes of all fields are read, which verifies whatever checksums the format has; texts are looked at;
+         encoded images are decoded whole, within the limits of ``gl.ops.Decode``. Of TFRecord files, named by path, the
+         payloads are read, and the images decoded that the first records have.
+Goes on  behind a damaged record, and behind a file that cannot be opened or read.
+Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
+         numbers then, so that a finding names file and record in ``where`` alone.
+Memory   some megabytes of records, and one decoded image, for each thread; the longest record where that is longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import (
+    FileError,
+    FormatError,
+    GpuloadError,
+    MissingFileError,
+    RecordError,
+    RowError,
+    SpecError,
+)
+from gpuload.images.head import SUFFIXES
+from gpuload.kernels import threads
+from gpuload.ops.decode import Decode
+from gpuload.order import checked_count
+from gpuload.progress import Progress
+from gpuload.sources import opening
+from gpuload.sources.base import Source
+from gpuload.sources.leaf import Fields
+from gpuload.sources.npy import npy
+from gpuload.sources.npz import npz
+from gpuload.sources.tfrecord import Image, checksums, tfrecord, wire
+from gpuload.sources.tfrecord.damaged import walked
+from gpuload.sources.tfrecord.features import RECORD
+from gpuload.sources.tfrecord.framing import HEADER_BYTES, is_framed
+from gpuload.sources.tfrecord.source import TFRecordSource
+from gpuload.storage.files import Paths, expand, open_error, read_bytes
+
+SLAB_RECORDS = 1 << 16  # whose places are known at a time
+CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
+MOST_THREADS = 4096
+UNOPENED = (FormatError, RecordError, SpecError, FileError)  # what a file may be refused with when it is opened
+
+WHOLE: dict[bytes, Callable[..., Source]] = {b"\x93NUMPY": npy, b"PK\x03\x04": npz}  # of which a file may be a record
+
+Numbers = NDArray[np.int64]
+ImagesIn = Callable[[Fields, int], Iterator[Any]]  # gives the encoded images of a record
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A damaged record, or a file that cannot be opened.
+
+    Attributes:
+        where: the record, or the file, as errors name it.
+        cause: what is wrong with it.
+        file: the file that holds it; None where it is in none, or in several.
+        record: its number in the source; None for a whole file, and where the files could not be opened together.
+        offset_bytes: the byte of the file where the record begins, if that is known.
+    """
+
+    where: str
+    cause: str
+    file: str | None = None
+    record: int | None = None
+    offset_bytes: int | None = None
+
+    def __str__(self) -> str:
+        at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
+        return f"{self.where}{at}: {self.cause}"
+
+
+class Findings(Iterator[Finding]):
+    """What is damaged, as it is found; made by ``gpuload.check``.
+
+    Attributes:
+        num_records: how many records were read so far.
+        num_unopened: how many files could not be opened so far.
+    """
+
+    def __init__(self, given: Source | Paths, num_threads: int) -> None:
+        self.num_records = self.num_unopened = 0
+        self._num_threads = num_threads
+        self._told = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
+        if isinstance(given, Source):
+            given.check_open()
+            self._found = self._of_source(given, is_whole=True)
+        elif (folder := _as_folder(given)) is not None:
+            self._found = self._of_folder(folder, _files_below(folder))
+        else:
+            self._found = self._of_files(_files(given), is_whole=True)
+
+    def __next__(self) -> Finding:
+        return next(self._found)
+
+    def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
+        try:
+            source = opening.open(folder)
+        except UNOPENED:
+            yield from self._of_files(names, is_whole=False)
+        else:
+            with source:
+                yield from self._of_source(source, is_whole=True)
+
+    def _of_files(self, names: list[str], *, is_whole: bool) -> Iterator[Finding]:
+        try:
+            source, keys = _as_stored(opening.open(names), names)
+        except UNOPENED as error:
+            if len(names) == 1:
+                yield from self._of_refused(names[0], error)
+                return
+        else:
+            with source:
+                yield from self._of_source(source, is_whole=is_whole, keys=keys)
+            return
+        for some in (names[: len(names) // 2], names[len(names) // 2 :]):
+            yield from self._of_files(some, is_whole=False)
+
+    def _of_refused(self, name: str, error: GpuloadError) -> Iterator[Finding]:
+        """Check a file that has no rows as a whole, or cannot be opened: a TFRecord file is read as far as it goes."""
+        beginning = b"" if isinstance(error, FileError) else read_bytes(name, HEADER_BYTES)
+        for magic, function in WHOLE.items():
+            if beginning.startswith(magic):
+                try:
+                    source = function([name], record="file")
+                except UNOPENED:
+                    break
+                with source:
+                    yield from self._of_source(source, is_whole=False)
+                return
+        if not checksums.is_there() or not is_framed(beginning, 1 << 62):
+            self.num_unopened += 1
+            yield _of_error(name, error, name)
+            return
+        with Progress("checking") as progress:
+            for record in walked(name):
+                self.num_records += 1
+                progress.show(self.num_records, 0, "records")
+                if record.cause:
+                    yield Finding(f"{name}, record {record.number}", record.cause, name, None, record.offset_bytes)
+
+    def _of_source(self, source: Source, *, is_whole: bool, keys: Collection[bytes] = ()) -> Iterator[Finding]:
+        """Check a source; ``keys`` are those of images in Examples, where it gives these as they are."""
+        length = len(source)
+        encoded = [field.name for field in source.spec if field.encoded]
+
+        def images_in(fields: Fields, place: int) -> Iterator[Any]:
+            yield from (fields[name][place] for name in encoded)
+            if keys:
+                yield from _images_in(bytes(fields[RECORD][place]), keys)
+
+        with Progress("checking") as progress:
+
+            def look(numbers: Numbers) -> list[Finding]:
+                found = list(_look(source, numbers, images_in, is_whole))
+                self.num_records += numbers.size
+                progress.show(self.num_records, length, "records")
+                return found
+
+            for begin in range(0, length, SLAB_RECORDS):
+                numbers = np.arange(begin, min(begin + SLAB_RECORDS, length), dtype=np.int64)
+                chunks = _chunks(source, numbers)
+                for first in range(0, len(chunks), 8 * self._num_threads):  # what was found is told soon
+                    some = threads.each(look, chunks[first : first + 8 * self._num_threads], self._num_threads)
+                    yield from self._untold(finding for findings in some for finding in findings)
+            yield from (_of_error(path, error, path) for path, error in source.verify())
+
+    def _untold(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        for finding in findings:
+            key = finding.file, finding.where
+            if finding.record is None and key in self._told:
+                continue
+            if finding.record is None:
+                self._told.add(key)
+            yield finding
+
+
+def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
+    """Return what is damaged in a source or in files, as an iterator that reads on as it is asked for more.
+
+    Args:
+        given: a source, or what ``gl.open`` takes: a path, a string with wildcards, a list of these, a folder.
+        num_threads: that read and decode; by default the cores that this process may use.
+
+    Raises:
+        SpecError: it is neither.
+        FileError: there is no such path.
+        MissingPackageError: there are images, and nothing is installed that decodes them.
+    """
+    count = None if num_threads is None else checked_count("num_threads", num_threads, most=MOST_THREADS)
+    return Findings(given, count or threads.num_cores())
+
+
+def _files(given: Paths) -> list[str]:
+    names = expand(given)
+    for name in names:
+        if not os.path.lexists(name):
+            raise open_error(name, FileNotFoundError())
+    return names
+
+
+def _as_folder(given: Paths) -> str | None:
+    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str) or not os.fspath(given):
+        return None
+    path = os.path.abspath(os.path.expanduser(os.fspath(given)))
+    return path if os.path.isdir(path) else None
+
+
+def _files_below(folder: str) -> list[str]:
+    """Return the images in a folder and its folders, or all files where there is no image."""
+    below = sorted(_below(folder))
+    if not below:
+        raise MissingFileError(f"{folder} holds no file", cause="it is empty", remedy="check the folder")
+    return [name for name in below if name.lower().endswith(SUFFIXES)] or below
+
+
+def _below(folder: str) -> Iterator[str]:
+    for inner, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(inner, name) for name in names if not name.startswith("."))
+
+
+def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
+    """Return the numbers in pieces of a bounded number of records and, but for longer records, of bytes."""
+    sizes: Any = np.zeros(numbers.size, np.float64)  # a sum of what files state must not overflow
+    for share in source.resolve(numbers):
+        rows = slice(None) if share.rows is None else share.rows
+        sizes[rows] += share.leaf.num_bytes(share.numbers)
+    ends = np.cumsum(sizes)
+    chunks, begin = list[Numbers](), 0
+    while begin < numbers.size:
+        before = ends[begin - 1] if begin else 0.0
+        end = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
+        end = min(max(end, begin + 1), begin + CHUNK_RECORDS)
+        chunks.append(numbers[begin:end])
+        begin = end
+    return chunks
+
+
+def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool) -> Iterator[Finding]:
+    """Give what is wrong with some records."""
+    try:
+        fields = source.read(numbers)
+    except (RecordError, FileError) as error:
+        if numbers.size == 1:
+            yield _of_record(source, int(numbers[0]), error, is_whole)
+            return
+        for half in (numbers[: numbers.size // 2], numbers[numbers.size // 2 :]):
+            yield from _look(source, half, images_in, is_whole)
+        return
+    for place, number in enumerate(numbers.tolist()):
+        try:
+            for image in images_in(fields, place):
+                Decode().array(np, image, {})
+        except RowError as error:
+            yield _of_record(source, number, error, is_whole)
+
+
+def _as_stored(source: Source, names: list[str]) -> tuple[Source, Collection[bytes]]:
+    """Return a source for which only damage is damage, and the keys of images in Examples.
+
+    What the first records of TFRecord files have, the others need not have, so their payloads are read as they are.
+    """
+    if not isinstance(source, TFRecordSource):
+        return source, ()
+    features = source.features if isinstance(source.features, dict) else {}
+    keys = {(said.key or name).encode() for name, said in features.items() if isinstance(said, Image)}
+    source.close()
+    return tfrecord(names, "bytes"), keys
+
+
+def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
+    """Give the images under some keys of a tf.train.Example; nothing of what is none, since that was written so."""
+    try:
+        for (_, key), span in wire.entries(payload).items():
+            if key in keys:
+                kind, spans = wire.feature_of(payload, span, is_entry=True)
+                for first, after in spans if kind == wire.BYTES_LIST else ():
+                    yield np.frombuffer(payload, np.uint8)[first:after]
+    except wire.Damaged:
+        return
+
+
+def _of_record(source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool) -> Finding:
+    """Return the finding for a record; one for a whole file where that is gone, changed or unreadable."""
+    where, origin = source.where(number), source.origin(number)
+    if isinstance(error, FileError):
+        return _of_error(origin[0] if origin else where, error, origin[0] if origin else None)
+    what = error.reason if isinstance(error, RowError) else _without(error.what, where, origin)
+    cause = f"{what}; {error.cause}" if error.cause else what
+    file, offset = origin or (None, None)
+    if file is not None and not is_whole and file.endswith(where):
+        where = file  # an image, whose name alone does not tell in which folder it lies
+    return Finding(where, cause, file, number if is_whole else None, offset)
+
+
+def _of_error(where: str, error: GpuloadError, file: str | None) -> Finding:
+    what = error.what
+    for between in (" ", ": ", ", "):
+        what = what.removeprefix(f"{where}{between}")
+    return Finding(where, f"{what}; {error.cause}" if error.cause else what, file)
+
+
+def _without(what: str, where: str, origin: tuple[str, int] | None) -> str:
+    """Return what happened without where it did, which the finding says itself."""
+    at = f", byte {origin[1]}" if origin is not None and origin[1] else ""
+    return what.removeprefix(f"{where}{at}: ").removeprefix(f"{where}: ")

@@ -1,0 +1,178 @@
+"""Damage: what becomes of records that cannot be used, where the loader is not to raise an error for each.
+
+Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are drawn for (seed,
+         epoch, record) from the whole source, whatever the shard. If that is damaged, too, the next one. So batch size,
+         ranks, threads and resuming change nothing, and the shape of no batch depends on what files hold.
+Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and ``RecordError``. A file
+         that is missing, changed or unreadable is not, nor what the user's own function raises, unless that raises
+         ``RecordError``.
+Trying   Whether a record is damaged is found out where it is used, each time: a decoder that makes a region of an image
+         may meet what is wrong with it in one epoch and not in the next, and a run that goes on in the second must get
+         the same. What is remembered is only which records to try by themselves, before the work of a whole batch is
+         lost by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import numpy as np
+
+from gpuload import rng
+from gpuload.errors import DamagedSourceError, RecordError, RowError
+from gpuload.ops.python import FunctionError
+from gpuload.sources.base import Source
+from gpuload.storage.files import open_error
+
+ON_ERROR = ("raise", "replace", "skip")
+MOST_ATTEMPTS = 64  # where half of all records are damaged, one in 2**64 would find no other
+STREAM = int.from_bytes(hashlib.sha256(b"damage:substitute").digest()[:8], "little")  # those of ops have no colon
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """A damaged record, as it was first met.
+
+    Attributes:
+        record: its number in the source.
+        where: where it is, as errors say it.
+        file: the file that holds it; None where it is in none, or in several.
+        offset_bytes: the byte of the file where it begins; None where no file is known.
+        cause: what is wrong with it.
+        epoch, step: of the batch that should have held it.
+    """
+
+    record: int
+    where: str
+    file: str | None
+    offset_bytes: int | None
+    cause: str
+    epoch: int
+    step: int
+
+    def as_json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self))
+
+
+class Damage:
+    """What a loader knows of the damaged records of its source; used by all its threads.
+
+    Args:
+        source: all records.
+        seed: the loader's.
+        skips: True if rows of damaged records are not valid; their content is the substitute's all the same.
+        max_bad: the share of the records that may be damaged.
+        path: a file that takes a line of JSON for each damaged record; None for none.
+
+    Attributes:
+        suspects: the records that failed where they were read, drawn for, or run on rows.
+        refused: the records that an executor of whole batches refused.
+    """
+
+    def __init__(self, source: Source, *, seed: int, skips: bool, max_bad: float, path: str | None) -> None:
+        self.skips, self.suspects, self.refused = skips, set[int](), set[int]()
+        self._source, self._seed, self._max_bad, self._path = source, seed, max_bad, path
+        self._bad: dict[int | str, BadRecord] = {}
+        self._lock = threading.Lock()
+        if path is not None:
+            _append(path, b"")  # a folder that is missing is told now
+
+    def substitute(self, record: int, epoch: int, attempt: int) -> int:
+        """Return the record that stands for a damaged one, counted from attempt 0.
+
+        It is ``word * length // 2**64`` of the word of that number of ``rng.bits``.
+
+        Raises:
+            DamagedSourceError: so many attempts are not made.
+        """
+        if attempt >= MOST_ATTEMPTS:
+            raise DamagedSourceError(
+                f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others chosen in its place",
+                cause="nearly all records of the source are damaged, or the ops cannot take them",
+                remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists damaged records',
+            )
+        words = rng.bits(attempt + 1, seed=self._seed, epoch=epoch, records=np.array([record], np.int64), stream=STREAM)
+        return int(words[0, attempt]) * len(self._source) >> 64
+
+    def note(self, record: int, error: RowError | RecordError, *, epoch: int, step: int, by_executor: bool) -> None:
+        """Remember a damaged record, the first time that it is met.
+
+        Raises:
+            DamagedSourceError: more records are damaged than may be.
+            FileError: the line cannot be written.
+        """
+        is_mix = self._source.endless  # a record of a mix has another number each time that it comes
+        key = self._source.where(record) if is_mix else record
+        with self._lock:
+            if not is_mix:
+                (self.refused if by_executor else self.suspects).add(record)
+            if key not in self._bad:
+                self._bad[key] = bad = bad_record(self._source, record, error, epoch=epoch, step=step)
+                if self._path is not None:
+                    _append(self._path, f"{bad.as_json()}\n".encode())
+            num_bad, first = len(self._bad), self._bad[key]
+        if num_bad > self._max_bad * len(self._source):
+            raise DamagedSourceError(
+                f"{first.where}: {first.cause}",
+                cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more than "
+                f"max_bad={self._max_bad} allows",
+                remedy="repair the data (`gpuload check PATH` lists what is damaged, loader.bad_records() what was "
+                f"met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
+            )
+
+    def describe(self) -> str:
+        """Return one line for ``Loader.describe``."""
+        what = "are replaced and not valid" if self.skips else "are replaced"
+        return f"records {what}; more than {self._max_bad:.3g} of all stop the loader"
+
+    def bad_records(self) -> list[BadRecord]:
+        """Return the damaged records that were met, in the order in which they were."""
+        with self._lock:
+            return list(self._bad.values())
+
+
+def bad_record(
+    source: Source, record: int, error: RowError | RecordError, *, epoch: int = 0, step: int = 0
+) -> BadRecord:
+    """Return what is known of a damaged record."""
+    where, origin = source.where(record), source.origin(record)
+    file, offset = origin or (None, None)
+    if isinstance(error, FunctionError):
+        error = cast(RecordError, error.error)  # `is_damage` says that it is one
+    what = error.reason if isinstance(error, RowError) else error.what.removeprefix(f"{where}: ")
+    return BadRecord(record, where, file, offset, f"{what}; {error.cause}" if error.cause else what, epoch, step)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return True if an error says that a record is damaged, and not that something else went wrong."""
+    if isinstance(error, FunctionError):
+        error = error.error
+    if isinstance(error, RowError):
+        return True
+    return isinstance(error, RecordError) and not isinstance(error, DamagedSourceError)
+
+
+def _allowing(num_bad: int, length: int) -> float:
+    """Return a share, of two digits, that allows so many."""
+    share = num_bad / length
+    rounded = float(f"{share:.2g}")
+    return min(1.0, rounded if rounded >= share else float(f"{share * 1.1:.2g}"))
+
+
+def _append(path: str, line: bytes) -> None:
+    """Append whole lines by one call each, so that several processes may write to one file."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if line:
+                os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise open_error(path, error) from None

@@ -1,0 +1,79 @@
+"""CSV tables, sound and damaged: what the module ``csv`` of Python reads, or an error of ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpuload as gl
+from tests.attack.hunt import Report, hunt, outcome
+from tests.attack.mutate import mutated
+
+TEXTS = ("", "a", "x y", "a,b", 'say "no"', "two\nlines", "ü", " ", "NA", "3", "-", "'", "a;b\tc", "0x1f", "\r\n")
+COLUMNS = {"number": "i8", "real": "f8", "text": "U30"}
+
+
+def attack(seconds: float, seed: int) -> Report:
+    """Read tables."""
+    if find_spec("pyarrow") is None:
+        return Report(without="all of it: PyArrow is not installed")
+    return hunt(seconds, seed, trial, more_bytes=1 << 28)
+
+
+def trial(rng: np.random.Generator, folder: Path) -> str:
+    """Write a table, damage it or not, and read it."""
+    rows = [
+        [str(rng.integers(-(2**63), 2**63, dtype=np.int64)), repr(float(rng.normal())), str(rng.choice(TEXTS))]
+        for _ in range(rng.integers(1, 20))
+    ]
+    ends = ("\n", "\r\n")[rng.integers(2)]
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator=ends).writerows([list(COLUMNS), *rows])
+    data = file.getvalue().encode()
+    sound = rng.random() < 0.3
+    if not sound:
+        data = mutated(data, rng, most=2)
+    (folder / "a.csv").write_bytes(data)
+    came, found = outcome(_read, folder / "a.csv")
+    if came == "refused":
+        assert not sound, f"a sound table is refused: {found}"
+        return came
+    if sound:
+        assert found["number"].tolist() == [int(row[0]) for row in rows]
+        assert found["real"].tolist() == [float(row[1]) for row in rows]
+        assert found["text"].tolist() == [row[2] for row in rows], f"{found['text']!r}, of {rows!r}"
+    elif (theirs := _by_python(data)) is not None and len(theirs) == len(found["number"]):
+        for name, column in zip(COLUMNS, zip(*theirs, strict=True), strict=True):
+            ours = found[name].tolist()
+            for mine, text in zip(ours, column, strict=True):
+                assert _is_same(name, mine, text), f"{name}: {mine!r}, in the file {text!r}"
+    return came
+
+
+def _read(path: Path) -> Any:
+    with gl.csv(path, COLUMNS) as source:
+        return source.read(range(len(source)))
+
+
+def _by_python(data: bytes) -> list[list[str]] | None:
+    """Return the rows; None where they are no table of three columns."""
+    try:
+        header, *rows = csv.reader(io.StringIO(data.decode(), newline=""), strict=True)
+    except (csv.Error, ValueError):
+        return None
+    return rows if header == list(COLUMNS) and all(len(row) == 3 for row in rows) else None
+
+
+def _is_same(name: str, mine: Any, text: str) -> bool:
+    if name == "text":
+        return bool(mine == text.rstrip("\0"))
+    try:
+        value = int(text) if name == "number" else float(text)
+    except ValueError:
+        return name == "real" and mine != mine  # missing: what stands for that is not-a-number
+    return bool(mine == value or (mine != mine and value != value))

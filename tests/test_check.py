@@ -1,0 +1,370 @@
+"""Check: every damaged record of every kind of file is listed, with its place, and nothing that is sound."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.check import CHUNK_RECORDS
+from gpuload.cli import main
+from gpuload.errors import ClosedError, MissingFileError, SpecError
+from tests import imagefiles as made
+from tests.attack.mutate import sealed_png
+
+
+def broken_png(height=20, width=30):
+    """Return a PNG whose head and checksums are right, and whose pixels are not."""
+    data = made.png(height, width, made.RGB, 8)
+    place = data.index(b"IDAT") + 30
+    return sealed_png(data[:place] + b"\x55" * 20 + data[place + 20 :])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of images, of which some are damaged."""
+    folder = tmp_path / "photos"
+    whole = made.jpeg(24, 30)
+    files = {
+        "cat/0.jpg": whole,
+        "cat/1.jpg": whole[: len(whole) // 2],
+        "cat/2.png": made.png(20, 30, made.RGB, 8),
+        "cat/3.png": broken_png(),
+        "dog/0.jpg": made.jpeg(9, 9),
+        "dog/1.png": made.png(20, 30, made.RGB, 8)[:-20],
+    }
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_damaged_images_are_found_by_number_file_and_cause(photos):
+    found = gl.check(photos, num_threads=2)
+    listed = {finding.where: finding for finding in found}
+    assert set(listed) == {"cat/1.jpg", "cat/3.png", "dog/1.png"}
+    assert [listed[where].record for where in sorted(listed)] == [1, 3, 5]
+    assert listed["cat/1.jpg"].cause == "the file ends before the end-of-image marker: it was cut off"
+    assert listed["cat/3.png"].cause.startswith("its pixels cannot be decoded")
+    assert "IEND" in listed["dog/1.png"].cause
+    assert listed["dog/1.png"].file == str(photos / "dog" / "1.png")
+    assert (found.num_records, found.num_unopened) == (6, 0)
+
+
+def test_it_goes_on_behind_files_that_cannot_be_opened(photos):
+    (photos / "cat" / "4.jpg").write_bytes(b"")
+    (photos / "dog" / "2.png").symlink_to(photos / "nowhere")
+    found = gl.check(photos)
+    listed = {finding.file.removeprefix(f"{photos}/"): finding for finding in found}
+    assert set(listed) == {"cat/1.jpg", "cat/3.png", "cat/4.jpg", "dog/1.png", "dog/2.png"}
+    assert listed["cat/4.jpg"].cause == "is empty; it has 0 bytes"
+    assert listed["cat/1.jpg"].where == str(photos / "cat" / "1.jpg")
+    assert {finding.record for finding in listed.values()} == {None}
+    assert (found.num_records, found.num_unopened) == (6, 2)
+
+
+def test_a_source_is_checked_as_well_and_its_numbers_are_told(photos):
+    source = gl.images(photos)[::-1]
+    assert sorted((finding.record, finding.where) for finding in gl.check(source)) == [
+        (0, "dog/1.png"), (2, "cat/3.png"), (4, "cat/1.jpg")
+    ]  # fmt: skip
+    assert list(gl.check(source.select([0, 2, 4]))) != []
+    assert list(gl.check(source.select([1, 3, 5]))) == []
+
+
+def test_texts_that_are_none_are_found_among_many_rows(tmp_path):
+    bad = [0, 17, CHUNK_RECORDS - 1, CHUNK_RECORDS, 3 * CHUNK_RECORDS - 1]
+    table = np.full(3 * CHUNK_RECORDS, "abc")
+    for number in bad:
+        table[number : number + 1].view(np.uint32)[0] = 0x110000
+    np.save(tmp_path / "a.npy", table)
+    found = list(gl.check(str(tmp_path / "*.npy"), num_threads=2))
+    assert [finding.record for finding in found] == bad
+    assert [finding.offset_bytes for finding in found] == [128 + 12 * number for number in bad]
+    assert str(found[1]).startswith("a.npy, record 17, byte 332: its text holds a number that is no Unicode character")
+
+
+def test_files_of_several_formats_are_checked_one_by_one(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
+    (tmp_path / "b.png").write_bytes(broken_png())
+    (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
+    found = gl.check([tmp_path / name for name in ("a.npy", "b.png", "c.npy")])
+    assert [finding.file for finding in found] == [str(tmp_path / "b.png"), str(tmp_path / "c.npy")]
+    assert (found.num_records, found.num_unopened) == (6, 1)
+
+
+def test_arrays_that_have_no_rows_in_common_are_sound(tmp_path):
+    np.savez(tmp_path / "a.npz", data=np.zeros(5), pointers=np.zeros(3))
+    np.save(tmp_path / "b.npy", np.float32(3))
+    found = gl.check([tmp_path / "a.npz", tmp_path / "b.npy"])
+    assert list(found) == []
+    assert found.num_records == 2
+
+
+def test_images_in_examples_are_decoded_and_other_features_need_not_be_there(tmp_path):
+    pytest.importorskip("google_crc32c")
+
+    def with_image(data):
+        feature = _message(1, _message(1, data))
+        return _message(1, _message(1, _message(1, b"image") + _message(2, feature)))
+
+    sound, damaged = made.png(20, 30, made.RGB, 8), broken_png()
+    payloads = [with_image(damaged if number in (4, 77) else sound) for number in range(80)] + [example(3)]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, payloads)))
+    found = gl.check(tmp_path / "a.tfrecord")
+    assert [(finding.record, finding.cause[:29]) for finding in found] == [
+        (4, "its pixels cannot be decoded:"), (77, "its pixels cannot be decoded:")
+    ]  # fmt: skip
+    assert found.num_records == 81
+
+
+def _message(field, content):
+    """Return a field of a message that holds bytes, at most 16383 of them."""
+    length = bytes([len(content) & 0x7F | 0x80, len(content) >> 7])
+    return bytes([field << 3 | 2]) + length + content
+
+
+def test_a_file_that_goes_away_meanwhile_is_told_once(tmp_path):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.zeros((4000, 2)))
+    source = gl.npy(tmp_path / "*.npy")
+    os.unlink(tmp_path / "1.npy")
+    found = list(gl.check(source))
+    assert [(finding.file, finding.record) for finding in found] == [(str(tmp_path / "1.npy"), None)]
+
+
+def test_what_is_no_source_and_no_path_is_refused(tmp_path):
+    with pytest.raises(MissingFileError, match="nowhere"):
+        gl.check(tmp_path / "nowhere")
+    with pytest.raises(MissingFileError, match="nowhere"):
+        gl.check([tmp_path / "nowhere.npy", __file__])
+    with pytest.raises(MissingFileError, match="holds no file"):
+        gl.check(tmp_path)
+    with pytest.raises(SpecError):
+        gl.check(3)
+    with pytest.raises(SpecError, match="num_threads"):
+        gl.check(gl.arrays(x=np.zeros(3)), num_threads=0)
+    source = gl.arrays(x=np.zeros(3))
+    source.close()
+    with pytest.raises(ClosedError):
+        gl.check(source)
+
+
+# TFRecord files, written here byte by byte; the checksums are computed bit by bit
+
+
+def masked(data):
+    """Return the checksum of bytes as TFRecord files have it (RFC 3720, appendix B.4)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def framed(payload):
+    length = struct.pack("<Q", len(payload))
+    return length + masked(length) + payload + masked(payload)
+
+
+def example(number):
+    """Return a tf.train.Example with one int64, key "x"."""
+    feature = bytes([0x1A, 3, 0x0A, 1, number])
+    entry = bytes([0x0A, 1, ord("x"), 0x12, len(feature)]) + feature
+    features = bytes([0x0A, len(entry)]) + entry
+    return bytes([0x0A, len(features)]) + features
+
+
+RECORD_BYTES = 16 + 14
+
+
+@pytest.fixture
+def tfrecord(tmp_path):
+    pytest.importorskip("google_crc32c")
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(b"".join(framed(example(number)) for number in range(90)))
+    assert path.stat().st_size == 90 * RECORD_BYTES
+    return path
+
+
+def changed(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_sound_tfrecord_file_is_sound(tfrecord):
+    found = gl.check(tfrecord)
+    assert list(found) == []
+    assert found.num_records == 90
+
+
+@pytest.mark.parametrize("records", [[80], [3, 5, 80], [0], [0, 89]])
+def test_payloads_with_another_checksum_are_found(tfrecord, records):
+    for record in records:
+        changed(tfrecord, record * RECORD_BYTES + 15)
+    found = gl.check(tfrecord)
+    listed = list(found)
+    assert [finding.offset_bytes for finding in listed] == [record * RECORD_BYTES for record in records]
+    assert all(f"record {record}" in one.where for record, one in zip(records, listed, strict=True))
+    assert all("payload checksum is 0x" in finding.cause for finding in listed)
+    assert found.num_records == 90
+
+
+def test_a_length_with_another_checksum_ends_the_file(tfrecord):
+    changed(tfrecord, 7 * RECORD_BYTES + 1)
+    changed(tfrecord, 3 * RECORD_BYTES + 13)
+    listed = list(gl.check(tfrecord))
+    assert [finding.offset_bytes for finding in listed] == [3 * RECORD_BYTES, 7 * RECORD_BYTES]
+    assert "its length 270 has the checksum" in listed[1].cause
+    assert "where the next record begins is not known" in listed[1].cause
+
+
+@pytest.mark.parametrize(("cut", "told"), [(10, "the file ends 8 bytes behind"), (RECORD_BYTES - 5, "after 5 bytes")])
+def test_a_file_that_was_cut_is_read_up_to_there(tfrecord, cut, told):
+    tfrecord.write_bytes(tfrecord.read_bytes()[:-cut])
+    found = gl.check(tfrecord)
+    (finding,) = found
+    assert finding.offset_bytes == 89 * RECORD_BYTES
+    assert told in finding.cause
+    assert found.num_records == 90
+
+
+# the command line
+
+
+def test_the_status_says_whether_anything_is_damaged(photos, capsys):
+    assert main(["check", str(photos)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "cat/1.jpg: the file ends before the end-of-image marker: it was cut off"
+    assert said[-1] == "6 records were read, 3 of them damaged"
+    assert main(["check", str(photos / "cat" / "0.jpg"), str(photos / "dog" / "0.jpg")]) == 0
+    assert capsys.readouterr().out == "2 records were read, none of them damaged\n"
+    assert main(["check", str(photos / "nowhere")]) == 2
+    assert "nowhere is missing" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["check"])
+    assert ended.value.code == 2
+
+
+def test_lines_of_json_are_all_that_is_on_stdout(photos, capsys):
+    (photos / "cat" / "4.jpg").write_bytes(b"")
+    assert main(["check", str(photos), "--json", "--num-threads", "1"]) == 1
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    assert {os.path.basename(line["file"]) for line in lines} == {"1.jpg", "3.png", "4.jpg", "1.png"}
+    assert set(lines[0]) == {"where", "cause", "file", "record", "offset_bytes"}
+    assert said.err == "6 records were read, 3 of them damaged, and 1 file cannot be opened\n"
+
+
+# what wants all time or memory
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+import gpuload as gl
+from gpuload.cli import main
+
+gl.Loader(gl.arrays(x=np.zeros((9, 3, 3, 3), "u1")), 4, ops=[gl.ops.RandomFlip(on="x")], device="cpu").batch_at(0)
+next(iter(gl.Loader(gl.images(sys.argv[2], labels=None), 1, ops=[gl.ops.Decode()], device="cpu", num_threads=2)))
+with open("/proc/self/statm") as file:
+    now = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + (600 << 20), -1))
+if sys.argv[1] == "check":
+    sys.exit(main(["check", sys.argv[3]]))
+source = gl.open(sys.argv[3])
+ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)] if "image" in source.spec else []
+loader = gl.Loader(source, 4, ops=ops, on_error=sys.argv[1], max_bad=0.5, device="cpu", num_threads=2, executor="array")
+rows = [(int(record), bool(ok)) for batch in loader for record, ok in zip(batch.records, batch.valid)]
+print("rows", len(rows), "valid", sum(ok for _, ok in rows), [bad.record for bad in loader.bad_records()])
+"""
+
+
+def limited(how, folder, small):
+    """Run a loader, or the check, in a process with 600 MB more than it begins with, and 60 s."""
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, how, str(small), str(folder)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def bomb():
+    """Return a PNG of 16000 x 16000 pixels, whose 768 MB are 750 kB."""
+    deflate = zlib.compressobj(9)
+    row = bytes(1 + 3 * 16000)
+    coded = b"".join(deflate.compress(row) for _ in range(16000)) + deflate.flush()
+    head = struct.pack(">IIBBBBB", 16000, 16000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        made.chunk(name, data) for name, data in ((b"IHDR", head), (b"IDAT", coded), (b"IEND", b""))
+    )
+
+
+def billion_pixels():
+    head = struct.pack(">IIBBBBB", 1 << 15, 1 << 15, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(made.chunk(name, data) for name, data in parts)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
+@pytest.mark.parametrize("kind", ["bomb", "billion", "scans"])
+@pytest.mark.parametrize("how", ["replace", "skip", "check"])
+def test_images_that_want_all_memory_are_damaged_records_like_others(tmp_path, kind, how):
+    data = {"bomb": bomb, "billion": billion_pixels, "scans": lambda: made.jpeg_of_scans(4096, 4096, 5000)}[kind]()
+    folder, small = tmp_path / "images", tmp_path / "small.png"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.png").write_bytes(made.png(10, 10, made.RGB, 8))
+    (folder / "3.png").write_bytes(data)
+    small.write_bytes(made.png(10, 10, made.RGB, 8))
+    done = limited(how, folder, small)
+    if how == "check":
+        assert done.returncode == 1, done.stderr
+        assert done.stdout.startswith("3.png: it ")
+        assert done.stdout.endswith("6 records were read, 1 of them damaged\n")
+    else:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"rows 6 valid {6 if how == 'replace' else 5} [3]\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
+def test_a_table_of_one_endless_line_is_left_soon(tmp_path):
+    pytest.importorskip("pyarrow")
+    small, path = tmp_path / "small.png", tmp_path / "endless.csv"
+    small.write_bytes(made.png(10, 10, made.RGB, 8))
+    with open(path, "wb") as file:
+        file.write(b"a,b\n1,2\n")
+        for _ in range(300):
+            file.write(b"3," * (1 << 19))
+    done = limited("check", path, small)
+    path.unlink()
+    assert done.returncode == 1, done.stderr
+    assert "line 3 has more than" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
+def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memory(tmp_path, tfrecord):
+    length = struct.pack("<Q", 1 << 63)
+    header = length + masked(length)
+    tfrecord.write_bytes(tfrecord.read_bytes() + header + b"more")
+    small = tmp_path / "small.png"
+    small.write_bytes(made.png(10, 10, made.RGB, 8))
+    done = limited("check", tfrecord, small)
+    assert done.returncode == 1, done.stderr
+    assert f"it says that it has {1 << 63} bytes, and the file ends 4 bytes behind" in done.stdout
+    assert "91 records were read, 1 of them damaged" in done.stdout
+    refused = limited("replace", tfrecord, small)  # where no record begins behind, no other one can stand for it
+    assert refused.returncode == 1
+    assert "FormatError" in refused.stderr
