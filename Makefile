@@ -70,8 +70,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(if $(filter 3.10,$(VERSION)),@echo "no mypy: the last NumPy for Python 3.10 describes its types too loosely",$(BIN)/mypy)
 
+# Side by side, as many as there are cores, at most four; a file of tests stays in one process, and one that dies is not
+# started again: the run would wait for it for ever.
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -21,6 +21,10 @@ FILE_SHAPE = (3, 64, 64)
 IMAGE_SHAPE = (3, 32, 32)
 FIXED_BYTES = 1 + 3 * 32 * 32
 NPY_HEADER_BYTES = 128  # what np.save writes for these shapes; checked when the data is made
+EXAMPLE_BYTES = 3 * 32 * 32  # of the image in an Example
+NUM_SHARDS = 4
+CSV_INTEGERS = ("id", "label")
+CSV_NAMES = (*(f"x{number}" for number in range(8)), *CSV_INTEGERS)
 JPEG_QUALITY = 90
 JPEG_WIDTH, JPEG_HEIGHT = 500, 375
 
@@ -55,6 +59,21 @@ def _write_files(path: Path, num_records: int) -> None:
             _check_header(file.tell() - int(np.prod(FILE_SHAPE)) * 4)
 
 
+def npz_files(folder: Path, num_records: int) -> Path:
+    """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16 levels, and a label."""
+    return _once(folder / f"npz-{num_records}", lambda path: _write_npz(path, num_records))
+
+
+def _write_npz(path: Path, num_records: int) -> None:
+    rng = np.random.default_rng(SEED)
+    for name in ("stored", "deflated"):
+        (path / name).mkdir(parents=True)
+    for number in range(num_records):
+        arrays = {"image": rng.integers(0, 16, FILE_SHAPE, np.uint8), "label": np.int64(number)}
+        np.savez(path / "stored" / f"{number:06d}.npz", **arrays)
+        np.savez_compressed(path / "deflated" / f"{number:06d}.npz", **arrays)
+
+
 def _check_header(header_bytes: int) -> None:
     if header_bytes != NPY_HEADER_BYTES:
         raise RuntimeError(f"this NumPy writes NPY headers of {header_bytes} bytes, the peers skip {NPY_HEADER_BYTES}")
@@ -70,6 +89,68 @@ def _write_fixed(path: Path, num_records: int) -> None:
     records = rng.integers(0, 256, (num_records, FIXED_BYTES), dtype=np.uint8)
     records[:, 0] %= 10
     records.tofile(path)
+
+
+def tfrecords(folder: Path, num_records: int) -> Path:
+    """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with DALI's index."""
+    return _once(folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records))
+
+
+def _write_tfrecords(path: Path, num_records: int) -> None:
+    import google_crc32c
+
+    def masked(data: bytes) -> bytes:
+        checksum = google_crc32c.value(data)
+        return (((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+    rng = np.random.default_rng(SEED)
+    path.mkdir()
+    for shard in range(NUM_SHARDS):
+        lines, place = [], 0
+        with open(path / f"shard-{shard}.tfrecord", "wb") as file:
+            for _ in range(num_records * shard // NUM_SHARDS, num_records * (shard + 1) // NUM_SHARDS):
+                example = _example(rng)
+                length = len(example).to_bytes(8, "little")
+                place += file.write(length + masked(length) + example + masked(example))
+                lines.append(f"{place - len(example) - 16} {len(example) + 16}\n")
+        (path / f"shard-{shard}.idx").write_text("".join(lines), encoding="ascii")
+
+
+def _example(rng: np.random.Generator) -> bytes:
+    """Return a serialized tf.train.Example."""
+
+    def message(number: int, content: bytes) -> bytes:
+        size, head = len(content), bytearray([number << 3 | 2])
+        while size > 0x7F:
+            head.append(size & 0x7F | 0x80)
+            size >>= 7
+        return bytes([*head, size]) + content
+
+    def feature(key: str, kind: int, values: bytes) -> bytes:
+        return message(1, message(1, key.encode()) + message(2, message(kind, message(1, values))))
+
+    return message(
+        1,
+        feature("image", 1, rng.bytes(EXAMPLE_BYTES))
+        + feature("label", 3, bytes([int(rng.integers(10))]))
+        + feature("box", 2, rng.random(4, np.float32).tobytes()),
+    )
+
+
+def csv_rows(folder: Path, num_records: int) -> Path:
+    """Return a CSV file of 8 floats of 6 decimals and 2 integers a line, with a header."""
+    return _once(folder / f"lines-{num_records}.csv", lambda path: _write_csv(path, num_records))
+
+
+def _write_csv(path: Path, num_records: int) -> None:
+    rng = np.random.default_rng(SEED)
+    with open(path, "w", encoding="ascii", newline="\n") as file:
+        file.write(",".join(CSV_NAMES) + "\n")
+        for start in range(0, num_records, 8192):
+            count = min(8192, num_records - start)
+            floats, integers = rng.normal(size=(count, 8)).round(6), rng.integers(0, 10**6, (count, 2))
+            for some, others in zip(floats.tolist(), integers.tolist(), strict=True):
+                file.write(",".join(map(repr, [*some, *others])) + "\n")
 
 
 def jpegs(folder: Path, num_records: int) -> Path:

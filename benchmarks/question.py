@@ -133,7 +133,7 @@ class Question:
 KERNELS = ("numba", "gpuload.kernels.extents", "gpuload.kernels.random", "gpuload.kernels.image")
 """What gpuload loads with its first loader. Numba itself is three quarters of it."""
 
-NAMES = ("npy_rows", "npy_files", "fixed_images", "jpeg_training")
+NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
 
 
 def find(name: str) -> Question:

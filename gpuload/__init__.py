@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from gpuload import ops
 from gpuload.batch import Batch
+from gpuload.check import check
+from gpuload.convert import convert
 from gpuload.errors import GpuloadError
 from gpuload.loader import Loader
 from gpuload.order import Blocks
 from gpuload.ragged import Ragged
-from gpuload.sources import arrays, concat, fixed, images, npy, records
+from gpuload.sources import (
+    Feature,
+    Image,
+    Raw,
+    Tensor,
+    arrays,
+    concat,
+    csv,
+    fixed,
+    idx,
+    images,
+    mix,
+    npy,
+    npz,
+    records,
+    tfrecord,
+)
+from gpuload.sources import open as open
 from gpuload.sources import zip as zip
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
@@ -16,19 +35,31 @@ from gpuload.spec import Field, Spec
 __all__ = [
     "Batch",
     "Blocks",
+    "Feature",
     "Field",
     "GpuloadError",
+    "Image",
     "Loader",
     "Ragged",
+    "Raw",
     "Source",
     "Spec",
+    "Tensor",
     "arrays",
+    "check",
     "concat",
+    "convert",
+    "csv",
     "fixed",
+    "idx",
     "images",
+    "mix",
     "npy",
+    "npz",
+    "open",
     "ops",
     "records",
+    "tfrecord",
     "zip",
 ]
 __version__ = "0.1.0"

@@ -29,12 +29,14 @@ def run(path, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path, tmp_path):
     assert run(path, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_example_with_keras_goes_on_where_it_stopped(tmp_path):
     path = ROOT / "examples" / "keras_resume.py"
     first, second = run(path, tmp_path), run(path, tmp_path)

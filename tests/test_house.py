@@ -170,6 +170,11 @@ BROKEN = {
         ("sources/npy.py", "x = eval('1')", "eval; "),
         ("ops/python.py", "f = exec", "exec; "),
         ("sources/npy.py", "import numpy\nnumpy.load('x', allow_pickle=True)", "npy.py:3: allow_pickle; "),
+        (
+            "loader.py",
+            "from gpuload.sources import pickled",
+            "gpuload.sources.pickled; only convert.py and cli/convert",
+        ),
     ],
     "only_the_command_line_prints": [
         ("loader.py", "def f():\n    print(1)", "loader.py:3: print; "),

@@ -2,9 +2,33 @@
 
 from gpuload.sources.arrays import arrays
 from gpuload.sources.compose import concat, zip
+from gpuload.sources.csv import csv
 from gpuload.sources.fixed import fixed
+from gpuload.sources.idx import idx
 from gpuload.sources.images import images
+from gpuload.sources.mix import mix
 from gpuload.sources.npy import npy
+from gpuload.sources.npz import npz
+from gpuload.sources.opening import open
 from gpuload.sources.records import records
+from gpuload.sources.tfrecord import Feature, Image, Raw, Tensor, tfrecord
 
-__all__ = ["arrays", "concat", "fixed", "images", "npy", "records", "zip"]
+__all__ = [
+    "Feature",
+    "Image",
+    "Raw",
+    "Tensor",
+    "arrays",
+    "concat",
+    "csv",
+    "fixed",
+    "idx",
+    "images",
+    "mix",
+    "npy",
+    "npz",
+    "open",
+    "records",
+    "tfrecord",
+    "zip",
+]

@@ -1,0 +1,166 @@
+"""Which line of a block is wrong, and why: found by the exact scan, once PyArrow has refused the block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
+from gpuload.sources.csv.columns import Column, Dialect, told
+from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, is_measured, is_ragged
+from gpuload.sources.csv.lines import Block, Record, scan
+from gpuload.sources.csv.parse import FALSE, TEXT, TRUE
+
+LONGEST_FOUND = 256  # characters of text whose length nobody said: each record has room for the longest
+MOST_SHOWN = 60
+WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+def fault(
+    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form, said: str
+) -> GpuloadError:
+    """Return the error for the first line of a block that is wrong.
+
+    Args:
+        path: of the file.
+        block: that was refused.
+        dialect: of the file.
+        names: of all columns of the file.
+        columns: that are read.
+        form: how they are read.
+        said: PyArrow's words, for a block in which the scan finds nothing wrong.
+    """
+    for record in scan(block.data, dialect, block.line):
+        if len(record.values) != len(names):
+            return _of_count(path, record, names)
+        for column, kind in zip(columns, form, strict=True):
+            value = record.values[column.number]
+            where = f"{path}, line {record.line}, column {_short(column.name)}"
+            try:
+                text = value.decode()
+            except UnicodeDecodeError as error:
+                return _no_utf8(path, block, record, column, error)
+            if kind.read == TEXT:
+                if (long := _too_long(where, text, column, kind.width)) is not None:
+                    return long
+            elif column.dtype is None:
+                continue  # another kind would have been found
+            elif text in dialect.na_values:
+                if column.default is None and column.dtype.kind in "iub":
+                    return _missing(where, text, column)
+            elif (reason := _reason(text, kind.name)) is not None:
+                return _no_value(where, text, column, reason)
+    last = block.line + block.num_lines - 1
+    return FormatError(
+        f"{path}, lines {block.line} to {last} cannot be read",
+        cause=said,
+        remedy="check delimiter, quote and columns; columns={...} says what each is",
+    )
+
+
+def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
+    count = len(record.values)
+    shown = b" | ".join(record.values).decode("utf-8", "replace")
+    return RecordError(
+        f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(shown)}",
+        cause=f"the columns are {told(names)}",
+        remedy="repair the line; a value that holds a delimiter stands in quotes; check delimiter= and skip_lines=",
+    )
+
+
+def _no_utf8(path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError) -> RecordError:
+    value = record.values[column.number]
+    inside = max(0, block.data.find(value, record.begin)) + error.start
+    place = f", byte {block.offset + inside}" if block.offset >= 0 else ""
+    return RecordError(
+        f"{path}, line {record.line}{place}, column {column.name!r}: {value[error.start]:#04x} is no UTF-8",
+        cause=error.reason,
+        remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
+    )
+
+
+def _too_long(where: str, text: str, column: Column, width: int) -> GpuloadError | None:
+    if is_ragged(column):
+        return None
+    if is_measured(column):
+        if len(text) <= LONGEST_FOUND:
+            return None
+        return SpecError(
+            f"{where} has {len(text)} characters: {_short(text)}",
+            cause=f"text of which nobody says how long it is has at most {LONGEST_FOUND}: each record gets room for "
+            "the longest",
+            remedy=f'pass columns={{{_short(column.name)}: bytes}} for UTF-8 of varying length, or "U{len(text)}"',
+        )
+    is_bytes = column.dtype is not None and column.dtype.kind == "S"
+    length = len(text.encode()) if is_bytes else len(text)
+    if length <= width:
+        return None
+    return RecordError(
+        f"{where} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
+        cause=f"the column is {column.dtype}, and nothing is cut",
+        remedy=f'pass "{"S" if is_bytes else "U"}{length}", or bytes for UTF-8 of varying length',
+    )
+
+
+def _missing(where: str, text: str, column: Column) -> RecordError:
+    return RecordError(
+        f"{where}: a value is missing" + (f" ({text!r})" if text else ""),
+        cause=f"{column.dtype} has no value for what is missing, and the column has no default",
+        remedy=f"pass defaults={{{column.name!r}: 0}}, say, or read it as a float: not-a-number stands for it then",
+    )
+
+
+def _no_value(where: str, text: str, column: Column, reason: str) -> RecordError:
+    return RecordError(
+        f"{where}: {_short(text)} is no {column.dtype}",
+        cause=reason,
+        remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
+    )
+
+
+def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
+    """Return the error for the first integer of a block that no dtype of integers holds."""
+    chosen = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
+    for record in scan(block.data, dialect, block.line):
+        for column, kind in chosen:
+            text = record.values[column.number].decode("utf-8", "replace").strip()
+            most = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
+            if WHOLE.fullmatch(text) and not -most <= int(text) <= most:
+                return SpecError(
+                    f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
+                    cause="no dtype holds it exactly and the other values of the column"
+                    + (", missing ones included" if kind.has_missing else ""),
+                    remedy=f"say what it is: columns={{{column.name!r}: 'f8'}} rounds, 'U30' keeps the digits; or pass "
+                    "a default for what is missing",
+                )
+    return None
+
+
+def _reason(text: str, kind: str) -> str | None:
+    """Return why a text is no value of a kind; None if nothing is found."""
+    dtype, text = np.dtype(kind), text.strip()
+    if dtype.kind == "b":
+        return None if text in (*TRUE, *FALSE, "0", "1") else "a boolean is true or false, 1 or 0"
+    if dtype.kind in "iu":
+        if not WHOLE.fullmatch(text):
+            return "it is no whole number in decimal digits"
+        limits = np.iinfo(dtype)
+        fits = limits.min <= int(text[:400]) <= limits.max
+        return None if fits and text[0] != "+" else f"it has the numbers {limits.min} to {limits.max}, without a +"
+    if dtype.kind == "f":
+        try:
+            float(text)
+        except ValueError:
+            return "it is no number"
+        return "a number has no _" if "_" in text else None
+    try:
+        np.array(text, dtype)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]!r} ..."

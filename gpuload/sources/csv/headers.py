@@ -1,0 +1,96 @@
+"""Headers: the names of the columns, which all files of a source have in the same order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from gpuload.errors import FormatError, SpecError
+from gpuload.sources.csv.columns import Dialect, told
+from gpuload.sources.csv.lines import blocks, scan
+from gpuload.storage.files import Files
+
+HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
+MOST_COLUMNS = 1 << 16
+
+
+def names_of(files: Files, dialect: Dialect, *, has_columns: bool) -> tuple[str, ...]:
+    """Return the names of the columns, which all files have.
+
+    Raises:
+        FormatError: a file has no line, or another header than the first.
+        SpecError: the first line looks like data.
+    """
+    first: tuple[str, ...] | None = None
+    for number, path in enumerate(files.paths):
+        names = _head(files, number, dialect)
+        if names is None:
+            if dialect.header or (first is None and dialect.names is None and len(files) == 1):
+                raise FormatError(
+                    f"{path} is empty",
+                    cause="there is no line that names the columns" if dialect.header else "there is no record",
+                    remedy="check the file; header=[...] names the columns of files without a header",
+                )
+            continue
+        if len(names) > MOST_COLUMNS:
+            raise FormatError(
+                f"{path} has {len(names)} columns",
+                cause=f"records have at most {MOST_COLUMNS}",
+                remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
+            )
+        if first is None:
+            first = names
+            if dialect.header and not has_columns:
+                _check_no_data(path, names)
+        if (names != first) if dialect.header else (len(names) != len(first)):
+            raise FormatError(
+                f"{path} has the columns {told(names)}, {files.paths[0]} has {told(first)}",
+                cause="the files of a source have the same columns in the same order",
+                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
+            )
+        if not dialect.header and number == 0 and dialect.names is not None and len(dialect.names) != len(names):
+            raise SpecError(
+                f"header has {len(dialect.names)} names, {path} has {len(names)} columns",
+                cause="each column needs a name",
+                remedy="name all columns, in their order; columns= chooses some",
+            )
+    if dialect.names is not None:
+        return dialect.names
+    if first is None:
+        raise FormatError(f"{files.paths[0]} is empty", cause="no file has a record", remedy="check the files")
+    return tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
+
+
+def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None:
+    """Return the values of the first line of a file; None if it has none."""
+    for block in blocks(files, number, dialect, HEAD_BYTES):
+        for record in scan(block.data, dialect, block.line):
+            try:
+                return tuple(value.decode().strip() for value in record.values)
+            except UnicodeDecodeError as error:
+                if not dialect.header:
+                    return tuple("" for _ in record.values)
+                raise FormatError(
+                    f"{files.paths[number]}, line {record.line} is no UTF-8",
+                    cause=str(error),
+                    remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
+                ) from None
+    return None
+
+
+def _check_no_data(path: str, names: Sequence[str]) -> None:
+    numbers = [number for name in names if (number := _number(name)) is not None]
+    is_ascending = all(one < other for one, other in itertools.pairwise(numbers))  # 1949, 1950 ...: years, as names
+    if len(numbers) == len(names) or (2 * len(numbers) > len(names) and not is_ascending):
+        raise SpecError(
+            f"{path} begins with {told(names)}",
+            cause="the first line names the columns, and these are numbers for the most part",
+            remedy="pass header=False or header=[...] if it is data; columns=[...] if these are the names",
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

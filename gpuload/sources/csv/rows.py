@@ -1,0 +1,396 @@
+"""CSV files as rows of one size, block by block: the rows of a file go to a sink while the next blocks are parsed.
+
+Order    several blocks are parsed side by side in threads, and written in their order.
+Kinds    what nobody says of a column is guessed from the first block, and each other block must fit. One that does not
+         makes the form wider: the rest of the file is looked at without being written, and the caller begins anew, with
+         a form that holds all that was seen. So types are those of the whole data, and most files are read once.
+Room     text of which nobody says how long it is has half as much room again as the first block needs, and characters
+         have one byte each as long as none needs more.
+Memory   a few blocks, their columns and rows; rows that are very long are made some at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.kernels.threads import each, num_cores
+from gpuload.progress import Progress
+from gpuload.sources.csv import faults, parse
+from gpuload.sources.csv.columns import Column, Dialect
+from gpuload.sources.csv.kinds import (
+    FLOAT,
+    INTEGER,
+    LARGEST_EXACT,
+    UNSIGNED,
+    Form,
+    Kind,
+    given,
+    is_found,
+    is_measured,
+    is_ragged,
+    row_dtype,
+)
+from gpuload.sources.csv.lines import BLOCK_BYTES, Block, blocks, num_ends, scan
+from gpuload.sources.csv.parse import HUGE, NONE, TEXT, Asked, Numbers, Texts, Unreadable
+from gpuload.storage.files import Files
+
+AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
+MANY_COLUMNS = 64  # of files with more, blocks are longer, as each column of a block costs some microseconds
+MOST_BLOCKS = 8  # times BLOCK_BYTES
+PIECE_BYTES = 1 << 20  # of rows that are filled column by column, which stay in the cache; at least PIECE_ROWS
+PIECE_ROWS = 64
+ROWS_BYTES = 1 << 24  # of rows of a block that a thread makes at once; those of more are made when they are written
+LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
+UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be read.
+
+    Attributes:
+        files: the user's.
+        dialect: the form of their text.
+        names: of all columns of a file.
+        columns: those that are read, in the order of the fields.
+    """
+
+    files: Files
+    dialect: Dialect
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+class Sink(Protocol):
+    """Takes the rows of one file."""
+
+    def rows(self, rows: NDArray[Any]) -> None:
+        """Take rows, in their order."""
+
+    def payload(self, payload: NDArray[np.uint8]) -> int:
+        """Take bytes that rows refer to; returns where they begin among all of these."""
+
+
+@dataclass
+class Part:
+    """What became of a file.
+
+    Attributes:
+        count: its records.
+        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
+            block begins (-1: not known), and 1 if each record is one line, else 0.
+        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+    """
+
+    count: int = 0
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    longest: list[int] = field(default_factory=list)
+
+
+class Unfit(Exception):
+    """A file does not fit the form; ``form`` holds all that was seen of it."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.form = form
+
+
+def guess(job: Job) -> Form:
+    """Return the form of the first block that has records; room for text is twice what it needs there."""
+    form = tuple(given(column) or Kind(NONE) for column in job.columns)
+    if not any(map(is_found, job.columns)):
+        return form
+    for number in range(len(job.files)):
+        for block in bodies(job, number, BLOCK_BYTES):
+            if block.data:
+                form, _ = _looked_at(job, job.files.paths[number], block, form)
+                return tuple(
+                    replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), faults.LONGEST_FOUND))
+                    if kind.read == TEXT and is_measured(column)
+                    else kind
+                    for column, kind in zip(job.columns, form, strict=True)
+                )
+    return form
+
+
+def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
+    """Read a file and give its rows to a sink; without a sink it is only looked at.
+
+    Raises:
+        Unfit: the form does not hold the file; what was given to the sink is of no use.
+        GpuloadError: a line is wrong; names file and line.
+    """
+    path, files = job.files.paths[number], job.files
+    part, places, wider = Part(longest=[0] * len(job.columns)), list[tuple[int, int, int, int]](), form
+    before, total = int(files.sizes[:number].sum()), int(files.sizes.sum())
+    cores = num_cores()
+    stream = bodies(job, number, _block_bytes(job))
+    written: list[_Made] = []
+
+    def write() -> None:
+        if sink is not None:
+            for made in written:
+                _give(made, sink)
+
+    def parse_one(block: Block) -> Callable[[], _Made | Form]:
+        return lambda: _parsed(job, path, block, wider)
+
+    def fetch() -> list[Block]:
+        return list(islice(stream, AT_ONCE * cores))
+
+    some = fetch()
+    while some or written:
+        # Side by side: what is parsed is written, the next blocks are read. The first error in this order is raised.
+        tasks: list[Callable[[], Any]] = [write, *map(parse_one, some), fetch]
+        _, *parsed, coming = each(lambda task: task(), tasks, cores)
+        written = []
+        for block, made in zip(some, parsed, strict=True):
+            if isinstance(made, tuple):
+                wider = _wider(wider, made)
+                continue
+            places.append((part.count, block.line, block.offset, int(block.num_lines == made.count)))
+            part.count += made.count
+            part.longest = [max(pair) for pair in zip(part.longest, made.longest, strict=True)]
+            written += [made] if wider is form else []
+            if block.offset >= 0:
+                progress.show((before + block.offset) >> 20, total >> 20, "MB")
+            else:
+                progress.show()
+        some = coming
+    if wider is not form:
+        raise Unfit(wider)
+    part.places = np.array(places, np.int64).reshape(-1, 4)
+    return part
+
+
+def _block_bytes(job: Job) -> int:
+    return BLOCK_BYTES * min(max(1, len(job.columns) // MANY_COLUMNS), MOST_BLOCKS)
+
+
+def _wider(one: Form, other: Form) -> Form:
+    return tuple(
+        replace(
+            first.seen(second.name, second.has_missing),
+            width=max(first.width, second.width),
+            unit=max(first.unit, second.unit),
+        )
+        for first, second in zip(one, other, strict=True)
+    )
+
+
+def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Yield the blocks of a file without its header."""
+    has_header = job.dialect.header
+    for block in blocks(job.files, number, job.dialect, block_bytes):
+        if has_header:
+            head = next(scan(block.data, job.dialect, block.line), None)
+            if head is None:
+                continue  # nothing but empty lines yet
+            has_header, lines = False, num_ends(block.data[: head.end])
+            offset = block.offset + head.end if block.offset >= 0 else -1
+            block = Block(block.data[head.end :], block.line + lines, block.num_lines - lines, offset, block.has_quotes)
+        if block.data:
+            yield block
+
+
+@dataclass
+class _Made:
+    """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer to."""
+
+    count: int
+    longest: list[int]
+    pieces: Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
+
+
+def _give(made: _Made, sink: Sink) -> None:
+    for rows, payloads in made.pieces:
+        for name, payload in payloads.items():
+            rows[name]["offset"] += sink.payload(payload)
+        sink.rows(rows)
+
+
+def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
+    """Return a block as rows, or the form that it needs."""
+    try:
+        values = _read(job, block, form)
+    except Unreadable as error:
+        return _looked_at(job, path, block, form, str(error))[0]
+    wider, longest = _measured(job, path, block, form, values)
+    if wider != form:
+        return wider
+    count = _count(values, job, block)
+    dtype = row_dtype(job.columns, form)
+    at_once = max(PIECE_ROWS, PIECE_BYTES // dtype.itemsize)
+    pieces: Iterable[Any] = (
+        _rows(job, values, dtype, first, min(first + at_once, count)) for first in range(0, count, at_once)
+    )
+    return _Made(count, longest, list(pieces) if count * dtype.itemsize <= ROWS_BYTES else pieces)
+
+
+def _read(job: Job, block: Block, form: Form) -> list[Any]:
+    asked = [
+        Asked(column.number, kind.read, column.default if kind.read == TEXT else None)
+        for column, kind in zip(job.columns, form, strict=True)
+    ]
+    read = parse.read(block.data, job.dialect, len(job.names), asked, has_quotes=block.has_quotes)
+    return [
+        _Text.of(values) if isinstance(values, Texts) and _is_unicode(column) else values
+        for column, values in zip(job.columns, read, strict=True)
+    ]
+
+
+def _is_unicode(column: Column) -> bool:
+    return column.dtype is None or column.dtype.kind == "U"
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Texts of a column as the numbers of their characters, in the least bytes that hold all of them: 1, 2 or 4."""
+
+    payload: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Texts) -> _Text:
+        payload = texts.payload
+        if not payload.size or int(payload.max()) < 0x80:
+            return cls(payload, texts.offsets)
+        begins = np.zeros(payload.size + 1, np.int64)  # characters in front of each byte
+        np.cumsum((payload & 0xC0) != 0x80, out=begins[1:])
+        codes = np.frombuffer(payload.tobytes().decode("utf-8").encode(UTF32), np.uint32)
+        return cls(codes.astype(np.min_scalar_type(codes.max())), begins[texts.offsets])
+
+
+def _count(values: Sequence[Any], job: Job, block: Block) -> int:
+    one = values[0]
+    return len(one.values) if isinstance(one, Numbers) else one.offsets.size - 1
+
+
+def _measured(job: Job, path: str, block: Block, form: Form, values: Sequence[Any]) -> tuple[Form, list[int]]:
+    """Return the form that values need, and the longest text of each column."""
+    wider, longest = list(form), [0] * len(form)
+    for place, (column, kind, some) in enumerate(zip(job.columns, form, values, strict=True)):
+        if isinstance(some, Numbers):
+            if column.dtype is None:
+                wider[place] = _of_numbers(job, block, column, kind, some)
+            elif some.missing is not None and column.default is None and column.dtype.kind in "iub":
+                raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a value is missing")
+        elif some.offsets.size > 1:
+            longest[place] = most = int(np.diff(some.offsets).max())
+            if is_measured(column):
+                if most > faults.LONGEST_FOUND:
+                    raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a text is too long")
+                wider[place] = replace(kind, width=max(kind.width, most))
+            elif most > kind.width and not is_ragged(column):
+                raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a text is too long")
+            if is_found(column):
+                wider[place] = replace(wider[place], unit=max(kind.unit, some.payload.itemsize))
+    return tuple(wider), longest
+
+
+def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, some: Numbers) -> Kind:
+    """Return the kind that a column of a found type needs for some numbers that were read."""
+    kind = kind.seen(kind.name, some.missing is not None)
+    if kind.name == INTEGER and kind.has_missing and bool((np.abs(some.values) > LARGEST_EXACT).any()):
+        # As a float64 it may not be what the text says: an integer that is too large, or a float after all.
+        numbers = [column.number]
+        [(name, _)] = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+        return kind.seen(FLOAT if name == FLOAT else HUGE, True)
+    return kind
+
+
+def _looked_at(job: Job, path: str, block: Block, form: Form, said: str = "") -> tuple[Form, list[int]]:
+    """Return the form that holds a block, too, and the longest text of each column.
+
+    Args:
+        job: what is read.
+        path: of the file.
+        block: of it.
+        form: of what was seen before; without ``said`` nothing was.
+        said: why the block cannot be read in this form.
+    """
+    free = [place for place, column in enumerate(job.columns) if column.dtype is None]
+    wider, said_now = list(form), said
+    try:
+        if free:
+            numbers = [job.columns[place].number for place in free]
+            seen = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+            for place, (name, has_missing) in zip(free, seen, strict=True):
+                wider[place] = form[place].seen(name, has_missing)
+        if not said or tuple(wider) != form:
+            try:
+                return _measured(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
+            except Unreadable as error:
+                said_now = str(error)
+        before, wider = wider, _readable(job, block, wider, free)
+        if wider == before:
+            raise Unreadable(said_now)
+        return _measured(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
+    except Unreadable as error:
+        if said and tuple(wider) != form:  # wider, and not wide enough: the next try goes on from here
+            return tuple(wider), [0] * len(form)
+        raise faults.fault(path, block, job.dialect, job.names, job.columns, form, str(error)) from None
+
+
+def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int]) -> list[Kind]:
+    """Return a form in which columns of found types that a block cannot be read in by themselves are text.
+
+    Hexadecimal integers among floats are such, or times too early for the nanoseconds of others; also integers below 0
+    among some that only uint64 holds, which no type holds together.
+    """
+    wider = list(form)
+    for place in free:
+        if _is_unreadable(job, block, place, form[place]):
+            is_signed = form[place].name == UNSIGNED and not _is_unreadable(job, block, place, Kind(INTEGER))
+            wider[place] = replace(form[place], name=HUGE if is_signed else TEXT)
+    return wider
+
+
+def _is_unreadable(job: Job, block: Block, place: int, kind: Kind) -> bool:
+    try:
+        _read(replace(job, columns=(job.columns[place],)), block, (kind,))
+    except Unreadable:
+        return True
+    return False
+
+
+def _rows(
+    job: Job, values: Sequence[Any], dtype: np.dtype[Any], first: int, after: int
+) -> tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]:
+    """Return some records of a block as rows, and the bytes that they refer to."""
+    has_gaps = sum(dtype[place].itemsize for place in range(len(job.columns))) < dtype.itemsize
+    rows, payloads = (np.zeros if has_gaps else np.empty)(after - first, dtype), {}
+    for place, (column, some) in enumerate(zip(job.columns, values, strict=True)):
+        name = str(place)
+        if isinstance(some, Numbers):
+            rows[name] = _filled(some.values[first:after], some.missing, column, first, after)
+            continue
+        begin, end = int(some.offsets[first]), int(some.offsets[after])
+        lengths = np.diff(some.offsets[first : after + 1])
+        payload = some.payload[begin:end]
+        if is_ragged(column):
+            rows[name]["offset"], rows[name]["length"] = some.offsets[first:after] - begin, lengths
+            payloads[name] = payload
+            continue
+        base = dtype[place].base
+        item = np.dtype(np.uint32 if base.kind == "U" else np.uint8 if base.kind == "S" else base)
+        wide = np.zeros((after - first, dtype[place].itemsize // item.itemsize), item)
+        wide[np.arange(wide.shape[1]) < lengths[:, None]] = payload  # row by row, as they lie in the payload
+        rows[name] = wide if base.kind == "u" else wide.view(base)[:, 0]
+    return rows, payloads
+
+
+def _filled(values: NDArray[Any], missing: Any, column: Column, first: int, after: int) -> NDArray[Any]:
+    if missing is None or not missing[first:after].any():
+        return values
+    filled = values.copy()
+    empty: Any = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
+    filled[missing[first:after]] = column.default if column.default is not None else empty
+    return filled

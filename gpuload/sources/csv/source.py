@@ -1,0 +1,198 @@
+"""CSV files: each line is a record, by number; typed columns, read at random.
+
+Once     what a file holds is converted once, block by block: to rows of one size in a table in the cache folder
+         (`storage/derived.py`), or in memory where the files are small. From then on records are read like those of
+         ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
+Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
+Errors   name the user's file and line, also where a table is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import GpuloadError
+from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.csv import parse
+from gpuload.sources.csv.columns import NA_VALUES, Columns, Defaults, Header, Wanted, dialect_of, wanted
+from gpuload.sources.csv.fields import Reference, ReferredLeaf, Run, SpreadLeaf, TableLeaf, groups_of, spread
+from gpuload.sources.csv.headers import names_of
+from gpuload.sources.csv.keep import kept_rows
+from gpuload.sources.csv.lines import blocks, scan
+from gpuload.sources.csv.rows import Job, Part
+from gpuload.sources.csv.table import Table
+from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.leaf import Group, Indices, Leaf, Share, starts_of
+from gpuload.spec import Spec
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Paths, expand, look_at
+
+
+def csv(
+    paths: Paths, columns: Columns | None = None, defaults: Defaults | None = None, *, header: Header = True,
+    delimiter: str = ",", quote: str | None = '"', encoding: str = "utf-8", skip_lines: int = 0,
+    na_values: Iterable[str] = NA_VALUES,
+) -> CsvSource:  # fmt: skip
+    """Return the records of CSV files of the same columns; needs PyArrow.
+
+        gl.csv("iris.csv")                                                         all columns, types found in the data
+        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})           these, of these types
+        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})           many columns as one field
+        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)             as tf.io.decode_csv's record_defaults
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
+            of gzip are found by their content.
+        columns: a dict from field to dtype, or a list of names whose types are found; None: all columns. dtypes are
+            booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
+            most so much, ``str`` for text as long as the longest, ``bytes`` for UTF-8 of varying length (uint8), None
+            for what is found. ``("f4", ["a", "b"])`` or ``("f4", "pixel*")`` is a vector of these columns.
+        defaults: what stands for a missing value: a dict from column or field to value, or a list with one for each
+            column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
+            is of that type, and each line needs a value. Without a default, a missing float is not-a-number, a missing
+            time not-a-time, a missing text empty, and a missing integer or boolean an error.
+        header: True if the first line of each file names the columns; False: they are ``column_0``, ``column_1`` ...; a
+            list of names: the files have no such line.
+        delimiter: what stands between two values.
+        quote: what stands around values that hold delimiters, line ends or, doubled, quotes; None for no such thing.
+        encoding: of the files, as Python names it; a mark at the beginning (BOM) is left out.
+        skip_lines: how many lines to leave out at the beginning of each file.
+        na_values: what stands for a missing value. In a text column without a default all texts are what they are.
+
+    Raises:
+        SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
+        UnknownFieldError: there is no such column.
+        RecordError: a line has too few or too many columns, a value that is none of its type, or is no text; it names
+            file and line.
+        FormatError: a file is empty, is no CSV, or its columns are others than those of the first.
+        FileError: a file is missing, a directory, or cannot be read.
+        MissingPackageError: PyArrow is not installed.
+    """
+    dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
+    parse.version()  # before anything is looked at
+    files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
+    names = names_of(files, dialect, has_columns=columns is not None)
+    read, fields = wanted(names, columns, defaults)
+    given = {
+        "paths": files.paths,
+        "columns": columns,
+        "defaults": defaults,
+        "header": header,
+        "delimiter": delimiter,
+        "quote": quote,
+        "encoding": encoding,
+        "skip_lines": skip_lines,
+        "na_values": dialect.na_values,
+    }
+    return CsvSource(Job(files, dialect, names, read), fields, Opening(csv, given))
+
+
+class CsvSource(FileSource):
+    """Records of CSV files; made by ``gl.csv``."""
+
+    def __init__(self, job: Job, fields: Sequence[Wanted], opening: Opening) -> None:
+        found = kept_rows(job)
+        longest = [max(lengths) for lengths in zip(*(part.longest for part in found.parts), strict=True)]
+        groups = groups_of(job.columns, fields, found.form, longest)
+        made = tuple(
+            Group(Spec((one.field,)), None) if isinstance(one, Reference) else Group.of(one.layout) for one in groups
+        )
+        storage: Storage
+        self._leaves: tuple[Leaf, ...]
+        if found.rows is not None:
+            storage = open_storage(job.files)
+            self._leaves = tuple(_in_memory(found.rows, one) for one in groups if not isinstance(one, Reference))
+        else:
+            self._leaves, storage = _of_tables(found.tables, groups)
+        super().__init__(job.files, opening, made, storage)
+        self._how = self._leaves[0].how
+        self._job, self._parts = job, found.parts
+        self._starts = starts_of([part.count for part in found.parts])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def _where(self, number: int) -> str:
+        file = int(np.searchsorted(self._starts, number, side="right")) - 1
+        record, name = number - int(self._starts[file]), self._files.names[file]
+        line = _line(self._job, file, self._parts[file], record)
+        return f"{name}, line {line}" if line else f"{name}, record {record}"
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._files.paths, [part.count for part in self._parts]
+
+    def _digest(self) -> str:
+        columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in self._job.columns]
+        return self._files.digest(self._job.dialect, columns, [str(field) for field in self.spec])
+
+    def close(self) -> None:
+        """Let go of the rows, as soon as no thread reads them any more."""
+        super().close()
+        self._leaves = ()
+
+
+def _in_memory(rows: NDArray[Any], run: Run) -> Leaf:
+    """Return what reads rows in memory."""
+    if run.is_direct:
+        return ArrayLeaf("", rows.view(run.stored))
+    records = np.zeros(rows.size, run.given)
+    if rows.size:
+        spread(rows.view(np.uint8).reshape(rows.size, -1), run, records.view(np.uint8).reshape(rows.size, -1))
+    return ArrayLeaf("", records)
+
+
+def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
+    """Return what reads the rows of tables, and the bytes that these refer to; a leaf a group."""
+    files, _ = look_at([one.path for one in tables], 0, lambda path, size, head: None)
+    for number, one in enumerate(tables):
+        if int(files.sizes[number]) != one.num_bytes:
+            raise files.changed(number, f"it had {one.num_bytes} bytes, now it has {int(files.sizes[number])}")
+    storage = open_storage(files)
+    counts = np.array([one.part.count for one in tables], np.int64)
+    payloads = np.array([one.payload for one in tables], np.int64)
+    leaves: list[Leaf] = []
+    for group in groups:
+        if isinstance(group, Reference):
+            leaves.append(ReferredLeaf(group, storage, counts, payloads, tables[0].row_bytes))
+        elif group.is_direct:
+            leaves.append(TableLeaf(group.layout, storage, counts))
+        else:
+            leaves.append(SpreadLeaf(group, storage, counts))
+    return tuple(leaves), storage
+
+
+def _line(job: Job, file: int, part: Part, record: int) -> int:
+    """Return the line where a record begins; 0 if the file is no longer what it was."""
+    block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
+    first, line, offset, is_regular = part.places[block].tolist()
+    if is_regular:
+        return int(line + record - first)
+    try:
+        return _scanned(job, file, line, offset, record - first)
+    except GpuloadError:  # changed, or gone: the record is named by its number
+        return 0
+
+
+def _scanned(job: Job, file: int, line: int, offset: int, number: int) -> int:
+    """Return the line of a record that stands so many behind the one that begins with a line of the file."""
+    start = (offset, line) if offset > 0 else (0, 1)
+    for block in blocks(job.files, file, job.dialect, start=start):
+        if block.line + block.num_lines <= line:
+            continue
+        for record in scan(block.data, job.dialect, block.line):
+            if record.line >= line:
+                if number == 0:
+                    return record.line
+                number -= 1
+    return 0

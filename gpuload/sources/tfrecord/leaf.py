@@ -1,0 +1,185 @@
+"""Leaf: the records of TFRecord files. What was read is verified, then parsed.
+
+Frames   a record is read with its header and its checksums, in one piece. The header must say the length that the index
+         says, so that an index of another file is noticed; both checksums are verified for all records of a read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from gpuload import kernels
+from gpuload.errors import FormatError, RowError
+from gpuload.ragged import Ragged
+from gpuload.sources.leaf import Bytes, Indices, Leaf, Values, room
+from gpuload.sources.tfrecord import checksums
+from gpuload.sources.tfrecord.features import Column
+from gpuload.sources.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from gpuload.sources.tfrecord.parsing import found_in
+from gpuload.sources.tfrecord.values import values_of
+from gpuload.spec import Spec
+from gpuload.storage.extents import Extents, Storage
+
+AGAIN = "copy the file again; source.select(...) leaves the record out"
+
+
+class TFRecordLeaf(Leaf):
+    """Records of TFRecord files.
+
+    Args:
+        columns: the fields.
+        storage: of the files.
+        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
+        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
+        paths: of the files, as the user named them.
+        verify: False: payloads are not compared with their checksums.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        storage: Storage,
+        bounds: Indices,
+        starts: Indices,
+        paths: Sequence[str],
+        *,
+        verify: bool,
+    ) -> None:
+        self.spec = Spec(tuple(column.field for column in columns))
+        self.num_records = int(starts[-1])
+        self.how = f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
+        self._columns, self._storage, self._bounds, self._starts = tuple(columns), storage, bounds, starts
+        self._paths, self._sizes, self._verify = tuple(paths), storage.files.sizes, verify
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many bytes each record has with its frame, int64 ``[n]``.
+
+        Raises:
+            FormatError: the index says what cannot be.
+        """
+        return self._extents(numbers).lengths
+
+    def files_of(self, numbers: Indices) -> Indices:
+        """Return the file of each record."""
+        if self._starts.size == 2:
+            return np.zeros(numbers.size, np.int64)
+        return np.searchsorted(self._starts, numbers, side="right") - 1
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file of a record, as the user named it, and the byte where its header begins."""
+        file = int(self.files_of(np.array([number], np.int64))[0])
+        return self._paths[file], int(self._bounds[number + file])
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        if numbers.size:
+            self._storage.advise(self._extents(numbers))
+
+    def _extents(self, numbers: Indices) -> Extents:
+        files = self.files_of(numbers)
+        places = numbers + files
+        offsets, ends = self._bounds[places], self._bounds[places + 1]
+        lengths = ends - offsets
+        # The frames are looked at where these numbers say; an index that was written by hand must not lead elsewhere.
+        wrong = (offsets < 0) | (ends > self._sizes[files]) | (lengths < FRAME_BYTES)
+        if wrong.any():
+            bad = int(wrong.argmax())
+            raise FormatError(
+                f"the index of {self._paths[files[bad]]} says that a record lies at byte {offsets[bad]} to {ends[bad]}",
+                cause=f"the file has {self._sizes[files[bad]]} bytes, and a record at least {FRAME_BYTES}",
+                remedy="remove the index (.NAME.gpuload-index beside the file); it is made anew",
+            )
+        return Extents(files, offsets, lengths)
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records, in the order of ``spec``.
+
+        Raises:
+            RowError: a record is damaged, or holds something else than the fields.
+        """
+        del numbers
+        self.check(raw)
+        return self.parse(raw)
+
+    def parse(self, raw: Ragged) -> list[Values]:
+        """Return the fields of records that are whole."""
+        payload = raw.payload
+        found = found_in(payload, *_payloads(raw), self._columns)
+        return [values_of(column, one, payload) for column, one in zip(self._columns, found, strict=True)]
+
+    def check(self, raw: Ragged) -> None:
+        """Compare the headers of records with the index, and all bytes with their checksums.
+
+        Raises:
+            RowError: a record is damaged.
+        """
+        (begins, ends), raw_bytes = _payloads(raw), raw.payload
+        compiled = kernels.load("crc32c") if self._verify else None
+        if compiled is not None and compiled.is_there:
+            with contextlib.suppress(kernels.NotReady):
+                row, what = compiled.verify(raw_bytes, begins, ends)
+                if what != compiled.GOOD:
+                    _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], int(row), verify=True)  # says what
+                return
+        _check(raw_bytes, begins, ends, 0, verify=self._verify)
+
+
+def _payloads(raw: Ragged) -> tuple[Indices, Indices]:
+    """Return where the payload of each record begins and ends."""
+    return raw.offsets[:-1] + HEADER_BYTES, raw.offsets[1:] - FOOTER_BYTES
+
+
+def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool) -> None:
+    """Compare records with their frames; ``row`` is added to the number of the row that an error names."""
+    headers = _cut(raw, begins - HEADER_BYTES, HEADER_BYTES)
+    said, lengths = np.ascontiguousarray(headers[:, :8]).view("<i8")[:, 0], ends - begins
+    wrong = said != lengths
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise RowError(
+            row + bad,
+            f"its header says {int(said[bad]) % (1 << 64)} bytes, the index {int(lengths[bad])}",
+            cause="the bytes changed after the index was made",
+            remedy=f"{AGAIN}; if the file is right, remove its index (.NAME.gpuload-index beside it)",
+        )
+    if verify:
+        said = np.ascontiguousarray(headers[:, 8:]).view("<u4")[:, 0]
+        _compare("length", checksums.of_lengths(lengths), said, row)
+        said = np.ascontiguousarray(_cut(raw, ends, FOOTER_BYTES)).view("<u4")[:, 0]
+        _compare("payload", checksums.of_pieces(raw.data, begins.tolist(), ends.tolist()), said, row)
+
+
+def _compare(what: str, found: NDArray[np.uint32], said: NDArray[np.uint32], row: int) -> None:
+    wrong = found != said
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise RowError(
+            row + bad,
+            f"{what} checksum is {int(found[bad]):#010x}, the file says {int(said[bad]):#010x}",
+            cause="the bytes changed after the file was written, or the copy stopped early",
+            remedy=AGAIN,
+        )
+
+
+def _cut(raw: Bytes, begins: Indices, size: int) -> Bytes:
+    """Return ``size`` bytes from each place on, as rows; they lie inside ``raw``."""
+    windows = as_strided(raw, (raw.size - size + 1, size), (1, 1), writeable=False)
+    rows: Bytes = windows[begins]
+    return rows
+
+
+def one_record(leaf: Leaf, number: int) -> Ragged:
+    """Return the bytes of a record, with its frame."""
+    numbers = np.array([number], np.int64)
+    size = int(leaf.num_bytes(numbers)[0])
+    raw = room((size,), np.dtype(np.uint8))
+    leaf.read(numbers, raw, np.zeros(1, np.int64))
+    return Ragged(raw, np.array([0, size], np.int64))

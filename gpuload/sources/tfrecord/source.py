@@ -1,0 +1,249 @@
+"""TFRecord files: tf.train.Examples and SequenceExamples by number, their checksums verified.
+
+Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: where the
+         records begin is found once by a walk through the files (`framing.py`), and kept (`sidecar.py`).
+Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpacked.py`), and read from there.
+Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
+Memory   8 bytes a record, for its place.
+Needs    the package google-crc32c, for the checksums; TensorFlow is not needed.
+Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known; a
+         damaged payload is an error of that record alone.
+Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.cc of TensorFlow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import GpuloadError, RecordError, RowError, SpecError
+from gpuload.kernels.threads import each, num_cores
+from gpuload.progress import Progress
+from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.leaf import Group, Indices, Share, starts_of
+from gpuload.sources.tfrecord import checksums, inference, sidecar
+from gpuload.sources.tfrecord.features import Column, columns_of
+from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
+from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
+from gpuload.spec import Spec
+from gpuload.storage import open_storage
+from gpuload.storage.files import Files, Paths, expand, look_at
+from gpuload.storage.unpacked import is_gzip, named, unpacked
+
+COMPRESSIONS = ("auto", "gzip", "zlib", None)
+MIB = 1 << 20
+FIRST_RECORDS = 8  # that features are compared with when a source is opened
+
+
+def tfrecord(
+    paths: Paths,
+    features: Any = None,
+    *,
+    sequence: Mapping[str, Any] | None = None,
+    index: Paths | None = None,
+    verify: bool = True,
+    compression: str | None = "auto",
+) -> TFRecordSource:
+    """Return the records of TFRecord files.
+
+        gl.tfrecord("train-*.tfrecord", {"image": gl.Image(key="image/encoded"), "label": "i8"})
+        gl.tfrecord("train-*.tfrecord")                                   the fields that the first records have
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        features: for each field what it is: a dtype, a pair of dtype and shape, ``"bytes"``, ``gl.Feature``,
+            ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``. None: what the first records hold, which
+            the log and ``source.features`` say. One ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: the whole
+            payload is that, as the field ``record``.
+        sequence: the same for the feature lists of SequenceExamples: what each step is. A field is ragged along its
+            steps; a list that a record does not have has no steps.
+        index: index files of DALI's ``tfrecord2idx``, one for each file in their order; none is needed.
+        verify: False: checksums are not looked at, and damaged bytes are not noticed.
+        compression: ``"auto"``: gzip and zlib are known by the first bytes of each file. ``"gzip"``, ``"zlib"``: all
+            files are compressed so. None: none is.
+
+    Raises:
+        FileError: a file is missing, a directory, or cannot be read.
+        FormatError: a file is no TFRecord file, a record is cut short, a length is damaged.
+        RecordError: none of the first records is what ``features`` says.
+        SpecError: an argument is wrong.
+        MissingPackageError: the package google-crc32c is missing, and ``verify`` is not False.
+    """
+    if not isinstance(verify, (bool, np.bool_)):
+        raise SpecError(f"verify = {verify!r}", cause="it is True or False", remedy="leave it out")
+    if not isinstance(compression, (str, type(None))) or compression not in COMPRESSIONS:
+        raise SpecError(
+            f"compression = {compression!r}", cause="it is 'auto', 'gzip', 'zlib' or None", remedy="leave it out"
+        )
+    columns = (
+        None if features is None and sequence is None else columns_of({} if features is None else features, sequence)
+    )
+    if verify:
+        checksums.require()
+    originals = expand(paths)
+    indexes = None if index is None else expand(index)
+    if indexes is not None and len(indexes) != len(originals):
+        raise SpecError(
+            f"{len(indexes)} index files for {len(originals)} TFRecord files",
+            cause="each file has an index of its own, in the same order",
+            remedy="name as many, or leave index= out: none is needed",
+        )
+    files, _ = look_at(_plain(originals, compression), 0, lambda path, size, head: None)
+    files = named(files, originals)
+    bounds, starts = _bounds(files, originals, indexes, verify=bool(verify))
+    arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
+    make = partial(TFRecordSource, files, originals, bounds, starts, verify=bool(verify), arguments=arguments)
+    if columns is None:
+        features, sequence = inference.found(make((inference.WHOLE,), {}))
+        return make(columns_of(features, sequence), {"features": features, "sequence": sequence})
+    source = make(columns, {"features": features, "sequence": sequence})
+    source.compare_first()
+    return source
+
+
+class TFRecordSource(FileSource):
+    """Records of TFRecord files; made by ``gl.tfrecord``.
+
+    Attributes:
+        features: what its fields are, as ``gl.tfrecord`` takes it.
+        sequence: the same of feature lists; None where there are none.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        originals: Sequence[str],
+        bounds: Indices,
+        starts: Indices,
+        columns: Sequence[Column],
+        said: dict[str, Any],
+        *,
+        verify: bool,
+        arguments: dict[str, Any],
+    ) -> None:
+        storage = open_storage(files)
+        spec = Spec(tuple(column.field for column in columns))
+        super().__init__(files, Opening(tfrecord, {**arguments, **said}), (Group(spec, None),), storage)
+        self.features, self.sequence = said.get("features"), said.get("sequence")
+        self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
+        self._leaf: TFRecordLeaf | None = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
+        self._how, self._bounds = self._leaf.how, bounds
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaf = self._leaf  # one look: another thread may close the source meanwhile
+        if leaf is None:
+            self.check_open()
+            return []
+        return [Share(leaf, 0, numbers)]
+
+    def _where(self, number: int) -> str:
+        file = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._originals, np.diff(self._starts).tolist()
+
+    def _place(self) -> str:
+        paths = self._originals
+        return paths[0] if len(paths) == 1 else f"{len(paths)} files, the first is {paths[0]}"
+
+    def _digest(self) -> str:
+        about = [column.told for column in self._columns]
+        return self._files.digest("tfrecord", about, np.diff(self._starts).tolist())
+
+    def close(self) -> None:
+        """Undo the maps, as soon as no thread reads from them any more."""
+        super().close()
+        self._leaf = None
+
+    def compare_first(self) -> None:
+        """Compare the first records with the fields.
+
+        Raises:
+            RecordError: none of them is what the fields say. One that is damaged or different is met when it is read.
+        """
+        leaf, errors, fitting = self._leaf, list[RecordError](), list[bytes]()
+        if leaf is None:
+            return
+        for number in range(min(FIRST_RECORDS, len(self))):
+            raw = one_record(leaf, number)
+            try:
+                leaf.check(raw)
+            except RowError:
+                continue
+            try:
+                leaf.parse(raw)
+                fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
+            except RowError as error:
+                errors.append(self.damaged(number, error))
+        if errors and not fitting:
+            raise errors[0]
+        inference.warn_of_missing(self._columns, repr(self), fitting)
+
+
+def _plain(originals: Sequence[str], compression: str | None) -> list[str]:
+    """Return where the bytes of each file lie uncompressed."""
+    if compression is None:
+        return list(originals)
+    if compression != "auto":
+        return unpacked(originals, compression)
+    _, kinds = look_at(originals, HEADER_BYTES, _compression_of)
+    paths = list(originals)
+    for kind in ("gzip", "zlib"):
+        packed = [number for number, own in enumerate(kinds) if own == kind]
+        if packed:
+            for number, path in zip(packed, unpacked([originals[number] for number in packed], kind), strict=True):
+                paths[number] = path
+    return paths
+
+
+def _compression_of(path: str, size: int, head: bytes) -> str:
+    """Return how a file is compressed, by its first bytes; "" for one that is not."""
+    if checksums.is_there() and is_framed(head, size):
+        return ""
+    if is_gzip(head):
+        return "gzip"
+    return "zlib" if head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0 else ""
+
+
+def _bounds(
+    files: Files, originals: Sequence[str], indexes: Sequence[str] | None, *, verify: bool
+) -> tuple[Indices, Indices]:
+    """Return where the records of each file begin and the last ends, and the number of the first of each file."""
+    done, stopped = dict.fromkeys(range(len(files)), 0), list[bool]()
+    total = max(int(files.sizes.sum()) // MIB, 1)
+    with Progress("looking for records") as progress:
+
+        def go_on() -> None:
+            if stopped:
+                raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
+
+        def show(number: int, place: int) -> None:
+            go_on()
+            done[number] = place
+            progress.show(sum(list(done.values())) // MIB, total, "MiB")
+
+        def one(number: int) -> Indices:
+            if indexes is not None:
+                return sidecar.of_dali(files, number, originals[number], indexes[number])
+            walk = partial(offsets_in, files, number, originals[number], verify=verify, show=partial(show, number))
+            return sidecar.kept(files, number, walk, go_on)
+
+        found = each(one, range(len(files)), num_cores(), lambda: stopped.append(True))
+    if len(found) == 1:
+        return found[0], starts_of([found[0].size - 1])
+    starts = starts_of([some.size - 1 for some in found])
+    bounds = np.empty(int(starts[-1]) + len(files), np.int64)
+
+    def place(number: int) -> None:
+        begin = int(starts[number]) + number
+        bounds[begin : begin + found[number].size] = found[number]
+
+    each(place, range(len(files)), num_cores())
+    return bounds, starts

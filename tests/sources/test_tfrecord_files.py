@@ -1,0 +1,433 @@
+"""The files of TFRecords: where records are found, what is kept of it, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import logging
+import os
+import struct
+import time
+import zlib
+
+import google_crc32c
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import kernels
+from gpuload.errors import (
+    ChangedFileError,
+    DirectoryError,
+    FormatError,
+    GpuloadError,
+    MissingFileError,
+    MissingPackageError,
+    RecordError,
+    SpecError,
+)
+from gpuload.sources.tfrecord import checksums, framing, sidecar
+from gpuload.storage import derived
+from tests.sources.tfrecordfiles import example, frame, masked, write
+
+PAYLOADS = [b"a" * 20, b"", b"bcd", bytes(range(256)) * 3]
+STARTS = [0, 36, 52, 71]
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def form(request, monkeypatch):
+    """Walk, verify and read with compiled kernels, and in plain Python."""
+    if request.param == "plain":
+        monkeypatch.setattr(kernels, "load", lambda name: None)
+    elif not kernels.compiled():
+        pytest.skip("no compiled kernels on this system")
+    return request.param
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Return the cache folder."""
+    monkeypatch.setenv(derived.FOLDER, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def payloads_of(source):
+    return [bytes(value) for value in source.read(range(len(source)))["record"]]
+
+
+def opened(path, **arguments):
+    return gl.tfrecord(path, "bytes", **arguments)
+
+
+class TestChecksums:
+    def test_they_are_those_of_the_specification(self):
+        # RFC 3720, appendix B.4: CRC32C of 32 zeros, 32 ones, 32 ascending bytes
+        crcs = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
+        for data, crc in crcs.items():
+            expected = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+            assert masked(data) == expected
+            assert checksums.of_pieces(memoryview(b"x" + data), [1], [33]).tolist() == [expected]
+
+    def test_those_of_lengths_are_those_of_their_bytes(self):
+        lengths = np.array([0, 1, 255, 256, 3150, 2**31, 2**40 + 12345, 2**63 - 1, -1], np.int64)
+
+        assert checksums.of_lengths(lengths).tolist() == [masked(struct.pack("<q", n)) for n in lengths.tolist()]
+
+    def test_without_the_package_nothing_is_read_unverified(self, tmp_path, monkeypatch):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None)
+
+        with pytest.raises(MissingPackageError, match="google-crc32c") as caught:
+            opened(path)
+
+        assert "[tfrecord]" in caught.value.remedy
+        assert payloads_of(opened(path, verify=False)) == PAYLOADS
+
+
+class TestFinding:
+    def test_records_are_found_and_told_by_file_and_byte(self, tmp_path):
+        write(tmp_path / "a-1.tfrecord", PAYLOADS)
+        write(tmp_path / "a-0.tfrecord", PAYLOADS[:1])
+
+        source = opened(f"{tmp_path}/a-*.tfrecord")
+
+        assert payloads_of(source) == PAYLOADS[:1] + PAYLOADS
+        assert [source.where(number) for number in (0, 1, 4)] == [
+            "a-0.tfrecord, record 0", "a-1.tfrecord, record 0", "a-1.tfrecord, record 3",
+        ]  # fmt: skip
+        paths = [str(tmp_path / f"a-{number}.tfrecord") for number in (0, 1, 1, 1, 1)]
+        assert [source.origin(number) for number in range(5)] == list(zip(paths, [0, *STARTS], strict=True))
+
+    @pytest.mark.parametrize("piece_bytes", [16, 40, 100, 1 << 10])
+    def test_pieces_of_any_size_are_walked_through(self, tmp_path, monkeypatch, piece_bytes):
+        monkeypatch.setattr(framing, "PIECE_BYTES", piece_bytes)
+        payloads = [bytes(n % 50) for n in range(100)] + PAYLOADS
+
+        assert payloads_of(opened(write(tmp_path / "a.tfrecord", payloads))) == payloads
+
+    def test_of_long_records_only_the_headers_are_read(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(framing, "SPARSE_BYTES", 300)
+        monkeypatch.setattr(framing, "PIECE_BYTES", 1000)
+        payloads = [bytes(5)] * 30 + [bytes(999)] * 30 + [bytes(5)] * 30
+        path, read_at, sizes = write(tmp_path / "a.tfrecord", payloads), framing.read_at, []
+
+        def counted(descriptor, to, offset):
+            sizes.append(len(to))
+            return read_at(descriptor, to, offset)
+
+        monkeypatch.setattr(framing, "read_at", counted)
+        assert payloads_of(opened(path)) == payloads
+        assert sizes.count(12) >= 29
+        assert sum(sizes) < 6000
+
+    def test_a_file_of_no_bytes_has_no_records(self, tmp_path):
+        write(tmp_path / "a.tfrecord", [])
+
+        source = opened(tmp_path / "a.tfrecord")
+
+        assert len(source) == 0
+        assert len(source.read([])["record"]) == 0
+
+    def test_it_says_how_it_reads(self, tmp_path):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+
+        assert opened(path).describe().endswith("checksums verified")
+        assert opened(path, verify=False).describe().endswith("checksums not verified (verify=False)")
+        assert repr(opened(path)) == f"<gl.tfrecord: 4 records, record: uint8 (None,), {path}>"
+
+
+def flipped(data, place):
+    return data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
+
+
+class TestDamage:
+    whole = b"".join(map(frame, PAYLOADS))
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (whole[:-1], r"record 3, byte 71: it says that it has 768 bytes, and the file ends 771 bytes behind"),
+            (whole[:75], r"record 3, byte 71: the file ends 4 bytes on, inside the record's header"),
+            (whole[:60], r"record 2, byte 52: the file ends 8 bytes on, inside"),
+            (whole + b"\0" * 100, r"record 4, byte 855: the length 0 has the checksum 0x\w+, the file says 0x00000000"),
+            (whole[:30], r"record 0, byte 0: it says that it has 20 bytes, and the file ends 18 bytes behind"),
+            (flipped(whole, 36), r"record 1, byte 36: the length 16 has the checksum 0x\w+, the file says"),
+            (flipped(whole, 45), r"record 1, byte 36: the length 0 has the checksum"),
+            (flipped(whole, 0), r"is no TFRecord file"),
+            (b"abc", r"is no TFRecord file\n  cause:  it has 3 bytes"),
+            (b"hello, this is a text\n" * 10, r"is no TFRecord file\n  cause:  it begins with 68 65 6c"),
+            (whole[:36] + struct.pack("<QI", 2**63, masked(struct.pack("<Q", 2**63))) + bytes(50),
+             rf"record 1, byte 36: it says that it has {2**63} bytes"),
+            (whole[:36] + struct.pack("<QI", 2**63 - 1, masked(struct.pack("<Q", 2**63 - 1))) + bytes(50),
+             rf"record 1, byte 36: it says that it has {2**63 - 1} bytes"),
+            (whole[:36] + struct.pack("<QI", 2**64 - 17, masked(struct.pack("<Q", 2**64 - 17))) + bytes(50),
+             rf"record 1, byte 36: it says that it has {2**64 - 17} bytes"),
+        ],
+    )  # fmt: skip
+    def test_a_damaged_frame_is_refused_when_the_file_is_opened(self, tmp_path, data, said):
+        (tmp_path / "b.tfrecord").write_bytes(data)
+
+        with pytest.raises(FormatError, match=said) as caught:
+            opened(tmp_path / "b.tfrecord", compression=None)
+
+        assert str(caught.value).startswith(f"{tmp_path / 'b.tfrecord'}")
+        assert caught.value.remedy
+
+    def test_a_damaged_payload_is_an_error_of_its_record_alone(self, tmp_path):
+        (tmp_path / "b.tfrecord").write_bytes(flipped(self.whole, 66))
+        source = opened(tmp_path / "b.tfrecord")
+
+        with pytest.raises(RecordError) as caught:
+            source.read([3, 2, 0])
+
+        said, right = masked(b"bcd"), masked(bytes([b"bcd"[0], b"bcd"[1], b"bcd"[2] ^ 0x10]))
+        assert str(caught.value).startswith(
+            f"b.tfrecord, record 2, byte 52: payload checksum is {right:#010x}, the file says {said:#010x}"
+        )
+        assert [bytes(value) for value in source.read([0, 1, 3])["record"]] == [PAYLOADS[0], b"", PAYLOADS[3]]
+        assert bytes(opened(tmp_path / "b.tfrecord", verify=False).read([2])["record"][0]) != b"bcd"
+
+    def test_a_header_that_changed_since_the_index_was_made_is_noticed(self, tmp_path):
+        path = write(tmp_path / "b.tfrecord", PAYLOADS)
+        stamp = os.stat(path)
+        for place, said in ((52, "its header says 19 bytes, the index 3"), (62, "length checksum is 0x")):
+            source = opened(path)
+            path.write_bytes(flipped(self.whole, place))
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a fault of the disk leaves the time as it is
+
+            with pytest.raises(RecordError, match=rf"b\.tfrecord, record 2, byte 52: {said}"):
+                source.read([2])
+            path.write_bytes(self.whole)
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+
+    def test_a_loader_names_the_record(self, tmp_path):
+        payloads = b"".join(frame(example(x=number)) for number in range(20))
+        (tmp_path / "b.tfrecord").write_bytes(flipped(payloads, 7 * len(payloads) // 20 + 14))
+        loader = gl.Loader(gl.tfrecord(tmp_path / "b.tfrecord", {"x": "i8"}), 4, device="cpu")
+
+        with pytest.raises(
+            RecordError, match=rf"b\.tfrecord, record 7, byte {7 * len(payloads) // 20}: payload checksum"
+        ):
+            list(loader)
+
+    def test_a_file_that_changes_while_it_is_read_is_refused(self, tmp_path):
+        path = write(tmp_path / "b.tfrecord", PAYLOADS)
+        source = opened(path)
+        write(path, PAYLOADS[:2])
+
+        with pytest.raises(ChangedFileError):
+            source.read([0])
+
+    @pytest.mark.parametrize(("name", "error"), [("gone", MissingFileError), (".", DirectoryError)])
+    def test_what_is_no_file_is_refused(self, tmp_path, name, error):
+        with pytest.raises(error):
+            opened(tmp_path / name)
+
+    @pytest.mark.parametrize("arguments", [{"verify": 2}, {"compression": "zip"}, {"compression": []}, {"index": []}])
+    def test_wrong_arguments_are_refused(self, tmp_path, arguments):
+        with pytest.raises(SpecError):
+            opened(write(tmp_path / "b.tfrecord", PAYLOADS), **arguments)
+
+
+@pytest.mark.usefixtures("cache")
+class TestSidecars:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(sidecar, "SMALL_BYTES", 0)
+
+    @pytest.fixture
+    def walks(self, monkeypatch):
+        """Return a list that gets an entry for each walk through a file."""
+        walk, walks = framing._walk, []
+
+        def counted(piece, left, *more):
+            walks.append(left)
+            return walk(piece, left, *more)
+
+        monkeypatch.setattr(framing, "_walk", counted)
+        return walks
+
+    def test_a_file_is_walked_through_once(self, tmp_path, walks):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        first = opened(path)
+        assert len(walks) == 1
+
+        again = opened(path)
+
+        assert len(walks) == 1
+        assert payloads_of(again) == payloads_of(first) == PAYLOADS
+        assert again.fingerprint() == first.fingerprint()
+        assert sorted(os.listdir(tmp_path)) == [".a.tfrecord.gpuload-index", "a.tfrecord"]
+        assert len(opened(f"{tmp_path}/*")) == 4  # no wildcard means it
+
+    def test_small_files_have_none(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(sidecar, "SMALL_BYTES", 1 << 20)
+
+        opened(write(tmp_path / "a.tfrecord", PAYLOADS))
+
+        assert os.listdir(tmp_path) == ["a.tfrecord"]
+
+    def test_where_nothing_can_be_written_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, monkeypatch):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        locked = derived._locked
+
+        def refused(place, *more):
+            if os.path.dirname(place) == str(tmp_path):
+                raise PermissionError(13, "Permission denied")
+            return locked(place, *more)
+
+        monkeypatch.setattr(derived, "_locked", refused)
+        for _ in range(2):
+            assert payloads_of(opened(path)) == PAYLOADS
+        assert len(walks) == 1
+        assert sorted(os.listdir(tmp_path)) == ["a.tfrecord", "cache"]
+        assert [name.endswith(".gpuload-index") for name in os.listdir(cache)] == [True]
+
+    def test_where_nothing_can_be_written_at_all_the_log_says_so(self, tmp_path, walks, monkeypatch, caplog):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+
+        def refused(place, *more):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(derived, "_locked", refused)
+        with caplog.at_level(logging.WARNING, "gpuload"):
+            for _ in range(2):
+                assert payloads_of(opened(path)) == PAYLOADS
+        assert len(walks) == 2
+        assert "records are looked for anew" in caplog.text
+
+    def test_of_a_changed_file_another_one_is_made(self, tmp_path, walks):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        opened(path)
+        time.sleep(0.01)
+        write(path, PAYLOADS[::-1])  # of the same size
+
+        assert payloads_of(opened(path)) == PAYLOADS[::-1]
+        assert len(walks) == 2
+
+    def test_a_file_of_the_same_size_and_time_is_told_by_its_head(self, tmp_path, walks):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        opened(path)
+        stamp = os.stat(path)
+        write(path, PAYLOADS[::-1])
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+
+        assert payloads_of(opened(path)) == PAYLOADS[::-1]
+
+    def test_a_damaged_one_is_made_anew(self, tmp_path, walks):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        opened(path)
+        own = tmp_path / ".a.tfrecord.gpuload-index"
+        right = own.read_bytes()
+        for number, wrong in enumerate(
+            [b"", right[:40], right[:-1], flipped(right, 70), flipped(right, 50), flipped(right, 3), flipped(right, 30)]
+        ):
+            own.write_bytes(wrong)
+
+            assert payloads_of(opened(path)) == PAYLOADS
+            assert own.read_bytes() == right
+            assert len(walks) == number + 2
+
+    def test_one_that_lies_is_no_danger(self, tmp_path):
+        path = write(tmp_path / "a.tfrecord", [bytes(10), bytes(20)])
+        opened(path)
+        own = tmp_path / ".a.tfrecord.gpuload-index"
+        magic, size, mtime, head, _, count = sidecar.HEADER.unpack_from(own.read_bytes())
+        for offsets, said in (
+            ([0, 36, 62], "says 10 bytes, the index 20"),
+            ([0, -8, 62], "at byte 0 to -8"),
+            ([0, 2**62, 62], f"at byte 0 to {2**62}"),
+        ):
+            data = np.array(offsets, "<i8").tobytes()
+            header = sidecar.HEADER.pack(magic, size, mtime, head, google_crc32c.value(data), count)
+            own.write_bytes(header.ljust(64, b"\0") + data)
+
+            with pytest.raises(GpuloadError, match=said):
+                opened(path).read([0, 1])
+
+
+class TestIndexesOfDali:
+    def write_index(self, path, lines=None):
+        index = path.with_suffix(".idx")
+        sizes = [len(payload) + 16 for payload in PAYLOADS]
+        index.write_text(lines or "".join(f"{start} {size}\n" for start, size in zip(STARTS, sizes, strict=True)))
+        return index
+
+    def test_one_is_used_if_it_is_named(self, tmp_path, monkeypatch):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        monkeypatch.setattr(framing, "_walk", None)  # nobody walks
+
+        assert payloads_of(opened(path, index=self.write_index(path))) == PAYLOADS
+
+    @pytest.mark.parametrize(
+        ("lines", "said"),
+        [
+            ("0 36\n36 16\n52 19\n", "is the index of another file"),
+            ("0 36\n36 16\n52 19\n71 784\n855 16\n", "is the index of another file"),
+            ("0 36\n37 16\n", r"line 2: 16 bytes at byte 37\n  cause: .*at byte 36"),
+            ("0 15\n", "line 1: 15 bytes"),
+            ("0 9223372036854775\n", "line 1"),
+            ("0 99999999999999999999\n", "is no index"),
+            ("0\n", "is no index"),
+            ("0 -36\n", "is no index"),
+            ("a b\n", "is no index"),
+            ("0 1\n" * 3000, "is no index"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, tmp_path, lines, said):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+
+        with pytest.raises(FormatError, match=said):
+            opened(path, index=self.write_index(path, lines))
+
+    def test_each_file_has_one(self, tmp_path):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        index = self.write_index(path)
+
+        with pytest.raises(SpecError, match="1 index files for 2"):
+            opened([path, write(tmp_path / "b.tfrecord", PAYLOADS)], index=index)
+
+
+@pytest.mark.usefixtures("cache")
+class TestCompression:
+    whole = b"".join(map(frame, PAYLOADS))
+
+    @pytest.mark.parametrize("packed", [gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0), bytes])
+    def test_it_is_known_by_the_first_bytes(self, tmp_path, packed):
+        (tmp_path / "a").write_bytes(packed(self.whole))
+        write(tmp_path / "b", PAYLOADS[:2])
+
+        source = opened([tmp_path / "a", tmp_path / "b"])
+
+        assert payloads_of(source) == PAYLOADS + PAYLOADS[:2]
+        assert source.where(1) == "a, record 1"
+        assert source.origin(1) == (str(tmp_path / "a"), 36)
+
+    def test_a_record_whose_length_looks_like_gzip_is_no_gzip(self, tmp_path):
+        payloads = [bytes(0x088B1F)]
+        path = write(tmp_path / "a.tfrecord", payloads)
+        assert path.read_bytes().startswith(b"\x1f\x8b\x08\0")
+
+        assert payloads_of(opened(path)) == payloads
+
+    def test_errors_name_the_users_own_file(self, tmp_path):
+        damaged = flipped(self.whole, 66)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(damaged))
+        (tmp_path / "b.gz").write_bytes(gzip.compress(self.whole[:-1]))
+
+        with pytest.raises(RecordError, match=r"^a\.gz, record 2, byte 52: payload checksum"):
+            payloads_of(opened(tmp_path / "a.gz"))
+        with pytest.raises(FormatError, match=rf"^{tmp_path}/b\.gz, record 3, byte 71"):
+            opened(tmp_path / "b.gz")
+
+    def test_what_is_named_must_be_so(self, tmp_path):
+        path = write(tmp_path / "a.tfrecord", PAYLOADS)
+        for compression in ("gzip", "zlib"):
+            with pytest.raises(FormatError):
+                opened(path, compression=compression)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(self.whole))
+        with pytest.raises(FormatError, match="compression='gzip'"):
+            opened(tmp_path / "a.gz", compression=None)
+        (tmp_path / "cut.gz").write_bytes(gzip.compress(self.whole)[:-9])
+        with pytest.raises(GpuloadError, match=r"cut\.gz"):
+            opened(tmp_path / "cut.gz")
