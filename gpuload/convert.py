@@ -22,8 +22,8 @@ import re
 import shutil
 import string
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -416,24 +416,32 @@ def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, byt
     part = file.path + PART
     parts = {part: file.path}
     try:
-        form.write(part, work.records(file))
-        if work.verify:
-            _compare(part, file, form, work)
-        for suffix, content in beside.items():
-            parts = {f"{file.path}{suffix}{PART}": file.path + suffix, **parts}
-            with open(f"{file.path}{suffix}{PART}", "wb") as small:
-                small.write(content)
-        for written, final in parts.items():
-            _flush(written)
-            os.replace(written, final)
-    except OSError as error:
-        if isinstance(error, GpuloadError):
-            raise
-        raise _unwritten(file.path, error) from None
+        with _writing(file.path):
+            form.write(part, work.records(file))
+            if work.verify:
+                _compare(part, file, form, work)
+            for suffix, content in beside.items():
+                parts = {f"{file.path}{suffix}{PART}": file.path + suffix, **parts}
+                with open(f"{file.path}{suffix}{PART}", "wb") as small:
+                    small.write(content)
+            for written, final in parts.items():
+                _flush(written)
+                os.replace(written, final)
     finally:
         for written in parts:
             with suppress(OSError):
                 os.unlink(written)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Say what was written where the system refuses it; an error of the user's own reader is raised as itself."""
+    try:
+        yield
+    except Unread as failed:
+        raise failed.error from None
+    except OSError as error:
+        raise error if isinstance(error, GpuloadError) else _unwritten(path, error) from None
 
 
 def _compare(path: str, file: _File, form: Format, work: _Work) -> None:
@@ -565,10 +573,8 @@ def _check_not_read(source: Source, paths: Sequence[str]) -> None:
 
 
 def _make_folder(folder: str) -> None:
-    try:
+    with _writing(folder):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise _unwritten(folder, error) from None
 
 
 # --- folders of images
@@ -614,8 +620,9 @@ def _to_folder(work: _Work, path: str) -> Converted:
         left = [piece for piece in pieces if piece.path not in done]
 
         def write(piece: _File) -> None:
-            folders.write(part, work.records(piece))
-            wrong = folders.check(part, work.records(piece)) if work.verify else None
+            with _writing(folder):
+                folders.write(part, work.records(piece))
+                wrong = folders.check(part, work.records(piece)) if work.verify else None
             if wrong is not None:
                 raise RecordError(
                     f"{source.where(wrong)}: what was written is not what was read",
@@ -624,19 +631,15 @@ def _to_folder(work: _Work, path: str) -> Converted:
                 )
             journal.note(piece.path)
 
-        try:
-            os.makedirs(part, exist_ok=True)
-            work.each(write, left)
+        _make_folder(part)
+        work.each(write, left)
+        with _writing(folder):
             if label is not None and not classes:
                 with open(os.path.join(part, folders.TABLE), "wb") as file:
                     file.write(folders.table(part, source, label))
             if os.path.lexists(folder):
                 shutil.rmtree(folder)
             os.replace(part, folder)
-        except OSError as error:
-            if isinstance(error, GpuloadError):
-                raise
-            raise _unwritten(folder, error) from None
         journal.begin({**about, "finished": True})
     return Converted((folder,), len(source), _bytes_below(folder), len(pieces) - len(left), call)
 

@@ -305,9 +305,11 @@ def test_an_error_of_the_users_own_reader_is_raised_as_itself(tmp_path):
         raise ConnectionResetError("the table is gone")
 
     source = gl.records(10, read, fields={"x": ("i8", ())}, version="1")
+    coded = gl.records(10, read, fields={"x": ("u1", (None,))}, version="1").mark(x="encoded")
 
-    with pytest.raises(ConnectionResetError, match="the table is gone"):
-        gl.convert(source, tmp_path / "a.npy")
+    for out, one in (("a.npy", source), ("images", coded)):
+        with pytest.raises(ConnectionResetError, match="the table is gone"):
+            gl.convert(one, tmp_path / out)
 
 
 def test_a_shard_that_a_wildcard_would_read_too_is_refused(tmp_path):
