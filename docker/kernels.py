@@ -49,6 +49,10 @@ def works(folder: Path) -> Iterator[tuple[gl.Source, list[gl.ops.Op]]]:
     yield gl.npy(folder / "rows*.npy"), []
     yield gl.npy(folder / "rows*.npy", record="file"), []
 
+    examples = gl.arrays(x=random.random((8, 64), np.float32), label=np.arange(8), name=np.array([b"ab"] * 8))
+    gl.convert(examples, folder / "examples.tfrecord")
+    yield gl.tfrecord(folder / "examples.tfrecord", {"x": ("f4", (64,)), "label": "i8", "name": "bytes"}), []
+
     for axes, dtype in itertools.product(("HWC", "CHW"), (np.uint8, np.float32)):
         shape = (HEIGHT, WIDTH, 3) if axes == "HWC" else (3, HEIGHT, WIDTH)
         pixels = random.integers(0, 256, (8, *shape)).astype(dtype)

@@ -602,7 +602,11 @@ def _to_folder(work: _Work, path: str) -> Converted:
     ]
     with Journal(folder + JOURNAL) as journal:
         if os.path.lexists(folder):
-            if os.path.isdir(folder) and journal.is_of({**about, "finished": True}):
+            all_done = journal.is_of(about) and not os.path.lexists(
+                part
+            )  # killed before it could say that it is finished
+            all_done = all_done and {piece.path for piece in pieces} <= set(journal.names())
+            if os.path.isdir(folder) and (all_done or journal.is_of({**about, "finished": True})):
                 return Converted((folder,), len(source), _bytes_below(folder), len(pieces), call)
             is_ours = (journal.about or {}).get("finished") is True
             if not (is_ours and work.overwrite):

@@ -237,6 +237,12 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
         for n in range(1200)
     )
     assert gl.convert(source, tmp_path / "out").num_kept == 3
+    journal = tmp_path / "out.convert.jsonl"
+    first = json.loads(journal.read_text())
+    assert first.pop("finished") is True
+    lines = [first, *({"file": str(number)} for number in (0, 512, 1024))]
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))  # killed when the folder had its name
+    assert gl.convert(source, tmp_path / "out").num_kept == 3
 
 
 # --- what is there already

@@ -40,7 +40,7 @@ class Tensors:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        return Converted(iter(self.loader), self._convert, waits=self._waits)
+        return converted(iter(self.loader), self._convert, waits=self._waits)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loader: where the next loop goes on."""
@@ -51,28 +51,15 @@ class Tensors:
         self.loader.load_state_dict(saved)
 
 
-class Converted:
-    """The batches of an epoch with their fields converted. As the epoch itself, it goes on behind a step that raised.
+def converted(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch:
+    """Return the batches of an epoch with their fields converted; an interrupt meanwhile loses none of them."""
 
-    Attributes:
-        batches: those that are converted.
-    """
-
-    def __init__(self, batches: Epoch, convert: Convert, *, waits: bool = False) -> None:
-        self.batches, self._convert, self._waits = batches, convert, waits
-
-    def __iter__(self) -> Converted:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = next(self.batches)
-        if self._waits:
+    def finish(batch: Batch) -> Batch:
+        if waits:
             batch.synchronize()
-        return batch.with_fields(self._convert)
+        return batch.with_fields(convert)
 
-    def close(self) -> None:
-        """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
-        self.batches.close()
+    return batches.then(finish)
 
 
 def check_loader(name: str, loader: object, *, arguments: str = "") -> None:

@@ -202,7 +202,7 @@ class _Pass:
 
     def __init__(self, whole: LoaderDataset) -> None:
         self._whole, self._start = whole, whole.loader.position
-        self._batches = common.Converted(whole.loader.ahead(), _converter(whole.loader))
+        self._batches = common.converted(whole.loader.ahead(), _converter(whole.loader))
         whole._pass = self._start, self._start
 
     def __iter__(self) -> _Pass:
@@ -210,7 +210,7 @@ class _Pass:
 
     def __next__(self) -> Any:
         batch = next(self._batches)
-        self._whole._pass = self._start, self._batches.batches.position
+        self._whole._pass = self._start, self._batches.position
         return batch.output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -81,6 +82,15 @@ class Epoch:
         self._told = Cursor(position)
         self._made = session.begin(position)
         self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
+        self._finish: Callable[[Batch], Batch] | None = None
+
+    def then(self, finish: Callable[[Batch], Batch]) -> Epoch:
+        """Hand out what ``finish`` makes of each batch, before the position moves; returns self.
+
+        So an interrupt in it loses no step. If it fails, the iterator goes on behind that step, as behind any other.
+        """
+        self._finish = finish
+        return self
 
     def __iter__(self) -> Epoch:
         return self
@@ -107,6 +117,13 @@ class Epoch:
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
             batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
+            if self._finish is not None:
+                try:
+                    batch = self._finish(batch)
+                except Exception:
+                    if cursor.now is before:
+                        cursor.now = after, before[1]
+                    raise
             if cursor.now is before:
                 cursor.now = delivered
                 if place is not None and self._moves == "end":

@@ -254,6 +254,31 @@ def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on
     assert seen == [[0, 1], [2, 3], [4, 5]]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_breaks_off_the_conversion_of_a_batch_loses_no_step_of_a_state(
+    tensors: Any, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt comes again with the same batch; behind an error the iterator goes on, a state begins with it."""
+    loader, with_fields, calls = loader_of("label", batch_size=2), gl.Batch.with_fields, []
+
+    def broken_off(batch: gl.Batch, convert: Any) -> gl.Batch:
+        calls.append(batch.step)
+        if len(calls) == 3:
+            raise error
+        return with_fields(batch, convert)
+
+    monkeypatch.setattr(gl.Batch, "with_fields", broken_off)
+    batches = iter(tensors(loader))
+    seen = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
+    with pytest.raises(error):
+        next(batches)
+    assert (loader.position.epoch, loader.position.step) == (0, 2)
+    seen += [np.asarray(labels).tolist() for (labels,) in batches]
+
+    lost = [] if error is KeyboardInterrupt else [[4, 5]]
+    assert sorted([*seen, *lost]) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
 def test_an_error_of_a_reader_comes_as_itself_at_its_step(tensors: Any) -> None:
     def read(records: Any) -> dict[str, Any]:
         if 6 in records:

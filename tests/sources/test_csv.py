@@ -446,6 +446,16 @@ def test_integers_that_no_type_holds_are_an_error_that_names_the_line(tmp_path, 
         gl.csv(written(tmp_path, "x\n123456789012345678901234567890\n"))
 
 
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_integers_with_missing_ones_that_a_float_would_round_are_an_error(tmp_path, place, order):
+    lines = ["9007199254740993", "7", "NA"][order]
+    path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in lines))
+
+    with pytest.raises(SpecError, match=r"'9007199254740993'(.|\n)*missing ones included"):
+        gl.csv(path)
+    assert values(gl.csv(path, defaults={"x": -1}))["x"].max() == 9007199254740993
+
+
 @pytest.mark.parametrize(
     ("dtype", "texts", "wanted"),
     [

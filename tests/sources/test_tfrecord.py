@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import pickle
@@ -18,6 +19,7 @@ from gpuload import kernels
 from gpuload.errors import ChangedFileError, GpuloadError, RecordError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.testing.sources import SourceContract, assert_same
+from tests import simdevice
 from tests.sources import tfrecordfiles as files
 from tests.sources.test_arguments import WRONG
 from tests.sources.tfrecordfiles import example, sequence_example, write
@@ -226,9 +228,9 @@ class TestNumbers:
         assert_same(found["y"], np.array([0.5, -1, -1], np.float32))
 
     def test_a_missing_feature_without_a_default_is_refused(self, tmp_path):
-        said = refused(tmp_path, [example(x=1), example(y=1)], {"x": "i8"})
+        said = refused(tmp_path, [example(x=1), example(y=1, z=2)], {"x": "i8"})
 
-        assert "it has no feature 'x'" in said
+        assert "it has no feature 'x'\n  cause:  it has 'y', 'z'" in said
 
     @pytest.mark.parametrize("value", [[1], [1, 2, 3], []])
     def test_another_number_of_values_is_refused_whatever_the_default(self, tmp_path, value):
@@ -662,6 +664,24 @@ class TestArguments:
         assert repr(gl.Image(key="a/b")) == "gl.Image(key='a/b')"
         assert repr(gl.Raw(">f4", (2,))) == "gl.Raw('>f4', (2,))"
         assert repr(gl.Feature("i8", (2,), pad=0)) == "gl.Feature('i8', (2,), pad=0)"
+
+
+def test_on_a_gpu_the_fields_are_the_same(tmp_path, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=3)
+    source = TestExamples().open(tmp_path).rename(words="text")
+    loaders = [gl.Loader(source, 4, shuffle=True, seed=1, device=device) for device in ("cpu", "gpu")]
+
+    for on_cpu, on_gpu in zip(*loaders, strict=True):
+        for name in ("label", "pixels", "box", "padded", "score"):
+            np.testing.assert_array_equal(on_gpu[name].get(), on_cpu[name])
+        for name in ("tags", "name"):
+            np.testing.assert_array_equal(on_gpu[name].payload.get()[: on_gpu[name].offsets[-1]], on_cpu[name].flat)
+            np.testing.assert_array_equal(on_gpu[name].lengths, on_cpu[name].lengths)
+        assert [list(row) for row in on_gpu["text"]] == [list(row) for row in on_cpu["text"]]
+    for loader in loaders:
+        loader.close()
+    gc.collect()
+    sim.finish()
 
 
 class TestStates:

@@ -26,7 +26,6 @@ from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT6
 
 FIRST_RECORDS, MOST_BYTES = 64, 1 << 24  # of the records that are looked at
 LONGEST_TEXT, SHORTEST_TEXT = 4096, 16
-MOST_TOLD = 40  # keys, by messages
 BEGINNINGS = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ",
     b"\xff\x4f\xff\x51",
@@ -182,15 +181,9 @@ def warn_of_missing(columns: Sequence[Column], source: str, records: Sequence[by
         may_miss = column.default is None and (column.pad is not None or column.is_ragged or column.section == LISTS)
         if not column.section or not may_miss or not records:
             continue
-        keys = {key for record in records for key in wire.entries(record)}
-        if (column.section, column.key) not in keys:
+        if not any((column.section, column.key) in wire.entries(record) for record in records):
             log.warning(
                 "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",
-                *(source, len(records), column.label, _told(keys, column.section)),
+                *(source, len(records), column.label, wire.told_keys(records)),
             )
-
-
-def _told(keys: set[wire.Key], section: int) -> str:
-    own = sorted(key.decode("utf-8", "backslashreplace") for where, key in keys if where == section)
-    return ", ".join(map(repr, own[:MOST_TOLD])) + (" and others" if len(own) > MOST_TOLD else "") or "none"

@@ -21,7 +21,8 @@ from gpuload.sources.tfrecord import checksums
 from gpuload.sources.tfrecord.features import Column
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from gpuload.sources.tfrecord.parsing import found_in
-from gpuload.sources.tfrecord.values import values_of
+from gpuload.sources.tfrecord.values import MissingFeature, values_of
+from gpuload.sources.tfrecord.wire import told_keys
 from gpuload.spec import Spec
 from gpuload.storage.extents import Extents, Storage
 
@@ -112,8 +113,13 @@ class TFRecordLeaf(Leaf):
     def parse(self, raw: Ragged) -> list[Values]:
         """Return the fields of records that are whole."""
         payload = raw.payload
-        found = found_in(payload, *_payloads(raw), self._columns)
-        return [values_of(column, one, payload) for column, one in zip(self._columns, found, strict=True)]
+        begins, ends = _payloads(raw)
+        found = found_in(payload, begins, ends, self._columns)
+        try:
+            return [values_of(column, one, payload) for column, one in zip(self._columns, found, strict=True)]
+        except MissingFeature as error:
+            has = told_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
+            raise RowError(error.row, error.reason, cause=f"it has {has}", remedy=error.remedy) from None
 
     def check(self, raw: Ragged) -> None:
         """Compare the headers of records with the index, and all bytes with their checksums.

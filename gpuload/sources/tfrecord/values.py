@@ -331,12 +331,16 @@ def _gather(raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int
         out[place : place + length] = raw[begin : begin + length]
 
 
+class MissingFeature(RowError):
+    """A record has no such feature; who knows the record says which ones it has."""
+
+
 def _missing(column: Column, row: int) -> RowError:
-    remedy = "check the key; a record without it needs a default: "
+    remedy = "check the key, key= names another one; a record without it needs a default: "
     example = (
         "gl.Raw(dtype, shape, default=b'...')" if column.kind == BYTES_LIST else "gl.Feature(dtype, shape, default=0)"
     )
-    return RowError(row, f"it has no {column.label}", cause=WRITTEN, remedy=remedy + example)
+    return MissingFeature(row, f"it has no {column.label}", cause=WRITTEN, remedy=remedy + example)
 
 
 def _count_error(column: Column, row: int, count: int, need: str, remedy: str = "") -> RowError:

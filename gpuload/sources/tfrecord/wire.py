@@ -12,10 +12,11 @@ Source   https://protobuf.dev/programming-guides/encoding; example.proto and fea
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 VARINT, FIXED_64, SPAN, GROUP, GROUP_END, FIXED_32 = range(6)  # wire types
+MOST_TOLD = 40  # keys, by messages
 MOST_DEPTH = 100  # of groups inside groups, as in protobuf
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 KINDS = {BYTES_LIST: "bytes", FLOAT_LIST: "float", INT64_LIST: "int64"}
@@ -47,6 +48,13 @@ def entries(data: bytes) -> dict[Key, Span]:
                 if number == 1 and kind == SPAN:
                     found[section, key_of(data, (begin, end))] = begin, end
     return found
+
+
+def told_keys(records: Sequence[bytes]) -> str:
+    """Return the keys of some records, for messages."""
+    keys = sorted({key for record in records for _, key in entries(record)})
+    told = [repr(key.decode("utf-8", "backslashreplace")) for key in keys[:MOST_TOLD]]
+    return ", ".join([*told, "others"] if len(keys) > MOST_TOLD else told) or "none"
 
 
 def key_of(data: bytes, entry: Span) -> bytes:
