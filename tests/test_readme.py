@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
 from pathlib import Path
 
@@ -91,8 +92,30 @@ def masks(folder):
     }
 
 
+def formats(folder):
+    """Two CSV files, and three of tf.Examples with images."""
+    tf, image = pytest.importorskip("tensorflow"), pytest.importorskip("PIL.Image")
+    (folder / "people-0.csv").write_text('id,name,age\n7,"Braund, Owen",22\n8,Jane,\n')
+    (folder / "people-1.csv").write_text("id,name,age\n9,Anna,38.5\n")
+    for name in ("photos-0", "photos-1", "drawings"):
+        with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord")) as writer:
+            for number in range(4):
+                coded = io.BytesIO()
+                image.new("RGB", (16, 12), (number, 0, 0)).save(coded, "PNG")
+                feature = {
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[coded.getvalue()])),
+                    "label": tf.train.Feature(
+                        int64_list=tf.train.Int64List(value=[number + 10 * (name == "drawings")])
+                    ),
+                    "boxes": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * number)),
+                }
+                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    return {}
+
+
 PREPARE = {
-    "cifar": cifar, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels, "masks": masks
+    "cifar": cifar, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels, "masks": masks,
+    "formats": formats,
 }  # fmt: skip
 
 
@@ -116,6 +139,11 @@ def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
     if group == "labels":
         assert [names["by_file"][number]["label"] for number in range(2)] == [3, 5]
         assert next(iter(names["images"]))["image"].shape == (4, 64, 64, 3)
+    if group == "formats":
+        assert names["kept"].read([2, 0, 1])["age"].tolist() == [38.5, 22, 0]
+        loader = gl.Loader(names["mixed"], 8, output="label")
+        labels = [label for _ in range(8) for (labels,) in loader for label in labels]
+        assert sum(label >= 10 for label in labels) == len(labels) // 4 == 24
     if group == "masks":
         image, mask = next(iter(names["loader"]))
         assert (image.shape, image.dtype) == ((4, 224, 224, 3), np.float32)

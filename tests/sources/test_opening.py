@@ -276,7 +276,7 @@ NOT_TOLD = {"badheadersize.bmp", "broken.png", "test_batch.bin"}
 )
 def test_real_files_are_known_by_their_bytes(topic):
     calls = {"npy": "gl.npy", "npz": "gl.npz", "tfrecord": "gl.tfrecord", "fixed": "gl.idx(x=...)"}
-    paths = [path for path in sorted((SHARED / topic).rglob("*")) if path.is_file() and path.name != "data_batch_1.bin"]
+    paths = [path for path in sorted((SHARED / topic).rglob("*")) if path.is_file() and path.name[0] != "."]
 
     found = {}
     for path in paths:

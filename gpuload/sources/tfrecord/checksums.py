@@ -40,6 +40,12 @@ def require() -> None:
         raise error
 
 
+def of_bytes(data: bytes) -> int:
+    """Return the masked checksum of some bytes."""
+    crc = int(_package().value(data))
+    return ((crc >> TURN | crc << (32 - TURN)) + SHIFT) & 0xFFFFFFFF
+
+
 def of_pieces(data: memoryview, begins: Sequence[int], ends: Sequence[int]) -> Sums:
     """Return the masked checksum of ``data[begins[i]:ends[i]]`` for each i."""
     value = _package().value

@@ -114,7 +114,7 @@ def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, v
             remedy=_CUT.format(count),
         )
     length, checksum = HEADER.unpack(header)
-    if verify and int(checksums.of_lengths(np.array([length], np.uint64).view(np.int64))[0]) != checksum:
+    if verify and checksums.of_bytes(header[:8]) != checksum:
         return _bad_length(name, length, checksum, place, count)
     return FormatError(
         f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file ends "
@@ -131,11 +131,11 @@ _CUT = "copy the file again, or write it again; the {} records before it are who
 
 def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> FormatError:
     if not place:
-        header = HEADER.pack(length % (1 << 64), checksum)
+        header = HEADER.pack(length, checksum)
         return _foreign(name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum")
     return FormatError(
-        f"{name}, record {count}, byte {place}: the length {length % (1 << 64)} has the checksum "
-        f"{int(checksums.of_lengths(np.array([length % (1 << 64)], np.uint64).view(np.int64))[0]):#010x}, "
+        f"{name}, record {count}, byte {place}: the length {length} has the checksum "
+        f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
         f"the file says {checksum:#010x}",
         cause="the bytes changed after the file was written; where the next record begins is not known",
         remedy=_CUT.format(count),
@@ -158,5 +158,4 @@ def is_framed(beginning: bytes, size: int) -> bool:
     if len(beginning) < HEADER_BYTES:
         return not size
     length, checksum = HEADER.unpack_from(beginning)
-    told = np.array([length], np.uint64).view(np.int64)
-    return bool(length <= size - FRAME_BYTES and int(checksums.of_lengths(told)[0]) == checksum)
+    return bool(length <= size - FRAME_BYTES and checksums.of_bytes(beginning[:8]) == checksum)
