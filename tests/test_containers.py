@@ -414,7 +414,10 @@ def environment(folder: Path, *linked: str) -> Environment:
 NOT_GPULOAD = r"(?!gpuload|__editable__|_gpuload|distutils-precedence|_virtualenv|.*\.pth)[^-.]+"
 # What gpuload needs to read and decode. These are this environment's own files, so that pip may only be asked to
 # install there what needs no change of them: gpuload's wheel, without its dependencies.
-NEEDED = ("numpy", r"numpy\.libs", "numba", "llvmlite", r"llvmlite\.libs", "PIL", "pillow", r"pillow\.libs")
+NEEDED = (
+    *("numpy", r"numpy\.libs", "numba", "llvmlite", r"llvmlite\.libs", "PIL", "pillow", r"pillow\.libs"),
+    *("google_crc32c", r"google_crc32c\.libs", "pyarrow", r"pyarrow\.libs"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -577,6 +580,8 @@ def made_up_container(folder: Path, **versions: str) -> Environment:
         "numpy": "2.1.3",
         "numba": "0.61.0",
         "pillow": "11.0.0",
+        "google-crc32c": "1.8.0",
+        "pyarrow": "22.0.0",
         "nvidia-dali-cuda120": "2.4.0",
     }
     for name, version in {**there, **versions}.items():
