@@ -342,7 +342,8 @@ class Source(ABC):
             "HWC" "CHW"    the three axes are height, width and channels, or channels first
 
         Encoded images are uint8 of varying length; or vectors of uint8, bytes (dtype S) or raw bytes (V) of one length,
-        with zeros behind shorter files, which are cut off: JPEG and PNG files end in another byte.
+        with zeros behind shorter files, which are cut off: JPEG and PNG files end in another byte. A BMP, PNM or TIFF
+        file that ends in zeros itself is then refused as one that was cut off.
 
         Raises:
             UnknownFieldError: there is no such field.

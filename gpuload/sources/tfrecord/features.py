@@ -45,11 +45,16 @@ class Said:
 
     def __repr__(self) -> str:
         given = [
-            repr(value) if name in ("dtype", "shape") else f"{name}={value!r}"
+            _typed(value) if name in ("dtype", "shape") else f"{name}={value!r}"
             for name, value in ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
             if name in ("dtype", "shape") or value != DEFAULTS.get(name)
         ]
         return f"gl.{type(self).__name__}({', '.join(given)})"
+
+
+def _typed(value: Any) -> str:
+    """Return a dtype as one types it, ``'u1'`` or ``'>f4'``; anything else as it is."""
+    return repr(value.str.lstrip("|<")) if isinstance(value, np.dtype) else repr(value)
 
 
 DEFAULTS = {"num_values": 1}
