@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.errors import RowError
+from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.tfrecord import parsing
 from gpuload.sources.tfrecord.features import columns_of
@@ -244,6 +245,45 @@ def test_serialized_tensors_are_read_however_they_were_written(name, made):
         for one in found:
             np.testing.assert_array_equal(one, tensor)
             assert np.asarray(one).dtype == tensor.dtype
+
+
+def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
+    tensors = [np.arange(2 * n, dtype="i4").reshape(n, 2) for n in (3, 0, 1)]
+    path = write(
+        tmp_path / "a.tfrecord",
+        [example(x=tf.io.serialize_tensor(one).numpy(), y=tf.io.serialize_tensor(one[:0]).numpy()) for one in tensors],
+    )
+
+    source = gl.tfrecord(path, {"x": gl.Tensor(), "same": gl.Tensor(key="y"), "half": gl.Tensor(shape=(0, 2), key="y")})
+    again = pickle.loads(pickle.dumps(source))
+
+    assert [str(field) for field in source.spec] == ["x: int32 (None, 2)", "same: int32 (0, 2)", "half: int32 (0, 2)"]
+    assert source.features["x"] == gl.Tensor(np.dtype("i4").str[1:], (None, 2))
+    for number, expected in enumerate(tensors):
+        np.testing.assert_array_equal(again[number]["x"], expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted", "error", "message"),
+    [
+        ([np.zeros(2, "f4"), np.zeros(2, "f8")], gl.Tensor(), SpecError, "tensors of .'f4', 'f8'. with shapes"),
+        ([np.zeros(2, "f4"), np.zeros((2, 2), "f4")], gl.Tensor(), SpecError, r"shapes \[\(2,\), \(2, 2\)\]"),
+        ([np.zeros(2, "f4")], gl.Tensor(key="z"), SpecError, "no such feature"),
+        ([np.array([b"a"])], gl.Tensor(), RecordError, "tensor of string"),
+        ([b"\xff\xff"], gl.Tensor(), RecordError, r"a\.tfrecord, record 0: feature 'x'"),
+    ],
+)
+def test_tensors_whose_dtype_and_shape_cannot_be_found_are_refused(tmp_path, values, wanted, error, message):
+    payloads = [one if isinstance(one, bytes) else tf.io.serialize_tensor(one).numpy() for one in values]
+    path = write(tmp_path / "a.tfrecord", [example(x=payload) for payload in payloads])
+    with pytest.raises(error, match=message):
+        gl.tfrecord(path, {"x": wanted})
+
+
+def test_a_whole_record_and_the_steps_of_a_list_need_a_dtype():
+    for features, sequence in ((gl.Tensor(), None), ({}, {"x": gl.Tensor()})):
+        with pytest.raises(SpecError, match="dtype None"):
+            columns_of(features, sequence)
 
 
 def test_tensors_of_varying_shape_are_ragged_or_a_list():

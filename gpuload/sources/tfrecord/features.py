@@ -47,7 +47,7 @@ class Said:
         given = [
             _typed(value) if name in ("dtype", "shape") else f"{name}={value!r}"
             for name, value in ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
-            if name in ("dtype", "shape") or value != DEFAULTS.get(name)
+            if (name in ("dtype", "shape") and value is not None) or value != DEFAULTS.get(name)
         ]
         return f"gl.{type(self).__name__}({', '.join(given)})"
 
@@ -109,17 +109,23 @@ class Tensor(Said):
     """A serialized tensor, as ``tf.io.serialize_tensor`` makes it.
 
     Args:
-        dtype: of the tensor; another one in a record is an error.
-        shape: of the tensor, None for an axis that varies.
+        dtype: of the tensor; another one in a record is an error. Without it, that of the first records.
+        shape: of the tensor, None for an axis that varies. Without it, that of the first records, where an axis that
+            differs among them varies.
         key: of the feature; by default the name of the field.
         index: which of several bytes values; by default there is one.
     """
 
-    dtype: DTypeLike
-    shape: Shape
+    dtype: DTypeLike | None = None
+    shape: Shape | None = None
     _: KW_ONLY
     key: str | None = None
     index: int | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if dtype or shape are to be found in the first records."""
+        return self.dtype is None or self.shape is None
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.sources.base import Source
-from gpuload.sources.tfrecord import wire
-from gpuload.sources.tfrecord.features import RECORD, Column, Image, Raw, columns_of
+from gpuload.sources.tfrecord import tensorproto, wire
+from gpuload.sources.tfrecord.features import RECORD, Column, Image, Raw, Tensor, columns_of
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, LISTS
 
 FIRST_RECORDS, MOST_BYTES = 64, 1 << 24  # of the records that are looked at
@@ -84,6 +84,62 @@ def found(records: Source) -> tuple[dict[str, Any], dict[str, Any] | None]:
     told = f"features={features!r}" + (f", sequence={lists!r}" if lists else "")
     log.info("found in the first %d records of %r: %s", count, records, told)
     return features, lists or None
+
+
+def with_tensors(features: Mapping[str, Any], records: Source) -> dict[str, Any]:
+    """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have them.
+
+    Args:
+        features: from the name of a field to what it is.
+        records: gives the payload of each record as the field ``record``.
+
+    Raises:
+        RecordError: what the first records hold there is no tensor of numbers.
+        SpecError: none of them has it, or their tensors differ in dtype or in the number of axes.
+    """
+    made = dict(features)
+    for name, wanted in features.items():
+        if isinstance(wanted, Tensor) and wanted.is_unknown:
+            made[name] = replace(wanted, **_tensor_of(name, wanted, records))
+            log.info("found in the first records of %r: %r is %r", records, name, made[name])
+    return made
+
+
+def _tensor_of(name: str, wanted: Tensor, records: Source) -> dict[str, Any]:
+    key = (FEATURES, (name if wanted.key is None else wanted.key).encode())
+    dtypes, shapes = dict[str, int](), list[tuple[int, ...]]()
+    for number in range(min(FIRST_RECORDS, len(records))):
+        try:
+            data = records[number][RECORD].tobytes()
+        except RecordError:  # a damaged one is met when it is read
+            continue
+        try:
+            entries = wire.entries(data)
+            kind, values = wire.feature_of(data, entries[key], is_entry=True) if key in entries else (0, [])
+            if kind != BYTES_LIST or len(values) <= (wanted.index or 0):
+                continue
+            begin, end = values[wanted.index or 0]
+            dtype, shape = tensorproto.said_of(data[begin:end])
+        except (wire.Damaged, tensorproto.Unfit) as error:
+            raise RecordError(
+                f"{records.where(number)}: feature {name!r}: {error}",
+                cause="its bytes are no serialized tensor of numbers",
+                remedy="say what they are: 'bytes', gl.Raw(dtype, shape) or gl.Image()",
+            ) from None
+        dtypes.setdefault(dtype, number)
+        shapes.append(shape)
+    if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
+        found = f"tensors of {sorted(dtypes)} with shapes {sorted(set(shapes))[:4]}" if dtypes else "no such feature"
+        raise SpecError(
+            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {found}",
+            cause="gl.Tensor() without dtype and shape takes them from the first records",
+            remedy="say them: gl.Tensor('f4', (3, None)), and key= if the feature has another name",
+        )
+    varying = tuple(axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True))
+    return {
+        "dtype": next(iter(dtypes)) if wanted.dtype is None else wanted.dtype,
+        "shape": varying if wanted.shape is None else wanted.shape,
+    }
 
 
 def _seen(records: Source) -> tuple[dict[wire.Key, Seen], int]:

@@ -14,6 +14,7 @@ Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpuload.progress import Progress
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.sources.tfrecord import checksums, inference, sidecar
-from gpuload.sources.tfrecord.features import Column, columns_of
+from gpuload.sources.tfrecord.features import Column, Tensor, columns_of
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
 from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.spec import Spec
@@ -79,7 +80,9 @@ def tfrecord(
             f"compression = {compression!r}", cause="it is 'auto', 'gzip', 'zlib' or None", remedy="leave it out"
         )
     columns = (
-        None if features is None and sequence is None else columns_of({} if features is None else features, sequence)
+        None
+        if features is None and sequence is None
+        else columns_of({} if features is None else _placed(features), sequence)
     )
     if verify:
         checksums.require()
@@ -99,9 +102,26 @@ def tfrecord(
     if columns is None:
         features, sequence = inference.found(make((inference.WHOLE,), {}))
         return make(columns_of(features, sequence), {"features": features, "sequence": sequence})
+    if isinstance(features, Mapping) and any(map(_is_unknown, features.values())):
+        features = inference.with_tensors(features, make((inference.WHOLE,), {}))
+        columns = columns_of(features, sequence)
     source = make(columns, {"features": features, "sequence": sequence})
     source.compare_first()
     return source
+
+
+def _placed(features: Any) -> Any:
+    """Return the features with some dtype and shape for each tensor whose own are not known yet."""
+    if not isinstance(features, Mapping):
+        return features
+    return {
+        name: replace(wanted, dtype="f4", shape=()) if _is_unknown(wanted) else wanted
+        for name, wanted in features.items()
+    }
+
+
+def _is_unknown(wanted: Any) -> bool:
+    return isinstance(wanted, Tensor) and wanted.is_unknown
 
 
 class TFRecordSource(FileSource):

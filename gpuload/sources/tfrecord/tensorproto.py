@@ -82,6 +82,24 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
     return _shaped(whole, dims)
 
 
+def said_of(data: bytes) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape that a serialized tensor says it has.
+
+    Raises:
+        Damaged: the bytes are no message.
+        Unfit: it has another dtype than numbers, or its shape is unknown.
+    """
+    code, dims = 0, list[int]()
+    for number, wire, first, after in fields(data, 0, len(data)):
+        if (number, wire) == (1, VARINT):
+            code = first
+        elif (number, wire) == (2, SPAN):
+            dims += _dims(data, first, after)
+    if code not in DTYPES:
+        raise Unfit(f"it is a tensor of {NAMES.get(code, f'type {code}')}, not of numbers")
+    return DTYPES[code], tuple(dims)
+
+
 def _shaped(values: NDArray[Any], dims: list[int]) -> NDArray[Any]:
     try:
         return values.reshape(dims)
