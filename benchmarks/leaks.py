@@ -114,8 +114,12 @@ def look() -> Look:
     gc.collect()
     time.sleep(ENDING_S)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+
+    def kib(kind: str) -> int:
+        return int(status[kind].split()[0])
+
     return {
-        "memory MB": int(status["RssAnon"].split()[0]) * 1024 / 1e6,
+        "memory MB": (kib("RssAnon") + kib("VmSwap")) * 1024 / 1e6,
         "threads": int(status["Threads"]),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "maps": len(Path("/proc/self/maps").read_text().splitlines()),

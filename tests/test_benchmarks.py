@@ -501,7 +501,7 @@ def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
             threading.Thread(target=wait.wait, daemon=True).start()
             kept.append(wait)
         else:
-            size = {"memory MB": 800_000, "descriptors": 1, "maps": 1}[grows]
+            size = {"memory MB": 2_400_000, "descriptors": 1, "maps": 1}[grows]
             kept.append(np.ones(size, np.uint8) if grows == "memory MB" else open(os.devnull))  # noqa: SIM115
             if grows == "maps":
                 kept.append(mmap.mmap(-1, 4096 * (1 + len(kept) % 2), prot=mmap.PROT_READ << (len(kept) % 2)))

@@ -14,7 +14,7 @@ import numpy as np
 from gpuload.errors import ClosedError
 from tests.attack import lanes
 from tests.attack.hunt import Report, hunt
-from tests.threads import threads
+from tests.threads import threads, until
 
 LANES = {"rows": 3, "ops": 3, "jpeg": 2, "dali": 2}  # with their shares
 WAYS = ("close", "drop", "share", "close the source", "close twice")
@@ -72,10 +72,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         load.close()
     del load
     gc.collect()
-    end = time.monotonic() + MOST_S
-    while threads() and time.monotonic() < end:
-        time.sleep(0.001)
-    assert not threads(), f"{lane}, {way}: threads are left: {threads()}"
+    assert until(lambda: not threads(), MOST_S), f"{lane}, {way}: threads are left: {threads()}"
     return f"{lane}, {way}"
 
 

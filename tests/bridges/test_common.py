@@ -9,8 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +20,7 @@ import gpuload as gl
 from gpuload.bridges import common
 from gpuload.errors import MissingPackageError, RecordError, SpecError, StateError
 from gpuload.spec import Field, Spec
-from tests.threads import threads
+from tests.threads import none_left
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU when it first sees it
@@ -59,16 +57,6 @@ def address(framework: str, tensor: Any) -> int:
     if framework == "tensorflow":
         return int(np.asarray(memoryview(tensor)).ctypes.data)
     return int(tensor.data_ptr() if framework == "torch" else tensor.unsafe_buffer_pointer())
-
-
-def no_threads_are_left() -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        gc.collect()
-        if not threads():
-            return True
-        threading.Event().wait(0.01)
-    return False
 
 
 # what is handed out
@@ -285,16 +273,16 @@ def test_an_error_of_a_reader_comes_as_itself_at_its_step(tensors: Any) -> None:
             raise RecordError("numbers.bin, record 6: it is damaged", cause="a flipped bit", remedy="copy it again")
         return {"x": np.asarray(records, np.int32)}
 
-    loader = gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu")
-    batches = iter(tensors(loader))
-    seen = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
+    with none_left():
+        loader = gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu")
+        batches = iter(tensors(loader))
+        seen = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
 
-    with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
-        next(batches)
+        with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
+            next(batches)
 
-    assert seen == [[0, 1], [2, 3], [4, 5]]
-    assert [np.asarray(numbers).tolist() for (numbers,) in batches] == [[8, 9]]
-    assert no_threads_are_left()
+        assert seen == [[0, 1], [2, 3], [4, 5]]
+        assert [np.asarray(numbers).tolist() for (numbers,) in batches] == [[8, 9]]
 
 
 class ModelError(Exception):
@@ -318,9 +306,8 @@ def leave(batches: Any, how: str) -> None:
     "how", ["it is dropped", "an error of the model", "the loader is closed", "the iterator is closed"]
 )
 def test_a_loop_that_is_left_leaves_no_thread(how: str, tensors: Any) -> None:
-    leave(tensors(loader_of(shuffle=True, batch_size=1)), how)
-
-    assert no_threads_are_left()
+    with none_left():
+        leave(tensors(loader_of(shuffle=True, batch_size=1)), how)
 
 
 @pytest.mark.parametrize("one", [gl.arrays(x=LABELS), None, [1, 2]])

@@ -16,7 +16,8 @@ from gpuload.errors import DeviceError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from tests import simdevice
-from tests.bridges.test_common import loader_of, no_threads_are_left
+from tests.bridges.test_common import loader_of
+from tests.threads import none_left
 
 
 @pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])
@@ -88,11 +89,9 @@ def test_a_shard_and_a_state_are_those_of_the_loader(cupy: Any) -> None:
 
 
 def test_a_loop_that_is_left_leaves_no_thread(cupy: Any) -> None:
-    with on_gpu(batch_size=1) as loader:
+    with on_gpu(batch_size=1) as loader, none_left():
         for _ in glcupy.tensors(loader):
             break
-
-        assert no_threads_are_left()
 
 
 def test_a_loader_on_the_cpu_is_refused_with_the_device_to_name() -> None:

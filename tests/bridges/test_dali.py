@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections import Counter
 from itertools import chain
@@ -36,7 +35,7 @@ from gpuload.errors import ClosedError, DeviceError, RecordError, SpecError  # n
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
 from tests import codeblocks, imagefiles, simdevice  # noqa: E402
-from tests.threads import threads  # noqa: E402
+from tests.threads import none_left, threads  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "dali.md"
@@ -105,16 +104,6 @@ def run_into(seen: list[Any], pipe: Any) -> None:
     """Run a pipeline of one output, for ever."""
     while True:
         seen.append(arrays(pipe.run())[0].tolist())
-
-
-def no_threads_are_left() -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        gc.collect()
-        if not threads():
-            return True
-        threading.Event().wait(0.01)
-    return False
 
 
 class Damaged(Source):
@@ -1009,13 +998,13 @@ def test_a_pipeline_of_a_class_of_the_users_stays_one() -> None:
 
 
 def test_dropping_a_pipeline_in_mid_epoch_leaves_no_thread_and_no_loader() -> None:
-    loader = loader_of(batch_size=1)
-    gone, pipe = weakref.ref(loader), pipeline(loader)
-    pipe.run()
-    assert threads()
-    del pipe, loader
+    with none_left():
+        loader = loader_of(batch_size=1)
+        gone, pipe = weakref.ref(loader), pipeline(loader)
+        pipe.run()
+        assert threads()
+        del pipe, loader
 
-    assert no_threads_are_left()
     assert gone() is None
 
 
@@ -1024,9 +1013,8 @@ def test_an_exception_in_the_model_leaves_no_thread() -> None:
         for _ in torch_iterator(pipeline(loader_of(batch_size=1)), auto_reset=True):
             raise ZeroDivisionError("in the model")
 
-    with pytest.raises(ZeroDivisionError):
+    with none_left(), pytest.raises(ZeroDivisionError):
         train()
-    assert no_threads_are_left()
 
 
 SCRIPT = """

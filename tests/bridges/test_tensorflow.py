@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +28,7 @@ from gpuload.bridges.tensorflow import data  # noqa: E402
 from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from tests.threads import none_left  # noqa: E402
 
 IMAGES = np.arange(10 * 6, dtype=np.float32).reshape(10, 3, 2)
 LABELS = np.arange(10)
@@ -47,16 +47,6 @@ def memory(tensor: Any) -> int:
 
 def labels_of(batches: Any) -> list[list[int]]:
     return [np.asarray(labels).tolist() for _, labels in batches]
-
-
-def no_threads_are_left() -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        gc.collect()
-        if not any(thread.name.startswith("gpuload-") for thread in threading.enumerate()):
-            return True
-        threading.Event().wait(0.01)
-    return False
 
 
 class Damaged(Source):
@@ -325,11 +315,10 @@ def test_a_gpu_that_tensorflow_does_not_see_is_an_error() -> None:
 
 
 def test_leaving_a_loop_over_tensors_leaves_no_thread() -> None:
-    batches = gltf.tensors(loader_of())
-    for _ in batches:
-        break
-
-    assert no_threads_are_left()
+    with none_left():
+        batches = gltf.tensors(loader_of())
+        for _ in batches:
+            break
 
 
 # dataset
@@ -454,11 +443,10 @@ def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -
 
 
 def test_dropping_an_iterator_of_a_dataset_in_mid_epoch_leaves_no_thread() -> None:
-    data = gltf.dataset(loader_of())
-    for _ in data:
-        break
-
-    assert no_threads_are_left()
+    with none_left():
+        data = gltf.dataset(loader_of())
+        for _ in data:
+            break
 
 
 def test_an_iterator_that_is_not_read_takes_no_epoch() -> None:

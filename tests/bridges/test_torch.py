@@ -26,7 +26,8 @@ from gpuload.bridges import torch as gltorch  # noqa: E402
 from gpuload.errors import ClosedError, DeviceError, RecordError, SpecError, StateError  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
 from tests import simdevice  # noqa: E402
-from tests.bridges.test_common import loader_of, no_threads_are_left  # noqa: E402
+from tests.bridges.test_common import loader_of  # noqa: E402
+from tests.threads import none_left  # noqa: E402
 
 DataLoader = torch.utils.data.DataLoader
 NUM_RECORDS, NUM_STEPS = 60, 9  # of `counting`
@@ -219,24 +220,23 @@ def test_a_state_begins_with_a_step_that_failed_and_the_loop_goes_on_behind_it()
             raise RecordError("numbers.bin, record 6: it is damaged")
         return {"x": np.asarray(records)}
 
-    data = gltorch.dataset(gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu"))
-    batches = iter(DataLoader(data, batch_size=None))
-    seen = [next(batches).tolist() for _ in range(3)]
+    with none_left():
+        data = gltorch.dataset(gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu"))
+        batches = iter(DataLoader(data, batch_size=None))
+        seen = [next(batches).tolist() for _ in range(3)]
 
-    with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
-        next(batches)
+        with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
+            next(batches)
 
-    assert data.state_dict()["step"] == 3
-    assert [numbers.tolist() for numbers in batches] == [[8, 9]]
-    assert seen == [[0, 1], [2, 3], [4, 5]]
-    assert no_threads_are_left()
+        assert data.state_dict()["step"] == 3
+        assert [numbers.tolist() for numbers in batches] == [[8, 9]]
+        assert seen == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_leaving_a_loop_over_a_dataset_leaves_no_thread() -> None:
-    for _ in DataLoader(gltorch.dataset(counting()), batch_size=None):
-        break
-
-    assert no_threads_are_left()
+    with none_left():
+        for _ in DataLoader(gltorch.dataset(counting()), batch_size=None):
+            break
 
 
 def test_a_dataset_keeps_its_loader_and_nothing_keeps_it_longer() -> None:

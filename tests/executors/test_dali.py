@@ -31,6 +31,7 @@ from gpuload.ops.normalize import Normalize
 from gpuload.ops.resize import RandomResizedCrop
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
+from tests.threads import until
 
 pytest.importorskip("nvidia.dali")
 
@@ -436,7 +437,7 @@ class TestDamage:
         with pytest.raises(RowError) as caught:
             executor.finish()
         images(executor, range(4))
-        assert num_threads() == before, caught
+        assert until(lambda: num_threads() <= before), caught  # threads of other tests may end meanwhile
 
     def test_a_value_that_an_op_cannot_take_raises_its_row(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.int32), ()), Same(), Scale())
@@ -561,7 +562,7 @@ class TestEnd:
         executor.close()
         executor.close()
 
-        assert num_threads() == before
+        assert until(lambda: num_threads() <= before)
 
     def test_dropping_it_in_mid_work_leaves_nothing(self) -> None:
         gc.collect()
@@ -573,7 +574,7 @@ class TestEnd:
             begin(executor, range(4))
             executor.finish()
             del executor
-            assert num_threads() == before
+            assert until(lambda: num_threads() <= before)
         finally:
             gc.enable()
 

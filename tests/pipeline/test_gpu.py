@@ -17,6 +17,7 @@ from gpuload import device as devices
 from gpuload.errors import RecordError
 from gpuload.pipeline import batches as batches_module
 from tests import simdevice
+from tests.threads import until
 
 CHAIN = [
     gl.ops.Transpose("HWC"), gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(),
@@ -175,14 +176,6 @@ def test_the_consumers_thread_waits_for_no_device(sim, loaders):
             del batch
         waits = [wait for wait in sim.host_waits if wait.thread == threading.current_thread().name]
     assert waits == []
-
-
-def until(condition):
-    for _ in range(1000):
-        if condition():
-            return True
-        threading.Event().wait(0.005)
-    return False
 
 
 def wait_for_next(run):

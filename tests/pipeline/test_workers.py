@@ -13,7 +13,7 @@ from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from tests.interrupts import Alarm
-from tests.threads import threads
+from tests.threads import none_left, threads, until
 
 
 class Fake:
@@ -33,13 +33,6 @@ class Fake:
 
 def workers(make=Fake, num_steps=50, num_ahead=3, num_threads=2):
     return Workers(make, num_steps=num_steps, num_ahead=num_ahead, num_threads=num_threads, counters=Counters())
-
-
-def until(condition):
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        threading.Event().wait(0.005)
-    return condition()
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
@@ -101,13 +94,12 @@ def test_closing_from_another_thread_wakes_who_waits():
 
 
 def test_dropping_the_workers_ends_their_threads():
-    before = set(threads())  # those of other tests may end meanwhile
-    work = workers()
-    work.take(0)
-    assert set(threads()) - before
-    del work
-    gc.collect()
-    assert until(lambda: not set(threads()) - before)
+    with none_left():
+        before = set(threads())
+        work = workers()
+        work.take(0)
+        assert set(threads()) - before
+        del work
 
 
 def test_dropping_them_inside_a_collection_waits_for_nothing():
