@@ -2,7 +2,7 @@
 
     packages.py requirements EXTRA           what an extra of pyproject.toml asks for, a line each; EXTRA may be "build"
     packages.py record FRAMEWORK FILE        notes what is installed; refused where FRAMEWORK is not
-    packages.py constraints FILE             what was noted, as constraints for pip
+    packages.py constraints FILE             what was noted, and what it needs beside it, as constraints for pip
     packages.py missing FILE                 what gpuload needs and is not there, for the CUDA of CUDA_VERSION
     packages.py unchanged FILE               refused where anything that was noted is not what it was
 
@@ -102,9 +102,12 @@ def record(framework: str, file: str) -> None:
 
 
 def constraints(file: str) -> None:
-    """Print the versions that were noted."""
-    for name, noted in sorted(_noted(file).items()):
-        print(f"{name}=={noted['version']}")
+    """Print the versions that were noted, and what goes with NumPy 1 without telling pip so."""
+    noted = _noted(file)
+    for name, package in sorted(noted.items()):
+        print(f"{name}=={package['version']}")
+    if noted.get("numpy", {}).get("version", "").startswith("1."):
+        print("pyarrow<26")  # from 26.0 on it cannot be imported beside NumPy 1
 
 
 def missing(file: str) -> None:

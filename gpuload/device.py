@@ -74,8 +74,8 @@ def cupy() -> ModuleType:
     """Return the module ``cupy``; raises ``MissingPackageError`` where it is not installed."""
     try:
         return aside.call(lambda: importlib.import_module("cupy"))
-    except ImportError:
-        raise missing_package("cupy", needed_for="a GPU", extra="cuda12") from None
+    except ImportError as error:
+        raise missing_package("cupy", needed_for="a GPU", extra="cuda12", error=error) from None
 
 
 def xp(device: str) -> ModuleType:

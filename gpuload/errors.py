@@ -158,10 +158,20 @@ def noted(error: Exception, note: str) -> Exception:
     return error
 
 
-def missing_package(package: str, *, needed_for: str, extra: str) -> MissingPackageError:
-    """Return the error that names the extra to install for ``package``; gpuload is on no package index."""
+def missing_package(
+    package: str, *, needed_for: str, extra: str, error: ImportError | None = None
+) -> MissingPackageError:
+    """Return the error that names the extra to install for ``package``; gpuload is on no package index.
+
+    Args:
+        package: its name on package indexes.
+        needed_for: what asks for it.
+        extra: the one of pyproject.toml that brings it.
+        error: of the import. A package may be there and unfit, for another NumPy, say; it says so itself.
+    """
+    is_there = error is not None and not isinstance(error, ModuleNotFoundError)
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
-        cause="it is not installed",
+        cause=f"it is installed, but cannot be imported: {error}" if is_there else "it is not installed",
         remedy=f'pip install ".[{extra}]" in a checkout of gpuload',
     )

@@ -19,6 +19,7 @@ from gpuload.errors import SpecError, UnknownFieldError
 
 Shape = tuple[int | None, ...]
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
+LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 

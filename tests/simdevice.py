@@ -52,6 +52,7 @@ from numpy.lib.stride_tricks import as_strided
 from gpuload import device as devices
 
 POISON = 0xA5
+byte_bounds = getattr(np.lib, "array_utils", np).byte_bounds  # NumPy 1 has it at the top
 UNIT_BYTES = 512  # CuPy's pool rounds up to this, and memory begins at a multiple of it
 FREE = "free"  # the name of work that gives memory back; it is not in the trace
 FAR = 1 << 60  # device addresses are host addresses plus this, so that nothing on the host can use one by mistake
@@ -474,7 +475,8 @@ class Array:
             consumer = sim.stream_at(1 if stream is None else stream)
             if consumer is not current:
                 _merge(consumer.clock, sim.clock(current))
-        return np.asarray(_Export(self)).__dlpack__(max_version=max_version)
+        newer = {} if max_version is None else {"max_version": max_version}  # which NumPy 1 does not know
+        return np.asarray(_Export(self)).__dlpack__(**newer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0  # CUDA
@@ -835,7 +837,7 @@ def _as_strided(x: Array, shape: Any = None, strides: Any = None) -> Any:
     view = as_strided(x._view, shape, strides)
     if view.size:
         chunk = x.data.mem.chunk
-        low, high = np.lib.array_utils.byte_bounds(view)
+        low, high = byte_bounds(view)
         if low < chunk.bytes.ctypes.data or high > chunk.bytes.ctypes.data + chunk.num_bytes:
             raise x.sim.fault("as_strided: the view reaches out of the memory")
     return x._at(view)

@@ -560,6 +560,20 @@ def test_what_is_missing_is_installed_and_what_is_there_stays(tmp_path):
     assert json.loads((container.folder / "share/gpuload/installed.json").read_text())["numpy"]["version"] == "2.1.3"
 
 
+def test_beside_numpy_1_comes_what_goes_with_it(tmp_path):
+    container, shop = made_up_container(tmp_path, numpy="1.26.4", but="pyarrow"), tmp_path / "shop"
+    make_wheel(shop, "cupy-cuda12x", "14.0.0", needs="numpy>=2.0")
+    make_wheel(shop, "cupy-cuda12x", "13.6.0", needs="numpy>=1.22")
+    make_wheel(shop, "pyarrow", "26.0.0")  # it says nothing, and cannot be imported there
+    make_wheel(shop, "pyarrow", "25.0.1")
+
+    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {name: container.version(name) for name in ("numpy", "cupy-cuda12x", "pyarrow")}
+    assert found == {"numpy": "1.26.4", "cupy-cuda12x": "13.6.0", "pyarrow": "25.0.1"}
+
+
 def test_what_is_missing_and_does_not_go_with_what_is_there_is_refused(tmp_path):
     container, shop = made_up_container(tmp_path), tmp_path / "shop"
     make_wheel(shop, "cupy-cuda12x", "14.0.0", needs="numpy>=2.2")
@@ -573,7 +587,7 @@ def test_what_is_missing_and_does_not_go_with_what_is_there_is_refused(tmp_path)
     assert container.version("cupy-cuda12x") == ""
 
 
-def made_up_container(folder: Path, **versions: str) -> Environment:
+def made_up_container(folder: Path, but: str = "", **versions: str) -> Environment:
     """All is made up here, so that pip may change what it wants to."""
     container = environment(folder / "python")
     there = {
@@ -586,7 +600,8 @@ def made_up_container(folder: Path, **versions: str) -> Environment:
         "nvidia-dali-cuda120": "2.4.0",
     }
     for name, version in {**there, **versions}.items():
-        container.make_up(name, version)
+        if name != but:
+            container.make_up(name, version)
     return container
 
 

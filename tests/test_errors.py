@@ -62,3 +62,14 @@ def test_a_place_is_put_in_front():
 def test_a_missing_package_names_its_extra():
     error = errors.missing_package("numba", needed_for="speed", extra="cpu")
     assert 'pip install ".[cpu]"' in str(error)
+
+
+def test_a_package_that_is_there_and_cannot_be_imported_says_why():
+    reasons = [ModuleNotFoundError("No module named 'pyarrow'"), ImportError("pyarrow requires NumPy 2.0 or newer")]
+
+    causes = [errors.missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=one).cause for one in reasons]
+
+    assert causes == [
+        "it is not installed",
+        "it is installed, but cannot be imported: pyarrow requires NumPy 2.0 or newer",
+    ]

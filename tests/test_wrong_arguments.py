@@ -44,6 +44,8 @@ VALUES = {
     "slice": slice(0, 2), "range": range(3), "array": np.zeros(3), "texts": np.array(["label"]),
     "object": object(), "class": object, "function": len, "source": source(), "op": gl.ops.RandomFlip(),
 }  # fmt: skip
+if np.__version__.startswith("1."):  # where it still is an index, with a warning of NumPy's
+    del VALUES["bool_"]
 WHOLE = {"2", "int64"}  # whole numbers of at least 1
 COUNTED = {"0", *WHOLE}  # of at least 0
 
@@ -191,7 +193,7 @@ def test_it_takes_a_value_or_says_why_not_and_what_to_do(call, takes, request):
         except GpuloadError as error:
             refused[name] = error
 
-    assert VALUES.keys() - refused.keys() == takes
+    assert VALUES.keys() - refused.keys() == takes & VALUES.keys()
     assert [name for name, error in refused.items() if not (error.what and error.cause and error.remedy)] == []
     argument = (*request.node.callspec.id.split(", "), "")[1]
     for remedy in {error.remedy for error in refused.values()}:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 try:
     jax: Any = aside.call(lambda: importlib.import_module("jax"))
 except ImportError as error:
-    raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax") from error
+    raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax", error=error) from error
 
 ALIGNMENT_BYTES = 64  # JAX 0.10 copies what begins elsewhere
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}

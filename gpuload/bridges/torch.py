@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 try:
     torch: Any = aside.call(lambda: importlib.import_module("torch"))
 except ImportError as error:
-    raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch") from error
+    raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
 
 
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:

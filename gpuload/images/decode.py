@@ -182,16 +182,18 @@ def _chosen() -> _Codec:
         pass
     try:
         return _pillow()
-    except ImportError:
-        raise missing_package("pillow", needed_for="decoding images without DALI", extra="images") from None
+    except ImportError as error:
+        raise missing_package(
+            "pillow", needed_for="decoding images without DALI", extra="images", error=error
+        ) from None
 
 
 def _of_pillow(title: str) -> _Codec:
     """Return the codec of a format that nvImageCodec does not decode."""
     try:
         return _pillow()
-    except ImportError:
-        raise missing_package("pillow", needed_for=f"decoding {title} files", extra="images") from None
+    except ImportError as error:
+        raise missing_package("pillow", needed_for=f"decoding {title} files", extra="images", error=error) from None
 
 
 class _NvImageCodec:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import SpecError
-from gpuload.spec import Field, Layout, Part, element_strides
+from gpuload.spec import LARGEST_NDIM, Field, Layout, Part, element_strides
 
 Ints = tuple[int, ...]
 LARGEST_ALIGNMENT_BYTES = 16
-MOST_AXES = 63  # of a field in one record; a batch has one more, and arrays of NumPy have at most 64
+MOST_AXES = LARGEST_NDIM - 1  # of a field in one record; a batch has one more
 LARGEST_RECORD_BYTES = 1 << 48  # what a process can address, also where an axis of length 0 leaves no bytes at all
 
 
@@ -70,7 +70,7 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
     if len(shape) > MOST_AXES:
         raise SpecError(
             f"field {field.name!r} has {len(shape)} axes in a record",
-            cause=f"a batch has one more, and an array has at most {MOST_AXES + 1}",
+            cause=f"a batch has one more, and an array has at most {LARGEST_NDIM}",
             remedy="store it with fewer axes",
         )
     if math.prod(max(length, 1) for length in shape) * dtype.itemsize > LARGEST_RECORD_BYTES:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError
+from gpuload.spec import LARGEST_NDIM
 from gpuload.storage.files import gzip_error, read_bytes
 
 MAGIC = b"\x93NUMPY"
@@ -34,7 +35,6 @@ LARGEST_HEADER_BYTES = 1 << 20  # of a structure with tens of thousands of field
 ALIGN_BYTES = 64  # where elements begin in files that are written
 DEEPEST = 64  # structures within structures; nothing real is deeper
 LARGEST_DATA_BYTES = 2**63 - 1
-LARGEST_NDIM = 64  # NumPy's own limit
 KEYS = {"descr", "fortran_order", "shape"}
 TOKEN = re.compile(
     r"""[ \t\n\r\f]*(?:(?P<mark>[{}()\[\]:,])|(?P<text>[uU]?(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))"""

@@ -11,4 +11,4 @@ from gpuload.kernels import aside
 try:
     dali: Any = aside.call(lambda: importlib.import_module("nvidia.dali"))
 except ImportError as error:
-    raise missing_package("nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu") from error
+    raise missing_package("nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error) from error

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 try:
     tf: Any = aside.call(lambda: importlib.import_module("tensorflow"))
 except ImportError as error:
-    raise missing_package("tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow") from error
+    raise missing_package(
+        "tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow", error=error
+    ) from error
 
 T = TypeVar("T")
 ALIGNMENT_BYTES = 64  # TensorFlow 2.21 ends the process (Check failed: IsAligned()) at the first op on anything less

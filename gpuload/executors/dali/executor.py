@@ -204,9 +204,9 @@ def load(device: str) -> ModuleType:
     """Return the module ``nvidia.dali``, able to use the device."""
     try:
         dali = aside.call(lambda: importlib.import_module("nvidia.dali"))
-    except ModuleNotFoundError:
+    except ImportError as error:
         extra = "cpu" if device == "cpu" else "cuda12"
-        raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra) from None
+        raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra, error=error) from None
     threads.end_first()  # DALI shuts its pipelines down at the end, and wants none to be made meanwhile
     if tuple(map(int, dali.__version__.split(".")[:2])) < OLDEST:
         raise MissingPackageError(

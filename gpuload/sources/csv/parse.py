@@ -134,8 +134,8 @@ def _arrow() -> ModuleType:
         import pyarrow
         import pyarrow.compute
         import pyarrow.csv
-    except ImportError:
-        raise missing_package("pyarrow", needed_for="gl.csv", extra="csv") from None
+    except ImportError as error:
+        raise missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=error) from None
     module: ModuleType = pyarrow
     return module
 

@@ -30,13 +30,13 @@ from numpy.typing import DTypeLike, NDArray
 from gpuload.errors import SpecError
 from gpuload.sources.layouts import layout_of, native
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
-from gpuload.spec import Field, Shape, check_name, is_whole
+from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, is_whole
 
 BYTES = "bytes"
 RECORD = "record"  # the name of the field where the whole payload is one
 UINT8 = np.dtype(np.uint8)
 NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST}
-MOST_AXES = 62  # of a field in one record, a batch and several values have one more each
+MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several values have one more each
 EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
 
 
