@@ -42,8 +42,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # DALI's TensorFlow plugin is compiled for the TensorFlow that is installed (half a minute). So pip must not build it in
-# isolation, and it comes after everything else. It looks for CUDA's headers in /usr/local/cuda; here they are in packages,
-# for CUDA 12 in those that TensorFlow brings.
+# isolation, nor take one that it keeps from another TensorFlow, and it comes after everything else. It looks for CUDA's
+# headers in /usr/local/cuda; here they are in packages, for CUDA 12 in those that TensorFlow brings.
 .PHONY: tf-plugin tf-plugin-now
 tf-plugin: setup tf-plugin-now
 
@@ -52,7 +52,7 @@ tf-plugin-now:
 	$(PIP_INSTALL) setuptools wheel packaging $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
 	nvidia=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia; \
 	CPATH=$$nvidia/cu13/include:$$nvidia/cuda_runtime/include:$$nvidia/cuda_nvcc/include \
-	  $(PIP_INSTALL) --no-build-isolation -e ".[$(PLUGIN)]"
+	  $(PIP_INSTALL) --no-cache-dir --no-build-isolation -e ".[$(PLUGIN)]"
 
 # Debian's python3 has no ensurepip unless python3-venv is installed, but the pip beside it can do the same.
 .PHONY: venv-without-ensurepip

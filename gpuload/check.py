@@ -4,8 +4,9 @@
         print(bad)
 
 What     All bytes of all fields are read, which verifies whatever checksums the format has; texts are looked at;
-         encoded images are decoded whole, within the limits of ``gl.ops.Decode``. Of TFRecord files, named by path, the
-         payloads are read, and the images decoded that the first records have.
+         encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
+         end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
+         and the images decoded that the first records have.
 Goes on  behind a damaged record, and behind a file that cannot be opened or read.
 Files    that cannot be opened together are opened in halves, down to the one at fault. Their records have no common
          numbers then, so that a finding names file and record in ``where`` alone.
@@ -263,7 +264,7 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
     for place, number in enumerate(numbers.tolist()):
         try:
             for image in images_in(fields, place):
-                Decode().array(np, image, {})
+                Decode().decoded(image, strict=True)
         except RowError as error:
             yield _of_record(source, number, error, is_whole)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -11,11 +12,13 @@ import zlib
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import gpuload as gl
 from gpuload.check import CHUNK_RECORDS
 from gpuload.cli import main
 from gpuload.errors import ClosedError, MissingFileError, SpecError
+from gpuload.images import decode, head
 from tests import imagefiles as made
 from tests.attack.mutate import sealed_png
 
@@ -56,6 +59,30 @@ def test_damaged_images_are_found_by_number_file_and_cause(photos):
     assert "IEND" in listed["dog/1.png"].cause
     assert listed["dog/1.png"].file == str(photos / "dog" / "1.png")
     assert (found.num_records, found.num_unopened) == (6, 0)
+
+
+def test_a_jpeg_whose_data_end_early_is_found_also_where_only_a_region_shows_it(tmp_path):
+    def is_sound(data, *region):
+        try:
+            decode.decode(data, head.read(data), "RGB", *region)
+        except (head.HeadError, decode.ImageError):
+            return False
+        return True
+
+    file = io.BytesIO()
+    Image.fromarray(made.pixels(8, 8)).resize((96, 96)).save(file, "JPEG", quality=90)
+    whole = np.frombuffer(file.getvalue(), np.uint8)
+    places = range(len(whole) // 3, len(whole) - 60, 7)
+    damaged = [np.delete(whole, slice(place, place + 30)) for place in places]  # out of the data of the pixels
+    hidden = [
+        data
+        for data in damaged
+        if is_sound(data) and not all(is_sound(data, (top, 0, 16, 16)) for top in range(0, 80, 16))
+    ]
+    assert hidden
+    for number, data in enumerate(hidden):
+        (tmp_path / f"{number:04}.jpg").write_bytes(data.tobytes())
+    assert {finding.record for finding in gl.check(tmp_path)} == set(range(len(hidden)))
 
 
 def test_it_goes_on_behind_files_that_cannot_be_opened(photos):

@@ -100,7 +100,9 @@ class ImageError(ValueError):
     """The bytes cannot be decoded; says why."""
 
 
-def decode(data: Pixels, head: Head, mode: str, region: Region | None = None, *, dtype: str = "uint8") -> NDArray[Any]:
+def decode(
+    data: Pixels, head: Head, mode: str, region: Region | None = None, *, dtype: str = "uint8", strict: bool = False
+) -> NDArray[Any]:
     """Return the pixels of an encoded image, upright, ``[height, width, 3 or 1]``, C order.
 
     Args:
@@ -109,6 +111,8 @@ def decode(data: Pixels, head: Head, mode: str, region: Region | None = None, *,
         mode: ``"RGB"`` or ``"GRAY"``.
         region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
         dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value.
+        strict: True to look at each JPEG twice, and refuse one whose data end early also if that left no trace in the
+            last pixels; what decodes a region may find it.
 
     Raises:
         ImageError: the bytes are damaged, or the codec that is there does not decode such a file.
@@ -120,7 +124,7 @@ def decode(data: Pixels, head: Head, mode: str, region: Region | None = None, *,
     if region is not None:
         _check_region(region, head)
     chosen = _chosen() if FORMATS[head.kind].in_dali else _of_pillow(FORMATS[head.kind].title)
-    pixels = chosen.decode(data, head, region, dtype)
+    pixels = chosen.decode(data, head, region, dtype, strict)
     size, own = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
     if pixels.shape != (*size, 3) or pixels.dtype not in (own, dtype):  # who takes the pixels trusts the size
         raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
@@ -166,7 +170,7 @@ def _check_region(region: Region, head: Head) -> None:
 class _Codec(Protocol):
     name: str
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
         """Return the pixels as RGB, upright, in C order, writeable; ImageError where the file is damaged.
 
         They have the dtype, or are uint16 where the head says more than 8 bits, else uint8.
@@ -206,15 +210,15 @@ class _NvImageCodec:
         self._own_depth = library.DecodeParams(allow_any_depth=True)
         self._of_thread = threading.local()
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
         if not head.scan_end:
             return self._decoded(data, head, region)
-        strict = np.concatenate([data[: head.scan_end], STRICT_END])
+        endless = np.concatenate([data[: head.scan_end], STRICT_END])
         if not _reaches_the_end(region, head):
-            return self._decoded(strict, head, region, has_end=False)  # nobody looks for the end: this is as fast
-        pixels = self._decoded(data, head, region)
-        if _is_level(_as_stored(pixels, head.orientation)[-1, -1], FILL if head.channels < 4 else FILL // 2):
-            again = self._decoded(strict, head, region, has_end=False)
+            return self._decoded(endless, head, region, has_end=False)  # nobody looks for the end: this is as fast
+        pixels, made_up = self._decoded(data, head, region), FILL if head.channels < 4 else FILL // 2
+        if strict or _is_level(_as_stored(pixels, head.orientation)[-1, -1], made_up):
+            again = self._decoded(endless, head, region, has_end=False)
             if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
                 raise ImageError(SHORT)
         return pixels
@@ -275,10 +279,10 @@ class _Pillow:
         self.name = f"Pillow {library.__version__}"
         self._library = library
 
-    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str) -> NDArray[Any]:
+    def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
         data = np.ascontiguousarray(data)
         try:
-            pixels = self._read(data, head) if head.kind in READERS else self._decoded(data, head, dtype)
+            pixels = self._read(data, head) if head.kind in READERS else self._decoded(data, head, dtype, strict)
         except (ImageError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
@@ -288,10 +292,14 @@ class _Pillow:
         top, left, height, width = region
         return pixels[top : top + height, left : left + width].copy()
 
-    def _decoded(self, data: Pixels, head: Head, dtype: str) -> NDArray[Any]:
+    def _decoded(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
         """Return a JPEG or PNG, by the decoders alone."""
         pixels = np.empty((head.height, head.width, 3), np.uint8 if head.bits <= 8 else dtype)
-        (self._jpeg if head.kind == "jpeg" else self._png)(data, head, _as_stored(pixels, head.orientation))
+        stored = _as_stored(pixels, head.orientation)
+        if head.kind == "jpeg":
+            self._jpeg(data, head, stored, strict)
+        else:
+            self._png(data, head, stored)
         return pixels
 
     def _read(self, data: Pixels, head: Head) -> NDArray[Any]:
@@ -345,12 +353,12 @@ class _Pillow:
             return _ink(np.asarray(image), inverted=False, orientation=1)
         return np.array(image.convert("RGB"))
 
-    def _jpeg(self, data: Pixels, head: Head, out: Pixels) -> None:
+    def _jpeg(self, data: Pixels, head: Head, out: Pixels, strict: bool) -> None:
         mode = {1: "L", 3: "RGB", 4: "CMYK"}[head.channels]
         inverted = head.channels == 4 and (head.orientation != 1 or _has_adobe_segment(data))
         for rows, planes in self._bands(out, mode, data, "jpeg", mode, ""):
             out[rows] = _ink(planes, inverted, head.orientation) if head.channels == 4 else _three(planes)
-        if head.scan_end and _is_level(planes[-1, -1], FILL):
+        if head.scan_end and (strict or _is_level(planes[-1, -1], FILL)):
             longer = np.concatenate([data[: head.scan_end], LONGER_END])
             one, other = (self._bands(out, mode, coded, "jpeg", mode, "") for coded in (data, longer))
             if not all(np.array_equal(planes, again) for (_, planes), (_, again) in zip(one, other, strict=True)):

@@ -115,10 +115,18 @@ class Decode(Op):
         if draw:
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
+        return self.decoded(x, region)
+
+    def decoded(self, x: Any, region: decode.Region | None = None, *, strict: bool = False) -> NDArray[Any]:
+        """Return the pixels of one file, or of a region; ``strict`` as in `images.decode`.
+
+        Raises:
+            RowError: it is damaged, or beyond a limit.
+        """
         try:
             found = head.read(x)
             self.check_heads(np.array([(found.height, found.width, found.scans)], np.int32))
-            return decode.decode(x, found, self.mode, region, dtype=self.dtype)
+            return decode.decode(x, found, self.mode, region, dtype=self.dtype, strict=strict)
         except (head.HeadError, decode.ImageError) as error:
             raise RowError(0, str(error)) from None
 

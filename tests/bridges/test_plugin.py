@@ -280,6 +280,18 @@ def test_a_missing_plugin_is_named_with_what_installs_it(monkeypatch):
         gltf.dataset(loader_of(), via="plugin")
 
 
+def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeypatch):
+    def load(path):
+        raise tf.errors.NotFoundError(None, None, f"{path}: undefined symbol: _ZNK10tensorflow4data\nand more")
+
+    monkeypatch.setattr(plugin.importlib, "import_module", load)
+
+    with pytest.raises(MissingPackageError, match="compiled for another TensorFlow") as caught:
+        gltf.dataset(loader_of(), via="plugin")
+    assert "nvidia.dali.plugin.tf: undefined symbol" in caught.value.cause
+    assert "--no-cache-dir" in caught.value.remedy
+
+
 # --- errors and endings
 
 

@@ -117,7 +117,18 @@ def _signature(loader: Loader, name: str) -> Any:
 
 def _load() -> Any:
     """Return the plugin's module."""
-    return aside.call(lambda: importlib.import_module("nvidia.dali.plugin.tf"))
+    try:
+        return aside.call(lambda: importlib.import_module("nvidia.dali.plugin.tf"))
+    except Exception as error:  # TensorFlow's for what it cannot load, and the plugin's own for what it lacks
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise MissingPackageError(
+            "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
+            cause="the one that is installed does not load: it was compiled for another TensorFlow than "
+            f"{tf.__version__}, or for another DALI: {said}",
+            remedy="pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: `make tf-plugin` in a "
+            "checkout (without make: pip install --no-cache-dir --no-build-isolation '.[tf-plugin]'); or write "
+            "via='generator'",
+        ) from error
 
 
 def _no_form(what: str, cause: str) -> SpecError:
@@ -130,6 +141,6 @@ def _missing() -> MissingPackageError:
     return MissingPackageError(
         "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
         cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
-        remedy="install g++ and run `make tf-plugin` in a checkout (without make: pip install --no-build-isolation "
-        "'.[tf-plugin]'); or write via='generator'",
+        remedy="install g++ and run `make tf-plugin` in a checkout (without make: pip install --no-cache-dir "
+        "--no-build-isolation '.[tf-plugin]'); or write via='generator'",
     )
