@@ -117,7 +117,7 @@ class Findings(Iterator[Finding]):
 
     def _of_files(self, names: list[str], *, is_whole: bool) -> Iterator[Finding]:
         try:
-            source, keys = _as_stored(opening.open(names), names)
+            source, keys = _as_stored(opening.opened(names, bad_lines="keep"), names)
         except UNOPENED as error:
             if len(names) == 1:
                 yield from self._of_refused(names[0], error)

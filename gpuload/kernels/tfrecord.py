@@ -116,13 +116,18 @@ def find(
     """
     base, num_keys = raw.ctypes.data, sections.size
     spans[:] = MISSING
+    # An Example has no feature lists: what stands in their place is a field that nobody knows.
+    has_features, has_lists = False, False
+    for which in range(num_keys):
+        has_features |= sections[which] == 1
+        has_lists |= sections[which] == 2
     for row in range(begins.size):
         place, hint = begins[row], 0
         while place < ends[row]:
             section, kind, first, after, place = _next(base, place, ends[row])
             if place == BAD:
                 return row
-            if kind != SPAN or (section != 1 and section != 2):
+            if kind != SPAN or not ((section == 1 and has_features) or (section == 2 and has_lists)):
                 continue
             inner = first
             while inner < after:

@@ -92,6 +92,11 @@ def open(paths: Paths) -> Source:
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
+    return opened(paths)
+
+
+def opened(paths: Paths, *, bad_lines: str = "raise") -> Source:
+    """Return the source of files as ``open`` does; ``bad_lines`` is that of ``gl.csv``."""
     folder = _as_folder(paths)
     if folder is not None:
         return _of_folder(folder)
@@ -106,21 +111,21 @@ def open(paths: Paths) -> Source:
                 remedy="open them one by one, and join them: gl.concat(a, b), gl.zip(a, b)",
             )
     log.info("%s: found %s; opened by %s", _told(files), first.what, first.call)
-    return _opened(first, named)
+    return _called(first, named, bad_lines)
 
 
 def _told(files: Files) -> str:
     return files.paths[0] if len(files) == 1 else f"{files.paths[0]} and {len(files) - 1} others"
 
 
-def _opened(found: Found, paths: list[str]) -> Source:
+def _called(found: Found, paths: list[str], bad_lines: str) -> Source:
     name, _, arguments = found.call.partition("(")
     openers: dict[str, Opener] = {
         "gl.npy": npy,
         "gl.npz": npz,
         "gl.idx": lambda paths: idx(x=paths),
         "gl.tfrecord": lambda paths: tfrecord(paths, compression="zlib" if "zlib" in arguments else "auto"),
-        "gl.csv": lambda paths: csv(paths, delimiter=_delimiter(arguments)),
+        "gl.csv": lambda paths: csv(paths, delimiter=_delimiter(arguments), bad_lines=bad_lines),
         "gl.images": lambda paths: images(paths, labels=None),
         "gl.fixed": _described,
     }
@@ -261,7 +266,10 @@ def _packed(path: str, size: int, head: bytes) -> Found | None:
 
 
 def _text(path: str, size: int, head: bytes) -> Found | None:
-    """Return which table of text it is, if it is one: each line as many columns as the first, at least two."""
+    """Return which table of text it is, if it is one: each line as many columns as the first, at least two.
+
+    Where no delimiter makes that, one line of ten may be wrong, which ``gl.csv`` then names.
+    """
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -272,7 +280,9 @@ def _text(path: str, size: int, head: bytes) -> Found | None:
         return None
     if size > len(head):
         text = text[: text.rfind("\n") + 1]  # the last line was cut
-    fits = [delimiter for delimiter in DELIMITERS if _columns(text, delimiter) > 1]
+    fits: list[str] = []
+    for share in (1.0, 0.9):
+        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, share) > 1]
     if len(fits) == 1:
         return Found(f"a table of text, with {DELIMITERS[fits[0]]} between columns", f"gl.csv(delimiter={fits[0]!r}")
     if fits:
@@ -292,16 +302,16 @@ def _text(path: str, size: int, head: bytes) -> Found | None:
     )
 
 
-def _columns(text: str, delimiter: str) -> int:
-    """Return how many columns each of the first lines has; 0 where they differ, or there is no whole line."""
+def _columns(text: str, delimiter: str, share: float) -> int:
+    """Return how many columns the first line has, and such a share of the others; 0 where it is less, or no line."""
     try:
         rows = list(
             itertools.islice((row for row in table_reader(io.StringIO(text), delimiter=delimiter) if row), LINES)
         )
     except TableError:
         return 0
-    counts = {len(row) for row in rows}
-    return counts.pop() if len(counts) == 1 else 0
+    count = len(rows[0]) if rows else 0
+    return count if sum(len(row) == count for row in rows) >= share * len(rows) else 0
 
 
 # --- described records

@@ -80,7 +80,7 @@ def example(rng: np.random.Generator) -> bytes:
     of["b"].bytes_list.value.append(rng.bytes(int(rng.integers(40))))
     if rng.random() < 0.3:
         of["größe"].int64_list.value.append(3)
-    return bytes(message.SerializeToString())
+    return bytes(message.SerializeToString(deterministic=True))  # else the order of keys is not that of the seed
 
 
 def fields_of(payload: bytes) -> dict[str, list[Any]] | None:

@@ -119,7 +119,10 @@ def _check_message(data: bytes) -> None:
     from gpuload.sources.tfrecord import wire
 
     try:
-        found = {key: wire.feature_of(data, span, is_entry=True) for key, span in wire.entries(data).items()}
+        spans = wire.entries(data, {wire.FEATURES})
+        found = {key: wire.feature_of(data, span, is_entry=True) for key, span in spans.items()}
+        if any(number > 2 for span in spans.values() for number, *_ in wire.fields(data, *span)):
+            return  # of an entry with a field that nobody knows, protobuf's libraries make different things
     except wire.Damaged:
         return
     theirs = messages.fields_of(data)

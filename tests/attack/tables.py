@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
+from gpuload.errors import RecordError
 from tests.attack.hunt import Report, hunt, outcome
 from tests.attack.mutate import mutated
 
@@ -39,6 +41,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if not sound:
         data = mutated(data, rng, most=2)
     (folder / "a.csv").write_bytes(data)
+    _check_kept(data, folder / "a.csv")
     came, found = outcome(_read, folder / "a.csv")
     if came == "refused":
         assert not sound, f"a sound table is refused: {found}"
@@ -60,13 +63,45 @@ def _read(path: Path) -> Any:
         return source.read(range(len(source)))
 
 
+def _check_kept(data: bytes, path: Path) -> None:
+    """Check that each line but those that are wrong is read, where these are kept."""
+    came, source = outcome(lambda: gl.csv(path, COLUMNS, bad_lines="keep"))
+    theirs = _rows_of(data)
+    if came == "refused" or theirs is None:
+        return
+    with source:
+        assert len(source) == len(theirs), f"{len(source)} records, and {len(theirs)} lines"
+        for number, row in enumerate(theirs):
+            came, found = outcome(lambda number=number: source[number])
+            if came == "refused":
+                assert isinstance(found, RecordError)
+                assert not _is_sound(row), f"{row} is refused: {found}"
+                continue
+            assert len(row) == len(COLUMNS), f"{row} is read: {found}"
+            for name, text in zip(COLUMNS, row, strict=True):
+                assert _is_same(name, found[name].item(), text), f"{name}: {found[name]!r}, in the file {text!r}"
+
+
+def _is_sound(row: list[str]) -> bool:
+    """Return True for a row that nobody can call wrong."""
+    if len(row) != len(COLUMNS) or len(row[2]) > 30 or not re.fullmatch("-?[0-9]{1,18}", row[0]):
+        return False
+    return re.fullmatch(r"-?[0-9]{1,15}\.[0-9]{1,15}", row[1]) is not None
+
+
 def _by_python(data: bytes) -> list[list[str]] | None:
     """Return the rows; None where they are no table of three columns."""
+    rows = _rows_of(data)
+    return None if rows is None or any(len(row) != len(COLUMNS) for row in rows) else rows
+
+
+def _rows_of(data: bytes) -> list[list[str]] | None:
+    """Return the rows behind the header; None where there is another one, or the module refuses them."""
     try:
         header, *rows = csv.reader(io.StringIO(data.decode(), newline=""), strict=True)
     except (csv.Error, ValueError):
         return None
-    return rows if header == list(COLUMNS) and all(len(row) == 3 for row in rows) else None
+    return [row for row in rows if row] if header == list(COLUMNS) else None
 
 
 def _is_same(name: str, mine: Any, text: str) -> bool:

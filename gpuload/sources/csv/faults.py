@@ -1,9 +1,9 @@
-"""Which line of a block is wrong, and why: found by the exact scan, once PyArrow has refused the block."""
+"""Which lines of a block are wrong, and why: found by the exact scan, once PyArrow has refused the block."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -32,32 +32,54 @@ def fault(
         form: how they are read.
         said: PyArrow's words, for a block in which the scan finds nothing wrong.
     """
-    for record in scan(block.data, dialect, block.line):
-        if len(record.values) != len(names):
-            return _of_count(path, record, names)
-        for column, kind in zip(columns, form, strict=True):
-            value = record.values[column.number]
-            where = f"{path}, line {record.line}, column {_short(column.name)}"
-            try:
-                text = value.decode()
-            except UnicodeDecodeError as error:
-                return _no_utf8(path, block, record, column, error)
-            if kind.read == TEXT:
-                if (long := _too_long(where, text, column, kind.width)) is not None:
-                    return long
-            elif column.dtype is None:
-                continue  # another kind would have been found
-            elif text in dialect.na_values:
-                if column.default is None and column.dtype.kind in "iub":
-                    return _missing(where, text, column)
-            elif (reason := _reason(text, kind.name)) is not None:
-                return _no_value(where, text, column, reason)
+    for _, error in each_record(path, block, dialect, names, columns, form):
+        if error is not None:
+            return error
     last = block.line + block.num_lines - 1
     return FormatError(
         f"{path}, lines {block.line} to {last} cannot be read",
         cause=said,
         remedy="check delimiter, quote and columns; columns={...} says what each is",
     )
+
+
+def each_record(
+    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
+) -> Iterator[tuple[Record, GpuloadError | None]]:
+    """Yield the records of a block, each with what is wrong with it; the arguments are those of `fault`."""
+    for record in scan(block.data, dialect, block.line):
+        yield record, _of_record(path, block, dialect, names, columns, form, record)
+
+
+def _of_record(
+    path: str,
+    block: Block,
+    dialect: Dialect,
+    names: Sequence[str],
+    columns: Sequence[Column],
+    form: Form,
+    record: Record,
+) -> GpuloadError | None:
+    if len(record.values) != len(names):
+        return _of_count(path, record, names)
+    for column, kind in zip(columns, form, strict=True):
+        value = record.values[column.number]
+        where = f"{path}, line {record.line}, column {_short(column.name)}"
+        try:
+            text = value.decode()
+        except UnicodeDecodeError as error:
+            return _no_utf8(path, block, record, column, error)
+        if kind.read == TEXT:
+            if (long := _too_long(where, text, column, kind.width)) is not None:
+                return long
+        elif column.dtype is None:
+            continue  # another kind would have been found
+        elif text in dialect.na_values:
+            if column.default is None and column.dtype.kind in "iub":
+                return _missing(where, text, column)
+        elif (reason := _reason(text, kind.name)) is not None:
+            return _no_value(where, text, column, reason)
+    return None
 
 
 def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
@@ -125,6 +147,8 @@ def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], f
     chosen = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
     for record in scan(block.data, dialect, block.line):
         for column, kind in chosen:
+            if column.number >= len(record.values):  # a line that is wrong and kept
+                continue
             text = record.values[column.number].decode("utf-8", "replace").strip()
             most = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
             if WHOLE.fullmatch(text) and not -most <= int(text) <= most:

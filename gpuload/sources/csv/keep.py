@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from gpuload.progress import Progress
 from gpuload.sources.csv import faults, parse, table
 from gpuload.sources.csv.kinds import FLOAT, Form, is_found, is_ragged, row_dtype
-from gpuload.sources.csv.rows import Job, Part, Unfit, bodies, convert, guess
+from gpuload.sources.csv.lines import Block
+from gpuload.sources.csv.rows import Job, Part, Unfit, bodies, convert, guess, soundly
 from gpuload.sources.csv.table import Table, Writer
 from gpuload.storage.derived import cached, kept, key_of
 
@@ -95,7 +96,7 @@ class _TooMuch(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> Kept:
     """Return the tables of the files, which are made where they are not there yet."""
-    about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns)
+    about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns, job.keeps_bad)
     keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
     if not any(map(is_found, job.columns)):
         form = guess(job)
@@ -176,10 +177,14 @@ def _settled(job: Job, form: Form) -> Form:
     huge = [place for place, kind in enumerate(form) if kind.is_huge]
     numbers = [job.columns[place].number for place in huge]
     floats: set[int] = set()
+
+    def look(block: Block) -> list[tuple[str, bool]]:
+        return parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+
     for number in range(len(job.files)) if huge else ():
         for block in bodies(job, number):
-            found = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
-            floats.update(place for place, (name, _) in zip(huge, found, strict=True) if name == FLOAT)
+            found = soundly(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
+            floats.update(place for place, (name, _) in zip(huge, found, strict=False) if name == FLOAT)
     settled = tuple(kind.seen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
     for number, path in enumerate(job.files.paths) if len(floats) < len(huge) else ():
         for block in bodies(job, number):

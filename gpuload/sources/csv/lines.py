@@ -189,6 +189,22 @@ def last_end(data: bytes, dialect: Dialect) -> int:
     return 0
 
 
+def cut(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Block]:
+    """Yield a block as shorter ones, of about so many bytes, each of whole records."""
+    begin, line, at_once = 0, block.line, most_bytes
+    while begin < len(block.data):
+        piece = block.data[begin : begin + at_once]
+        end = last_end(piece, dialect) if begin + at_once < len(block.data) else len(piece)
+        if not end:
+            at_once *= 2
+            continue
+        data, at_once = piece[:end], most_bytes
+        num_lines = num_ends(data) + (data[-1] not in (LF, CR))
+        offset = block.offset + begin if block.offset >= 0 else -1
+        yield Block(data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data)
+        begin, line = begin + end, line + num_lines
+
+
 def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
     """Return where the quotes are, if the first, third ... open and the others close; None if some do neither."""
     array = np.frombuffer(data, np.uint8)

@@ -6,20 +6,25 @@ Kinds    what nobody says of a column is guessed from the first block, and each 
          a form that holds all that was seen. So types are those of the whole data, and most files are read once.
 Room     text of which nobody says how long it is has half as much room again as the first block needs, and characters
          have one byte each as long as none needs more.
+Wrong    lines are an error; or, where the user wants to keep them, records without a value: they are cut out of the
+         text of their block, and have a row of zeros that nobody reads.
 Memory   a few blocks, their columns and rows; rows that are very long are made some at a time.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.errors import FormatError, GpuloadError, RecordError
 from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
 from gpuload.sources.csv import faults, parse
@@ -37,7 +42,7 @@ from gpuload.sources.csv.kinds import (
     is_ragged,
     row_dtype,
 )
-from gpuload.sources.csv.lines import BLOCK_BYTES, Block, blocks, num_ends, scan
+from gpuload.sources.csv.lines import BLOCK_BYTES, Block, blocks, cut, num_ends, scan
 from gpuload.sources.csv.parse import HUGE, NONE, TEXT, Asked, Numbers, Texts, Unreadable
 from gpuload.storage.files import Files
 
@@ -47,6 +52,9 @@ MOST_BLOCKS = 8  # times BLOCK_BYTES
 PIECE_BYTES = 1 << 20  # of rows that are filled column by column, which stay in the cache; at least PIECE_ROWS
 PIECE_ROWS = 64
 ROWS_BYTES = 1 << 24  # of rows of a block that a thread makes at once; those of more are made when they are written
+PLACE = re.compile(r"^byte [0-9]+, ")  # which the source says itself
+SHORT_BYTES = 1 << 14  # of the pieces of a block in which a line is wrong
+MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
 UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
@@ -60,12 +68,34 @@ class Job:
         dialect: the form of their text.
         names: of all columns of a file.
         columns: those that are read, in the order of the fields.
+        keeps_bad: True if a line that is wrong becomes a record that cannot be read, and is no error yet.
     """
 
     files: Files
     dialect: Dialect
     names: tuple[str, ...]
     columns: tuple[Column, ...]
+    keeps_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A line that is wrong, kept as a record.
+
+    Attributes:
+        number: of the record in its file; in its block, until the file is read.
+        reason: what is wrong with it, without where.
+        cause: of the error.
+        remedy: of the error.
+    """
+
+    number: int
+    reason: str
+    cause: str
+    remedy: str
+
+
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -87,11 +117,13 @@ class Part:
         places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
             block begins (-1: not known), and 1 if each record is one line, else 0.
         longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        bad: the records whose lines are wrong, in their order.
     """
 
     count: int = 0
     places: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     longest: list[int] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
 
 
 class Unfit(Exception):
@@ -110,7 +142,8 @@ def guess(job: Job) -> Form:
     for number in range(len(job.files)):
         for block in bodies(job, number, BLOCK_BYTES):
             if block.data:
-                form, _ = _looked_at(job, job.files.paths[number], block, form)
+                look = partial(_form_of, job, job.files.paths[number], form)
+                form = soundly(job, job.files.paths[number], block, form, look, form)
                 return tuple(
                     replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), faults.LONGEST_FOUND))
                     if kind.read == TEXT and is_measured(column)
@@ -118,6 +151,21 @@ def guess(job: Job) -> Form:
                     for column, kind in zip(job.columns, form, strict=True)
                 )
     return form
+
+
+def _form_of(job: Job, path: str, form: Form, block: Block) -> Form:
+    return _looked_at(job, path, block, form)[0]
+
+
+def soundly(job: Job, path: str, block: Block, form: Form, read: Callable[[Block], T], nothing: T) -> T:
+    """Return what a function reads of a block; of its lines that are right, where the others are kept."""
+    try:
+        return read(block)
+    except (RecordError, Unreadable):
+        if not job.keeps_bad:
+            raise
+    block, _ = _without_bad(job, path, block, form)
+    return read(block) if block.data else nothing
 
 
 def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
@@ -156,6 +204,9 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
                 wider = _wider(wider, made)
                 continue
             places.append((part.count, block.line, block.offset, int(block.num_lines == made.count)))
+            part.bad += [replace(bad, number=part.count + bad.number) for bad in made.bad]
+            if len(part.bad) > MOST_BAD:
+                raise _too_many(job, number, part)
             part.count += made.count
             part.longest = [max(pair) for pair in zip(part.longest, made.longest, strict=True)]
             written += [made] if wider is form else []
@@ -200,13 +251,26 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
             yield block
 
 
+def _too_many(job: Job, number: int, part: Part) -> RecordError:
+    bad = part.bad[MOST_BAD]
+    return RecordError(
+        f"{job.files.paths[number]}, record {bad.number}: {bad.reason}",
+        cause=f"{bad.cause}; with it more than {MOST_BAD} lines of the file are wrong, and so many are not kept",
+        remedy=bad.remedy,
+    )
+
+
+Pieces = Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
+
+
 @dataclass
 class _Made:
     """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer to."""
 
     count: int
     longest: list[int]
-    pieces: Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
+    pieces: Pieces
+    bad: Sequence[Bad] = ()
 
 
 def _give(made: _Made, sink: Sink) -> None:
@@ -218,6 +282,80 @@ def _give(made: _Made, sink: Sink) -> None:
 
 def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
     """Return a block as rows, or the form that it needs."""
+    try:
+        return _whole(job, path, block, form)
+    except RecordError:
+        if not job.keeps_bad:
+            raise
+    block, bad = _without_bad(job, path, block, form)
+    dtype = row_dtype(job.columns, form)
+    made = _whole(job, path, block, form) if block.data else _Made(0, [0] * len(form), [])
+    if not isinstance(made, _Made):
+        return made
+    return _Made(made.count + len(bad), made.longest, _with_bad(made, bad, dtype), bad)
+
+
+def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[Bad]]:
+    """Return a block without the lines that are wrong, and these.
+
+    It is cut into short blocks, of which PyArrow takes most: the scan takes some 50 times as long.
+    """
+    sound, bad, number = list[bytes](), list[Bad](), 0
+    for short in cut(block, job.dialect, SHORT_BYTES):
+        if (count := _count_sound(job, path, short, form)) is not None:
+            sound.append(short.data)
+            number += count
+            continue
+        for record, error in faults.each_record(path, short, job.dialect, job.names, job.columns, form):
+            if error is None:
+                sound.append(short.data[record.begin : record.end])
+            elif isinstance(error, RecordError):
+                reason = error.what.removeprefix(f"{path}, line {record.line}").lstrip(":, ")
+                bad.append(Bad(number, PLACE.sub("", reason), error.cause, error.remedy))
+            else:  # the file is what is expected, and not asked for rightly
+                raise error
+            number += 1
+    return replace(block, data=b"".join(sound)), bad
+
+
+def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadError:
+    """Return the error for the first line of a block that is wrong; ``said`` where none is found."""
+    for short in cut(block, job.dialect, SHORT_BYTES):
+        if len(short.data) < len(block.data) and _count_sound(job, path, short, form) is None:
+            error = faults.fault(path, short, job.dialect, job.names, job.columns, form, said)
+            if not isinstance(error, FormatError):
+                return error
+    return faults.fault(path, block, job.dialect, job.names, job.columns, form, said)
+
+
+def _count_sound(job: Job, path: str, block: Block, form: Form) -> int | None:
+    """Return how many records a block has; None if it has to be looked at line by line."""
+    try:
+        values = _read(job, block, form)
+        _measured(job, path, block, form, values)
+    except (RecordError, Unreadable):
+        return None
+    return _count(values, job, block)
+
+
+def _with_bad(made: _Made, bad: Sequence[Bad], dtype: np.dtype[Any]) -> Pieces:
+    """Yield the rows of what is sound, with one of zeros for each wrong line in its place."""
+    before = np.array([one.number - place for place, one in enumerate(bad)], np.int64)  # sound records in front of each
+    first = done = 0
+    for rows, payloads in made.pieces:
+        end = int(np.searchsorted(before, first + rows.size))
+        is_bad = np.zeros(rows.size + end - done, np.bool_)
+        is_bad[before[done:end] - first + np.arange(end - done)] = True
+        wider = np.zeros(is_bad.size, dtype)
+        wider[~is_bad] = rows
+        yield wider, payloads
+        first, done = first + rows.size, end
+    if done < len(bad):
+        yield np.zeros(len(bad) - done, dtype), {}
+
+
+def _whole(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
+    """Return a block whose lines all are right as rows, or the form that it needs."""
     try:
         values = _read(job, block, form)
     except Unreadable as error:
@@ -281,15 +419,15 @@ def _measured(job: Job, path: str, block: Block, form: Form, values: Sequence[An
             if column.dtype is None:
                 wider[place] = _of_numbers(job, block, column, kind, some)
             elif some.missing is not None and column.default is None and column.dtype.kind in "iub":
-                raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a value is missing")
+                raise _fault(job, path, block, form, "a value is missing")
         elif some.offsets.size > 1:
             longest[place] = most = int(np.diff(some.offsets).max())
             if is_measured(column):
                 if most > faults.LONGEST_FOUND:
-                    raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a text is too long")
+                    raise _fault(job, path, block, form, "a text is too long")
                 wider[place] = replace(kind, width=max(kind.width, most))
             elif most > kind.width and not is_ragged(column):
-                raise faults.fault(path, block, job.dialect, job.names, job.columns, form, "a text is too long")
+                raise _fault(job, path, block, form, "a text is too long")
             if is_found(column):
                 wider[place] = replace(wider[place], unit=max(kind.unit, some.payload.itemsize))
     return tuple(wider), longest
@@ -336,7 +474,7 @@ def _looked_at(job: Job, path: str, block: Block, form: Form, said: str = "") ->
     except Unreadable as error:
         if said and tuple(wider) != form:  # wider, and not wide enough: the next try goes on from here
             return tuple(wider), [0] * len(form)
-        raise faults.fault(path, block, job.dialect, job.names, job.columns, form, str(error)) from None
+        raise _fault(job, path, block, form, str(error)) from None
 
 
 def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int]) -> list[Kind]:

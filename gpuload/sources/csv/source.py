@@ -9,17 +9,28 @@ Errors   name the user's file and line, also where a table is read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import GpuloadError
+from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.csv import parse
 from gpuload.sources.csv.columns import NA_VALUES, Columns, Defaults, Header, Wanted, dialect_of, wanted
-from gpuload.sources.csv.fields import Reference, ReferredLeaf, Run, SpreadLeaf, TableLeaf, groups_of, spread
+from gpuload.sources.csv.fields import (
+    GapLeaf,
+    Origin,
+    Reference,
+    ReferredLeaf,
+    Run,
+    SpreadLeaf,
+    TableLeaf,
+    groups_of,
+    spread,
+)
 from gpuload.sources.csv.headers import names_of
 from gpuload.sources.csv.keep import kept_rows
 from gpuload.sources.csv.lines import blocks, scan
@@ -32,11 +43,14 @@ from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Paths, expand, look_at
 
+BAD_LINES = ("raise", "keep")
+log = logging.getLogger("gpuload")
+
 
 def csv(
     paths: Paths, columns: Columns | None = None, defaults: Defaults | None = None, *, header: Header = True,
     delimiter: str = ",", quote: str | None = '"', encoding: str = "utf-8", skip_lines: int = 0,
-    na_values: Iterable[str] = NA_VALUES,
+    na_values: Iterable[str] = NA_VALUES, bad_lines: str = "raise",
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
@@ -63,6 +77,11 @@ def csv(
         encoding: of the files, as Python names it; a mark at the beginning (BOM) is left out.
         skip_lines: how many lines to leave out at the beginning of each file.
         na_values: what stands for a missing value. In a text column without a default all texts are what they are.
+        bad_lines: ``"raise"``: a line that is wrong is an error, at once. ``"keep"``: it is a record, and an error when
+            that is read; ``on_error=`` of the loader says what becomes of it. The log says how many there are, and of
+            more than 10,000 in a file the next one is an error. Wrong are lines of too few or too many columns, of text
+            that is no UTF-8, and of a value that is missing or none of the type that ``columns`` or ``defaults`` say:
+            types that are found are those of all lines. An opened quote that nothing closes is an error all the same.
 
     Raises:
         SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
@@ -73,6 +92,8 @@ def csv(
         FileError: a file is missing, a directory, or cannot be read.
         MissingPackageError: PyArrow is not installed.
     """
+    if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
+        raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
     parse.version()  # before anything is looked at
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
@@ -88,8 +109,10 @@ def csv(
         "encoding": encoding,
         "skip_lines": skip_lines,
         "na_values": dialect.na_values,
+        "bad_lines": bad_lines,
     }
-    return CsvSource(Job(files, dialect, names, read), fields, Opening(csv, given))
+    job = Job(files, dialect, names, read, keeps_bad=bad_lines == "keep")
+    return CsvSource(job, fields, Opening(csv, given))
 
 
 class CsvSource(FileSource):
@@ -111,11 +134,17 @@ class CsvSource(FileSource):
             self._leaves, storage = _of_tables(found.tables, groups)
         super().__init__(job.files, opening, made, storage)
         self._how = self._leaves[0].how
-        self._job, self._parts = job, found.parts
-        self._starts = starts_of([part.count for part in found.parts])
+        self._lines = _Lines(job, found.parts)
+        if self._lines.bad:
+            numbers = np.array(list(self._lines.bad), np.int64)
+            self._leaves = tuple(GapLeaf(leaf, numbers, self._lines.error, self._lines.origin) for leaf in self._leaves)
+            log.warning(
+                "gl.csv: %d of %d lines are wrong and cannot be read; the first is %s",
+                *(numbers.size, len(self), self._lines.error(int(numbers[0])).what),
+            )
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self._lines.starts[-1])
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         leaves = self._leaves  # one look: another thread may close the source meanwhile
@@ -124,22 +153,62 @@ class CsvSource(FileSource):
         return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
 
     def _where(self, number: int) -> str:
-        file = int(np.searchsorted(self._starts, number, side="right")) - 1
-        record, name = number - int(self._starts[file]), self._files.names[file]
-        line = _line(self._job, file, self._parts[file], record)
-        return f"{name}, line {line}" if line else f"{name}, record {record}"
+        return self._lines.where(number)
 
     def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._files.paths, [part.count for part in self._parts]
+        return self._files.paths, [part.count for part in self._lines.parts]
 
     def _digest(self) -> str:
-        columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in self._job.columns]
-        return self._files.digest(self._job.dialect, columns, [str(field) for field in self.spec])
+        job = self._lines.job
+        columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in job.columns]
+        return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
 
     def close(self) -> None:
         """Let go of the rows, as soon as no thread reads them any more."""
         super().close()
         self._leaves = ()
+
+
+class _Lines:
+    """Which line of which file a record is.
+
+    Attributes:
+        job: what was read.
+        parts: what became of each file.
+        starts: int64 ``[num_files + 1]``, the first record of each.
+        bad: the records whose lines are wrong, by their number.
+    """
+
+    def __init__(self, job: Job, parts: Sequence[Part]) -> None:
+        self.job, self.parts = job, parts
+        self.starts = starts_of([part.count for part in parts])
+        self.bad = {
+            start + one.number: one
+            for start, part in zip(self.starts.tolist(), parts, strict=False)
+            for one in part.bad
+        }
+
+    def where(self, number: int) -> str:
+        """Return file and line of a record."""
+        file, record = self._place(number)
+        name, line = self.job.files.names[file], _line(self.job, file, self.parts[file], record)
+        return f"{name}, line {line}" if line else f"{name}, record {record}"
+
+    def origin(self, number: int) -> Origin:
+        """Return the file of a record and the byte where it begins; None where it is packed, or in another encoding."""
+        file, record = self._place(number)
+        byte = _found(self.job, file, self.parts[file], record)[1]
+        return None if byte < 0 else (self.job.files.paths[file], byte)
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return the file of a record, and its number there."""
+        file = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return file, number - int(self.starts[file])
+
+    def error(self, number: int) -> RecordError:
+        """Return the error for a record whose line is wrong."""
+        bad = self.bad[number]
+        return RecordError(f"{self.where(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
 
 
 def _in_memory(rows: NDArray[Any], run: Run) -> Leaf:
@@ -174,25 +243,29 @@ def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tu
 
 def _line(job: Job, file: int, part: Part, record: int) -> int:
     """Return the line where a record begins; 0 if the file is no longer what it was."""
-    block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
-    first, line, offset, is_regular = part.places[block].tolist()
-    if is_regular:
-        return int(line + record - first)
+    first, line, _, is_regular = _block(part, record)
+    return line + record - first if is_regular else _found(job, file, part, record)[0]
+
+
+def _block(part: Part, record: int) -> list[int]:
+    """Return first record, line, offset and regularity of the block that holds a record."""
+    found: list[int] = part.places[int(np.searchsorted(part.places[:, 0], record, side="right")) - 1].tolist()
+    return found
+
+
+def _found(job: Job, file: int, part: Part, record: int) -> tuple[int, int]:
+    """Return the line and the byte where a record begins; 0 and -1 where they are not known."""
+    first, line, offset, _ = _block(part, record)
+    number, start = record - first, (offset, line) if offset > 0 else (0, 1)
     try:
-        return _scanned(job, file, line, offset, record - first)
+        for block in blocks(job.files, file, job.dialect, start=start):
+            if block.line + block.num_lines <= line:
+                continue
+            for one in scan(block.data, job.dialect, block.line):
+                if one.line >= line:
+                    if number == 0:
+                        return one.line, block.offset + one.begin if block.offset >= 0 else -1
+                    number -= 1
     except GpuloadError:  # changed, or gone: the record is named by its number
-        return 0
-
-
-def _scanned(job: Job, file: int, line: int, offset: int, number: int) -> int:
-    """Return the line of a record that stands so many behind the one that begins with a line of the file."""
-    start = (offset, line) if offset > 0 else (0, 1)
-    for block in blocks(job.files, file, job.dialect, start=start):
-        if block.line + block.num_lines <= line:
-            continue
-        for record in scan(block.data, job.dialect, block.line):
-            if record.line >= line:
-                if number == 0:
-                    return record.line
-                number -= 1
-    return 0
+        pass
+    return 0, -1

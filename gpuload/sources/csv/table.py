@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.sources.csv.kinds import Form, Kind
-from gpuload.sources.csv.rows import Part
+from gpuload.sources.csv.rows import Bad, Part
 
-VERSION = 1  # of the layout
+VERSION = 2  # of the layout
 END = struct.Struct(
     "<8s5q2I"
 )  # magic, row_bytes, count, payload_bytes, num_places, json_bytes, their crc32, of a sample
@@ -95,7 +95,8 @@ class Writer:
             self._spool.seek(0)
             while piece := self._spool.read(1 << 20):
                 self._file.write(piece)
-        told = json.dumps({"form": to_json(form), "longest": part.longest}).encode()
+        bad = [[one.number, one.reason, one.cause, one.remedy] for one in part.bad]
+        told = json.dumps({"form": to_json(form), "longest": part.longest, "bad": bad}).encode()
         behind = np.ascontiguousarray(part.places, "<i8").tobytes() + told
         self._file.write(behind)
         self._file.flush()
@@ -127,7 +128,8 @@ def load(path: str, form: Form, row_bytes: int) -> Table | None:
         if from_json(about["form"]) != form or _sampled(path, count * row_bytes + payload_bytes) != sample:
             return None
         places = np.frombuffer(told[: num_places * PLACE_BYTES], "<i8").astype(np.int64).reshape(-1, 4)
-        part = Part(count, places, [int(length) for length in about["longest"]])
+        bad = [Bad(int(number), str(reason), str(cause), str(remedy)) for number, reason, cause, remedy in about["bad"]]
+        part = Part(count, places, [int(length) for length in about["longest"]], bad)
         return Table(path, part, row_bytes, count * row_bytes, size)
     except (OSError, ValueError, KeyError, TypeError):  # not there, cut short, or another file: it is made anew
         return None

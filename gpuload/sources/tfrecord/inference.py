@@ -237,7 +237,7 @@ def warn_of_missing(columns: Sequence[Column], source: str, records: Sequence[by
         may_miss = column.default is None and (column.pad is not None or column.is_ragged or column.section == LISTS)
         if not column.section or not may_miss or not records:
             continue
-        if not any((column.section, column.key) in wire.entries(record) for record in records):
+        if not any((column.section, column.key) in wire.entries(record, {column.section}) for record in records):
             log.warning(
                 "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",

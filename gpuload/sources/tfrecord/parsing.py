@@ -143,10 +143,11 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], r
     values: list[list[int]] = [[] for _ in columns]
     lengths: list[list[int]] = [[] for _ in columns]
     steps: list[list[int]] = [[] for _ in columns]
+    sections = {column.section for column in columns}
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         data = raw[begin:end].tobytes()
         try:
-            entries = wire.entries(data)
+            entries = wire.entries(data, sections)
             for number, column in enumerate(columns):
                 entry = entries.get((column.section, column.key))
                 spans: list[wire.Span | None] = [entry]

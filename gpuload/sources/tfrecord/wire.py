@@ -12,7 +12,7 @@ Source   https://protobuf.dev/programming-guides/encoding; example.proto and fea
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 VARINT, FIXED_64, SPAN, GROUP, GROUP_END, FIXED_32 = range(6)  # wire types
@@ -39,11 +39,16 @@ class Damaged(Exception):
         self.place, self.cause = place, cause
 
 
-def entries(data: bytes) -> dict[Key, Span]:
-    """Return where the map entry of each key lies; of a key that occurs twice the last one."""
+def entries(data: bytes, sections: Collection[int] = (FEATURES, LISTS)) -> dict[Key, Span]:
+    """Return where the map entry of each key lies; of a key that occurs twice the last one.
+
+    Args:
+        data: the record.
+        sections: those that are read; of an Example the second one is a field that nobody knows.
+    """
     found: dict[Key, Span] = {}
     for section, kind, first, after in fields(data, 0, len(data)):
-        if kind == SPAN and section in (FEATURES, LISTS):
+        if kind == SPAN and section in sections:
             for number, kind, begin, end in fields(data, first, after):
                 if number == 1 and kind == SPAN:
                     found[section, key_of(data, (begin, end))] = begin, end

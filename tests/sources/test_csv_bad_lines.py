@@ -1,0 +1,290 @@
+"""Lines of CSV files that are wrong and kept: all others are read as they are, these are errors when they are read."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import logging
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpuload as gl
+from gpuload.errors import GpuloadError, RecordError, SpecError
+from gpuload.sources.csv import keep, rows
+
+pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
+
+COLUMNS = {"id": "i8", "x": "f4", "name": "U10"}
+SOUND = ["1,1.5,a", "2,2.5,b", '3,3.5,"two\nlines"', "4,4.5,d"]
+WRONG = {
+    "too few columns": (b"9,1.5", "has 2 columns, not 3: '9 | 1.5'"),
+    "too many columns": (b'9,1.5,"a\nb",c', "has 4 columns, not 3"),
+    "no number": (b"abc,1.5,n", "column 'id': 'abc' is no int64"),
+    "a number that is too large": (b"99999999999999999999,1.5,n", "column 'id': '99999999999999999999' is no int64"),
+    "no float": (b"9,1.5.5,n", "column 'x': '1.5.5' is no float32"),
+    "a missing value": (b",1.5,n", "column 'id': a value is missing"),
+    "a text that is too long": (b"9,1.5,elevenchars", "column 'name' has 11 characters"),
+    "no UTF-8": (b"9,1.5,\xff", "column 'name': 0xff is no UTF-8"),
+}
+
+
+@pytest.fixture(params=["in memory", "in tables"])
+def place(request, tmp_path, monkeypatch):
+    """Where rows are kept; blocks are short."""
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(rows, "SHORT_BYTES", 30)
+    if request.param == "in tables":
+        monkeypatch.setattr(keep, "SMALL_BYTES", -1)
+    return request.param
+
+
+def written(folder, lines, name="a.csv"):
+    path = folder / name
+    path.write_bytes(b"id,x,name\n" + b"".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    return path
+
+
+def lines_of(count, wrong, line=b"9,1.5"):
+    """Return lines that are numbered by their id, some of them wrong."""
+    return [line + b"\n" if number in wrong else f"{number},{number / 2},n{number}\n" for number in range(count)]
+
+
+def seen_of(source):
+    """Return the id of each record, None where it cannot be read."""
+    found = []
+    for number in range(len(source)):
+        try:
+            found.append(int(source[number]["id"]))
+        except RecordError:
+            found.append(None)
+    return found
+
+
+@pytest.mark.parametrize(("line", "told"), WRONG.values(), ids=WRONG)
+def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_are(tmp_path, place, line, told):
+    path = written(tmp_path, [f"{one}\n" for one in SOUND[:3]] + [line + b"\n", SOUND[3] + "\n"])
+    with pytest.raises(RecordError, match="line 6"):
+        gl.csv(path, COLUMNS)
+
+    source = gl.csv(path, COLUMNS, bad_lines="keep")
+
+    assert seen_of(source) == [1, 2, 3, None, 4]
+    assert source.read([0, 1, 2, 4])["name"].tolist() == ["a", "b", "two\nlines", "d"]
+    with pytest.raises(RecordError) as caught:
+        source.read([0, 4, 3])
+    assert str(caught.value).startswith(f"a.csv, line 6: {told}")
+    assert caught.value.cause
+    assert caught.value.remedy
+    assert source.origin(3) == (str(path), path.read_bytes().index(line))
+
+
+@pytest.mark.parametrize("wrong", [{0}, {49}, {0, 1, 2, 3}, {7, 8, 21, 22, 23, 48, 49}, set(range(50)), set()])
+def test_wherever_they_stand_all_other_lines_keep_their_numbers(tmp_path, place, wrong):
+    source = gl.csv(written(tmp_path, lines_of(50, wrong)), COLUMNS, bad_lines="keep")
+
+    assert seen_of(source) == [None if number in wrong else number for number in range(50)]
+    sound = [number for number in range(50) if number not in wrong]
+    assert source.read(sound)["name"].tolist() == [f"n{number}" for number in sound]
+    assert [source.where(number) for number in (0, 49)] == ["a.csv, line 2", "a.csv, line 51"]
+
+
+def test_bytes_of_varying_length_lie_where_they_lay(tmp_path, place):
+    wrong = {0, 3, 20, 49}
+    source = gl.csv(written(tmp_path, lines_of(50, wrong)), {**COLUMNS, "name": bytes}, bad_lines="keep")
+
+    sound = [number for number in range(50) if number not in wrong]
+    assert [bytes(one) for one in source.read(sound)["name"]] == [f"n{number}".encode() for number in sound]
+    with pytest.raises(RecordError, match=r"a\.csv, line 5: has 2 columns"):
+        source.read([1, 3])
+
+
+@pytest.mark.parametrize("wrong", [{0}, {5, 30}])
+def test_types_are_those_of_the_other_lines(tmp_path, place, wrong):
+    path = written(tmp_path, lines_of(50, wrong, b"x,y,z,w"))
+
+    source = gl.csv(path, bad_lines="keep")
+
+    assert [str(field.dtype) for field in source.spec] == ["int64", "float64", "<U3"]
+    assert seen_of(source) == [None if number in wrong else number for number in range(50)]
+
+
+def test_integers_that_are_too_large_beside_wrong_lines_are_floats_where_others_are(tmp_path, place):
+    huge = 10**30
+    path = written(tmp_path, [f"{huge},1,a\n", "9\n", "2.5,1,b\n"])
+
+    assert gl.csv(path, bad_lines="keep").read([0, 2])["id"].tolist() == [float(huge), 2.5]
+
+    with pytest.raises(SpecError, match=str(huge)):
+        gl.csv(written(tmp_path, [f"{huge},1,a\n", "9\n", "2,1,b\n"], "b.csv"), bad_lines="keep")
+
+
+def test_a_loader_replaces_them_and_lists_them(tmp_path, place):
+    wrong = {3, 17, 40}
+    path = written(tmp_path, lines_of(50, wrong))
+    source = gl.csv(path, COLUMNS, bad_lines="keep")
+
+    with gl.Loader(source, 8, shuffle=True, on_error="skip", max_bad=0.1, device="cpu") as loader:
+        batches = list(loader)
+
+    rows_of = [
+        (int(one), bool(valid)) for batch in batches for one, valid in zip(batch["id"], batch.valid, strict=True)
+    ]
+    assert sorted(one for one, valid in rows_of if valid) == sorted(set(range(50)) - wrong)
+    bad = sorted(loader.bad_records(), key=lambda one: one.record)
+    assert [one.where for one in bad] == [f"a.csv, line {number + 2}" for number in sorted(wrong)]
+    assert {one.file for one in bad} == {str(path)}
+    assert bad[0].cause.startswith("has 2 columns, not 3: '9 | 1.5'; the columns are")
+
+    with gl.Loader(source, 8, device="cpu") as strict, pytest.raises(RecordError, match="line 5"):
+        list(strict)
+
+
+def test_sources_that_are_made_of_it_say_the_same(tmp_path, place):
+    source = gl.csv(written(tmp_path, lines_of(20, {4, 11})), COLUMNS, bad_lines="keep")
+    both = gl.concat(source[10:], source)
+
+    assert seen_of(both)[:3] == [10, None, 12]
+    with pytest.raises(RecordError, match=r"a\.csv, line 6: has 2 columns"):
+        both.read([0, 14])
+    assert seen_of(pickle.loads(pickle.dumps(source))) == seen_of(source)
+
+
+def test_check_lists_all_of_them(tmp_path, place):
+    wrong = {12, 40}
+    path = written(tmp_path, lines_of(50, wrong))
+
+    of_path, of_source = gl.check(path), gl.check(gl.csv(path, COLUMNS, bad_lines="keep"))
+
+    for found in (of_path, of_source):
+        listed = list(found)
+        assert [(one.record, one.where) for one in listed] == [(12, "a.csv, line 14"), (40, "a.csv, line 42")]
+        assert {one.file for one in listed} == {str(path)}
+        assert [path.read_bytes()[one.offset_bytes :].split(b"\n")[0] for one in listed] == [b"9,1.5"] * 2
+        assert found.num_unopened == 0
+
+
+def test_a_file_that_is_found_to_be_a_table_may_have_a_wrong_line(tmp_path, place):
+    with pytest.raises(RecordError, match=r"a\.csv, line 14 has 2 columns, not 3"):
+        gl.open(written(tmp_path, lines_of(50, {12})))
+
+
+@pytest.mark.parametrize("form", ["gzip", "utf-16"])
+def test_packed_files_have_them_too_without_a_byte(tmp_path, place, form):
+    text = written(tmp_path, lines_of(30, {8})).read_bytes()
+    path = tmp_path / "b.csv"
+    path.write_bytes(gzip.compress(text) if form == "gzip" else text.decode().encode(form))
+    encoding = {} if form == "gzip" else {"encoding": form}
+
+    source = gl.csv(path, COLUMNS, bad_lines="keep", **encoding)
+
+    assert seen_of(source) == [None if number == 8 else number for number in range(30)]
+    assert source.where(8) == "b.csv, line 10"
+    assert source.origin(8) is None
+
+
+def test_the_log_says_how_many_there_are_each_time(tmp_path, place, caplog):
+    path = written(tmp_path, lines_of(50, {3, 4}))
+
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "gpuload"):
+            gl.csv(path, COLUMNS, bad_lines="keep")
+        told = [record.getMessage() for record in caplog.records]
+        assert told == [
+            "gl.csv: 2 of 50 lines are wrong and cannot be read; the first is a.csv, line 5: has 2 columns, not 3: "
+            "'9 | 1.5'"
+        ]
+
+
+def test_not_all_of_a_large_file_may_be_wrong(tmp_path, place, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_BAD", 5)
+    path = written(tmp_path, lines_of(50, {1, 2, 3, 30, 40, 49}))
+
+    with pytest.raises(RecordError, match=r"a\.csv, record 49: has 2 columns(.|\n)*more than 5 lines"):
+        gl.csv(path, COLUMNS, bad_lines="keep")
+
+
+def test_a_table_without_them_is_not_taken_for_one_with_them(tmp_path, place):
+    path = written(tmp_path, lines_of(50, set()))
+    assert len(gl.csv(path, COLUMNS)) == len(gl.csv(path, COLUMNS, bad_lines="keep")) == 50
+
+
+@pytest.mark.parametrize("line", ['5,1.5,"open', "5,1.5,a\0b"])
+def test_what_no_other_line_can_be_told_from_is_an_error_all_the_same(tmp_path, place, line):
+    with pytest.raises(RecordError, match=r"a\.csv, line 12"):
+        gl.csv(written(tmp_path, [*lines_of(10, set()), f"{line}\n", *lines_of(10, set())]), bad_lines="keep")
+
+
+@pytest.mark.parametrize("given", ["skip", None, True, ["keep"]])
+def test_another_way_is_refused(tmp_path, given):
+    with pytest.raises(SpecError, match=r"bad_lines = (.|\n)*\('raise', 'keep'\)"):
+        gl.csv(written(tmp_path, lines_of(3, set())), bad_lines=given)
+
+
+FIELD = st.sampled_from(["1", "-7", "0.5", "x", "", "é", "a,b", 'q"q', "two\nlines", "9" * 30, "longer than ten"])
+
+
+@given(
+    table=st.lists(st.lists(FIELD, min_size=1, max_size=4), max_size=40),
+    block_bytes=st.integers(20, 300),
+    short_bytes=st.integers(10, 100),
+)
+def test_what_is_kept_is_what_cannot_be_read_by_other_hands(tmp_path_factory, table, block_bytes, short_bytes):
+    table = [line for line in table if line != [""]]  # written as a line of two quotes
+    path = tmp_path_factory.mktemp("bad") / "a.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "x", "name"], *table])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "BLOCK_BYTES", block_bytes)
+        patch.setattr(rows, "SHORT_BYTES", short_bytes)
+        source = gl.csv(path, COLUMNS, bad_lines="keep")
+
+    assert len(source) == len(table)
+    for number, line in enumerate(table):
+        if (values := _by_hand(line)) is None:
+            with pytest.raises(RecordError):
+                source[number]
+        else:
+            found = source[number]
+            assert (int(found["id"]), str(found["name"])) == (values[0], values[2])
+            np.testing.assert_equal(found["x"], np.float32(values[1]))
+
+
+def _by_hand(line):
+    try:
+        number, real, name = line
+        value = int(number)
+        if not -(2**63) <= value < 2**63 or len(name) > 10:
+            return None
+        return value, float(real or "nan"), name
+    except ValueError:
+        return None
+
+
+def test_any_damage_leaves_an_error_or_the_other_lines(tmp_path):
+    draw = random.Random(5)
+    text = b"id,x,name\n" + b"".join(one.encode() for one in lines_of(60, set()))
+    kept = 0
+    for number in range(300):
+        data = bytearray(text)
+        for _ in range(draw.randint(1, 3)):
+            data[draw.randrange(10, len(data))] = draw.choice(b',"\n\r\xffx0')
+        path = tmp_path / f"{number}.csv"
+        path.write_bytes(data)
+        try:
+            source = gl.csv(path, COLUMNS, bad_lines="keep")
+        except GpuloadError:
+            continue
+        kept += 1
+        table = list(csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")))[1:]
+        assert len(source) == len([line for line in table if line])
+        sound = [one for one in seen_of(source) if one is not None]
+        assert len(sound) >= 40, data
+    assert kept > 200
