@@ -5,6 +5,7 @@ Each target runs in a process of its own: libFuzzer ends the process that it run
 
 from __future__ import annotations
 
+import csv
 import importlib
 import io
 import math
@@ -155,11 +156,36 @@ def _idx_files() -> list[bytes]:
     return [struct.pack(">HBBII", 0, number, 2, 2, 3) + bytes(6 * size) for number, size in ((8, 1), (11, 2), (14, 8))]
 
 
+def _check_table(data: bytes) -> None:
+    """Check the scan of a table: the values of Python's csv module, in one piece and in short ones."""
+    from gpuload.sources.csv import columns, lines
+
+    dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
+    whole = [(record.line, record.values) for record in lines.scan(data, dialect)]
+    is_ended = all(record.open_line == 0 for record in lines.scan(data, dialect))
+    block = lines.Block(data, 1, lines.num_ends(data), 0, b'"' in data)
+    pieces = list(lines.cut(block, dialect, 16))
+    assert b"".join(piece.data for piece in pieces) == data
+    found = [(record.line, record.values) for piece in pieces for record in lines.scan(piece.data, dialect, piece.line)]
+    assert found == whole or not is_ended, f"{found} in pieces, {whole} in one"
+    try:
+        theirs = list(csv.reader(io.StringIO(data.decode(), newline="")))
+    except (csv.Error, ValueError):  # bytes that are 0, and long values; both are refused before the scan
+        return
+    ours = [[value.decode() for value in values] for _, values in whole]
+    assert ours == [row for row in theirs if row] or not is_ended, f"{ours}, by Python {theirs}"
+
+
+def _tables() -> list[bytes]:
+    return [b"a,b\r\n1,2\r\n", b'a,"b\n""c"",",d\n\n,\n', b'"a"b,c"d"\r"e\rf",']
+
+
 # Each with what checks an input, what to begin with, and the modules to look into.
 TARGETS = {
     "npyheader": (_check_npy, _npy_files, ["gpuload.sources.npyheader"]),
     "head": (_check_head, lambda: list(corpus.corpus()), [f"gpuload.images.{name}" for name in ("head", *HEADS)]),
     "message": (_check_message, _messages, ["gpuload.sources.tfrecord.wire"]),
+    "table": (_check_table, _tables, ["gpuload.sources.csv.lines"]),
     "idx": (_check_idx, _idx_files, ["gpuload.sources.idx"]),
 }
 

@@ -310,6 +310,14 @@ def test_any_text_is_read_as_the_csv_module_does_or_refused(tmp_path_factory, te
     assert [list(row) for row in zip(fields["a"].tolist(), fields["b"].tolist(), strict=True)] == wanted
 
 
+def test_a_line_end_of_two_characters_is_not_cut(tmp_path, monkeypatch):
+    path = written(tmp_path, 'a,b\r\n1"",22\r\n3,4\r\n5\r\n')
+    for block_bytes in range(4, 20):
+        monkeypatch.setattr(rows, "BLOCK_BYTES", block_bytes)
+        with pytest.raises(RecordError, match="line 4 has 1 column"):
+            gl.csv(path, {"a": "U9", "b": "U9"})
+
+
 def _open_at_the_end(text):
     """Return True if a quote is open at the end, which the csv module takes for closed; RFC 4180 does not."""
     place, begins = 0, True  # begins: a value begins here

@@ -178,7 +178,9 @@ def last_end(data: bytes, dialect: Dialect) -> int:
     quotes = _quotes(data, dialect)
     if quotes is None:
         ends = [record.end for record in scan(data, dialect) if record.is_ended]
-        return ends[-2 if ends[-1] == len(data) and data[-1] == CR and len(ends) > 1 else -1] if ends else 0
+        if ends and ends[-1] == len(data) and data[-1] == CR:
+            ends.pop()
+        return ends[-1] if ends else 0
     for mark in (b"\n", b"\r"):
         end = len(data) if mark == b"\n" else len(data) - 1
         while (end := data.rfind(mark, 0, end)) >= 0:
