@@ -10,7 +10,8 @@ images    the beginnings of image files; a folder that holds such files         
 CSV       text in UTF-8, first lines of the same number of columns, two or more; also in gzip   gl.csv
 
 Names and suffixes play no part, but for the JSON beside a file, and images of a folder, which `gl.images` finds by
-their suffixes. What is none of these, or might be two, is refused with what was seen and what to call.
+their suffixes. What is none of these, or might be two, is refused with what was seen and what to call. Of a table one
+line of ten may have another number of columns, which `gl.csv` then names.
 """
 
 from __future__ import annotations
