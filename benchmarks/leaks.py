@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -41,8 +42,10 @@ DEEDS = {
     "epochs": "an epoch of one loader",
     "kept batches": f"a batch that is kept until there are {KEPT}, which are then dropped",
 }
-NEEDS = {"dali": "nvidia.dali", "tf.tensors": "tensorflow", "tf.dataset": "tensorflow", "torch": "torch"}
-NEEDS |= {"tf.plugin": "nvidia.dali_tf_plugin"}
+NEEDS = {
+    "dali": "nvidia.dali", "tfrecord": "google_crc32c", "csv": "pyarrow", "tf.tensors": "tensorflow",
+    "tf.dataset": "tensorflow", "tf.plugin": "nvidia.dali_tf_plugin", "torch": "torch",
+}  # fmt: skip
 ROOT = Path(__file__).parents[1]
 # What may differ between the first and the last quarter: memory by what allocators keep at random, maps by the heaps
 # that glibc makes for threads. Of a thousand deeds each may leave 8 kB.
@@ -180,6 +183,26 @@ def _dali(folder: Path) -> gl.Loader:
     return _images(folder, "dali")
 
 
+def _tfrecord(folder: Path) -> gl.Loader:
+    path = folder / "rows.tfrecord"
+    if not path.exists():
+        rng = np.random.default_rng(0)
+        source = gl.arrays(x=rng.standard_normal((1000, 64), dtype=np.float32), label=rng.integers(0, 10, 1000))
+        gl.convert(source, path)
+    return gl.Loader(gl.tfrecord(path), batch_size=100, shuffle=True, device="cpu")
+
+
+def _csv(folder: Path) -> gl.Loader:
+    path = folder / "rows.csv"
+    if not path.exists():
+        lines = [f"{number},{number / 8},n{number}" for number in range(1000)]
+        lines[::100] = ["this line is wrong"] * 10
+        path.write_text("\n".join(["number,real,text", *lines]), encoding="utf-8")
+    logging.getLogger("gpuload").setLevel(logging.ERROR)  # it warns of the wrong lines each time
+    source = gl.csv(path, {"number": "i8", "real": "f4", "text": bytes}, bad_lines="keep")
+    return gl.Loader(source, batch_size=100, shuffle=True, device="cpu", on_error="replace", max_bad=0.1)
+
+
 def _tensors(loader: gl.Loader) -> Iterable[Any]:
     from gpuload.bridges import tensorflow
 
@@ -210,6 +233,8 @@ LANES: dict[str, tuple[Callable[[Path], gl.Loader], Passes]] = {
     "rows": (_rows, iter),
     "images": (_images, iter),
     "dali": (_dali, iter),
+    "tfrecord": (_tfrecord, iter),
+    "csv": (_csv, iter),
     "tf.tensors": (_rows, _tensors),
     "tf.dataset": (_rows, _dataset),
     "tf.plugin": (_rows, _plugin),
