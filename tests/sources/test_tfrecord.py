@@ -423,6 +423,13 @@ class TestMessages:
 
         assert read(tmp_path, [payload], {"x": "i8"})["x"].tolist() == [5]
 
+    def test_what_stands_in_the_place_of_feature_lists_is_unknown_to_an_example(self, tmp_path):
+        payload = files.message(1, files.entry("x", files.ints(5))) + files.message(2, b"\xff no message")
+
+        assert read(tmp_path, [payload], {"x": "i8"})["x"].tolist() == [5]
+        with pytest.raises(RecordError, match="record 0"):
+            read(tmp_path, [payload], {"x": "i8"}, sequence={"y": "i8"})
+
     @pytest.mark.parametrize(
         ("payload", "cause"),
         [
