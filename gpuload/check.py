@@ -47,7 +47,7 @@ from gpuload.sources.tfrecord.damaged import walked
 from gpuload.sources.tfrecord.features import RECORD
 from gpuload.sources.tfrecord.framing import HEADER_BYTES, is_framed
 from gpuload.sources.tfrecord.source import TFRecordSource
-from gpuload.storage.files import Paths, expand, open_error, read_bytes
+from gpuload.storage.files import Paths, as_folder, expand, open_error, read_bytes
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
@@ -98,7 +98,7 @@ class Findings(Iterator[Finding]):
         if isinstance(given, Source):
             given.check_open()
             self._found = self._of_source(given, is_whole=True)
-        elif (folder := _as_folder(given)) is not None:
+        elif (folder := as_folder(given)) is not None:
             self._found = self._of_folder(folder, _files_below(folder))
         else:
             self._found = self._of_files(_files(given), is_whole=True)
@@ -210,13 +210,6 @@ def _files(given: Paths) -> list[str]:
         if not os.path.lexists(name):
             raise open_error(name, FileNotFoundError())
     return names
-
-
-def _as_folder(given: Paths) -> str | None:
-    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str) or not os.fspath(given):
-        return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(given)))
-    return path if os.path.isdir(path) else None
 
 
 def _files_below(folder: str) -> list[str]:

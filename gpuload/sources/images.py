@@ -33,7 +33,17 @@ from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, by_chunks, expand, gzip_error, look_at, open_error, read_bytes
+from gpuload.storage.files import (
+    Files,
+    Paths,
+    as_folder,
+    by_chunks,
+    expand,
+    gzip_error,
+    look_at,
+    open_error,
+    read_bytes,
+)
 
 # Of images in formats that are not decoded: to leave them out is most likely not what is wanted.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
@@ -72,7 +82,7 @@ def images(root_or_paths: Paths, labels: Labels = "folder") -> ImagesSource:
             image.
     """
     by_folder = isinstance(labels, str) and labels == "folder"
-    folder = _as_folder(root_or_paths)
+    folder = as_folder(root_or_paths)
     if folder is None:
         paths = expand(root_or_paths)
         root = os.path.commonpath([os.path.dirname(path) for path in paths])
@@ -150,14 +160,6 @@ def _told(labels: Array) -> object:
         return labels.tolist()
     own = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
     return own.dtype.str, own.shape, hashlib.sha256(own.tobytes()).hexdigest()
-
-
-def _as_folder(given: Paths) -> str | None:
-    """Return the absolute path if one folder is meant."""
-    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str):
-        return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(given)))
-    return path if os.path.isdir(path) else None
 
 
 def _below(root: str, path: str) -> str:

@@ -40,7 +40,7 @@ from gpuload.sources.images import images
 from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
 from gpuload.sources.tfrecord import tfrecord
-from gpuload.storage.files import GZIP, Files, Paths, expand, look_at, read_bytes
+from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at, read_bytes
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of what a compressed file holds
@@ -98,7 +98,7 @@ def open(paths: Paths) -> Source:
 
 def opened(paths: Paths, *, bad_lines: str = "raise") -> Source:
     """Return the source of files as ``open`` does; ``bad_lines`` is that of ``gl.csv``."""
-    folder = _as_folder(paths)
+    folder = as_folder(paths)
     if folder is not None:
         return _of_folder(folder)
     named = expand(paths)
@@ -341,13 +341,6 @@ def _is_json(path: str) -> bool:
 
 
 # --- folders
-
-
-def _as_folder(paths: Paths) -> str | None:
-    if not isinstance(paths, (str, os.PathLike)) or not isinstance(os.fspath(paths), str):
-        return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(paths)))
-    return path if os.path.isdir(path) else None
 
 
 def _of_folder(folder: str) -> Source:

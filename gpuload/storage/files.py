@@ -72,6 +72,14 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
+def as_folder(given: Paths) -> str | None:
+    """Return the absolute path if one folder is meant; an empty text, of a variable that is not set, means none."""
+    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str) or not os.fspath(given):
+        return None
+    path = os.path.abspath(os.path.expanduser(os.fspath(given)))
+    return path if os.path.isdir(path) else None
+
+
 def expand(paths: Paths) -> list[str]:
     """Return the files that are meant, as absolute paths: those of a list in its order, those of a wildcard sorted.
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, SpecError
 from gpuload.sources import opening
+from tests import imagefiles
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = np.arange(24, dtype=">i2").reshape(6, 4)
@@ -223,6 +224,17 @@ def test_a_tfrecord_that_was_cut_short_is_told_as_that(make):
 
     with pytest.raises(FormatError, match=r"record 0(.|\n)*cut short"):
         gl.open(path)
+
+
+@pytest.mark.parametrize(
+    "call", [gl.open, gl.images, lambda path: list(gl.check(path))], ids=["open", "images", "check"]
+)
+def test_a_text_of_nothing_is_not_the_current_folder(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.png").write_bytes(imagefiles.png(4, 4, imagefiles.RGB, 8))
+
+    with pytest.raises(SpecError, match="the text is empty"):
+        call("")
 
 
 def test_a_missing_file_is_named(tmp_path):
