@@ -122,7 +122,7 @@ class Loader:
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
-        self._feeds: list[Session] = []
+        self._feeds = weakref.WeakSet[Session]()
         self._told: dict[str, str] = {}
         if "auto" in (device, executor):
             log.info("%s", self.describe())
@@ -204,6 +204,8 @@ class Loader:
         Args:
             make: what takes the place of an executor, and returns the fields of these batches.
             names: these fields.
+
+        The caller keeps it: a loader may be fed to something new in each epoch.
         """
         recipe = make_recipe(
             self.source,
@@ -225,7 +227,7 @@ class Loader:
             names=names,
             damage=self._damage,
         )
-        self._feeds.append(session)
+        self._feeds.add(session)
         return session
 
     def go_to(self, position: Position) -> None:

@@ -77,10 +77,9 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
     feed = importlib.import_module("gpuload.executors.dali").Feed(
         loader.graph, outputs, device=loader.device, batch_size=loader.most_records
     )
-    # TensorFlow 2.21 keeps the generators of all datasets for ever; the loader keeps the session, the dataset the feed.
-    weak, weak_session, weak_feed = (
-        weakref.ref(loader), weakref.ref(loader.feed(feed.executor, feed.inputs)), weakref.ref(feed)
-    )  # fmt: skip
+    session = loader.feed(feed.executor, feed.inputs)
+    # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
+    weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
 
     def packed() -> Iterator[NDArray[np.uint8]]:
         loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
@@ -105,7 +104,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
             prefetch_queue_depth=AHEAD,
         )
         nested = tf.data.experimental.from_variant(made._variant_tensor, structure)
-    nested._gpuload_parts = made, fed, feed  # the variant tensor does not keep them
+    nested._gpuload_parts = made, fed, feed, session  # the variant tensor does not keep them
     return nested
 
 
