@@ -278,7 +278,7 @@ def _as_stored(source: Source, names: list[str]) -> tuple[Source, Collection[byt
 def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
     """Give the images under some keys of a tf.train.Example; nothing of what is none, since that was written so."""
     try:
-        for (_, key), span in wire.entries(payload).items():
+        for (_, key), span in wire.entries(payload, {wire.FEATURES}).items():
             if key in keys:
                 kind, spans = wire.feature_of(payload, span, is_entry=True)
                 for first, after in spans if kind == wire.BYTES_LIST else ():

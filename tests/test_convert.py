@@ -520,6 +520,9 @@ def test_records_go_through_every_format_and_come_back(tmp_path):
 def test_the_function_is_what_the_package_calls_convert():
     assert gl.convert is convert_function is converting.convert
     assert base.same(np.array([np.nan]), np.array([np.nan]))
+    assert base.same(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
+    assert base.same(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
+    assert not base.same(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
 
 
 # --- pickles

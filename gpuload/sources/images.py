@@ -40,6 +40,7 @@ from gpuload.storage.files import (
     by_chunks,
     expand,
     gzip_error,
+    is_folder,
     look_at,
     open_error,
     read_bytes,
@@ -176,7 +177,7 @@ def _images_below(root: str) -> list[str]:
         while folders:
             inner: list[str] = []
             for entry in _entries_of(folders, progress):
-                if entry.is_dir():
+                if is_folder(entry):
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
                     found.append(entry.path)
@@ -245,7 +246,7 @@ def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str
 
 
 def _class_folders(root: str) -> list[str]:
-    return sorted(entry.name for entry in _entries(root) if entry.is_dir())
+    return sorted(entry.name for entry in _entries(root) if is_folder(entry))
 
 
 def _check_class_folders(root: str, paths: list[str], folders: list[str], classes: list[str]) -> None:

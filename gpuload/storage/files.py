@@ -194,7 +194,7 @@ def _wildcard(path: str) -> list[str]:
     for part in parts if parts[-1] == "**" else parts[:-1]:
         found = [inner for folder in found for inner in _folders(folder, part)]
     if parts[-1] == "**":
-        return [entry.path for folder in found for entry in _entries(folder, "*") if not _is_folder(entry)]
+        return [entry.path for folder in found for entry in _entries(folder, "*") if not is_folder(entry)]
     return [file for folder in found for file in _files(folder, parts[-1])]
 
 
@@ -219,7 +219,7 @@ def _folders(folder: str, part: str) -> list[str]:
         return [path]
     if part == "**":
         return list(_folders_below(folder))
-    return [entry.path for entry in _entries(folder, part) if _is_folder(entry)]
+    return [entry.path for entry in _entries(folder, part) if is_folder(entry)]
 
 
 def _files(folder: str, part: str) -> list[str]:
@@ -227,7 +227,7 @@ def _files(folder: str, part: str) -> list[str]:
     path = os.path.join(folder, part)
     if not WILDCARDS.intersection(part) or os.path.lexists(path):
         return [path] if os.path.lexists(path) and not os.path.isdir(path) else []
-    return [entry.path for entry in _entries(folder, part) if not _is_folder(entry)]
+    return [entry.path for entry in _entries(folder, part) if not is_folder(entry)]
 
 
 def _folders_below(root: str) -> Iterator[str]:
@@ -243,7 +243,7 @@ def _folders_below(root: str) -> Iterator[str]:
         if real not in seen:
             seen.add(real)
             yield folder
-            inner = sorted(entry.path for entry in _entries(folder, "*") if _is_folder(entry))
+            inner = sorted(entry.path for entry in _entries(folder, "*") if is_folder(entry))
             linked = [path for path in inner if os.path.islink(path)]
             folders += [path for path in reversed(inner) if not os.path.islink(path)]
             links += [path for path in linked if not _is_inside(real, os.path.realpath(path))]
@@ -268,7 +268,8 @@ def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
     return [shown[name] for name in fnmatch.filter(shown, pattern)]
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder, or a link to one."""
     try:
         return entry.is_dir()
     except OSError:  # a link to itself: whoever opens it gets the error

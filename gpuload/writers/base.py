@@ -164,7 +164,7 @@ def differs(back: Source, records: Records) -> str:
 
 
 def same(got: Values, expected: Values) -> bool:
-    """Return True if two batches of values have the same dtype, shapes and bytes; so not-a-number equals itself."""
+    """Return True if two batches have the same dtype, shapes and bytes: not-a-number equals itself, not-a-time too."""
     if isinstance(expected, Ragged) or isinstance(got, Ragged):
         return (
             isinstance(got, Ragged)
@@ -183,7 +183,7 @@ def _same_array(got: Any, expected: Any) -> bool:
         return False
     if got.dtype.kind in "fcV" and not has_padding(got.dtype):  # by bytes: other bits of not-a-number are not the same
         return bool(got.tobytes() == expected.tobytes())
-    return bool(np.array_equal(got, expected, equal_nan=got.dtype.kind in "fc"))
+    return bool(np.array_equal(got, expected, equal_nan=got.dtype.kind in "fcmM"))
 
 
 def has_padding(dtype: np.dtype[Any]) -> bool:

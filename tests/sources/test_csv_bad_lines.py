@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.csv import keep, rows
+from gpuload.sources.csv import source as module
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
 
@@ -43,6 +44,14 @@ def place(request, tmp_path, monkeypatch):
     if request.param == "in tables":
         monkeypatch.setattr(keep, "SMALL_BYTES", -1)
     return request.param
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """Return the names of the files that are read from now on."""
+    seen, convert = [], rows.convert
+    monkeypatch.setattr(keep, "convert", lambda job, *more: seen.append(job) or convert(job, *more))
+    return seen
 
 
 def written(folder, lines, name="a.csv"):
@@ -207,8 +216,73 @@ def test_not_all_of_a_large_file_may_be_wrong(tmp_path, place, monkeypatch):
     monkeypatch.setattr(rows, "MOST_BAD", 5)
     path = written(tmp_path, lines_of(50, {1, 2, 3, 30, 40, 49}))
 
-    with pytest.raises(RecordError, match=r"a\.csv, record 49: has 2 columns(.|\n)*more than 5 lines"):
+    with pytest.raises(RecordError, match=r"a\.csv, line 51: has 2 columns(.|\n)*more than 5 lines"):
         gl.csv(path, COLUMNS, bad_lines="keep")
+
+
+OTHERS = [
+    ("1\xa0", "i4"), ("1\xa0", "f4"), ("٣", "f4"), ("1 ", "?"), ("-0", "u1"), ("2020-01-01T10:00:00", "M8[D]"),
+    ("NaT", "M8[D]"), ("2020", "M8[D]"), ("2020-01-01T10:00:00Z", "M8[s]"), ("2020-01-01 10:00:01.5", "M8[s]"),
+    ("1500-01-01", "M8[ns]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "dtype"), OTHERS)
+def test_values_that_python_takes_and_the_parser_does_not_are_wrong_by_themselves(tmp_path, place, text, dtype):
+    sound = ["2020-01-01", "2021-02-03"] if dtype.startswith("M8") else ["1", "0"]
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "".join(f"{one},1\n" for one in (*sound, text, *sound)), encoding="utf-8")
+
+    with pytest.raises(RecordError, match=r"a\.csv, line 4, column '?a"):
+        gl.csv(path, {"a": dtype})
+    source = gl.csv(path, {"a": dtype}, bad_lines="keep")
+
+    np.testing.assert_array_equal(source.read([0, 1, 3, 4])["a"], np.array(sound * 2).astype(dtype) if dtype != "?" else
+                                  np.array([True, False] * 2))  # fmt: skip
+    with pytest.raises(RecordError, match=r"a\.csv, line 4"):
+        source[2]
+
+
+def test_what_the_parser_takes_is_right_beside_what_is_wrong(tmp_path, place):
+    path = tmp_path / "a.csv"
+    path.write_text("a\nnan(1)\nx\n2\n")
+
+    np.testing.assert_equal(gl.csv(path, {"a": "f8"}, bad_lines="keep").read([0, 2])["a"], [np.nan, 2.0])
+
+
+def test_a_bad_record_is_told_without_reading_its_file_again(tmp_path, place, monkeypatch):
+    path = written(tmp_path, [*lines_of(40, {30}), '41,1,"two\nlines"\n\n\n', *lines_of(40, {3})])
+    source = gl.csv(path, COLUMNS, bad_lines="keep")
+    monkeypatch.setattr(module, "blocks", None)
+
+    with gl.Loader(source, 8, on_error="skip", max_bad=0.1, device="cpu") as loader:
+        list(loader)
+
+    assert sorted(one.where for one in loader.bad_records()) == ["a.csv, line 32", "a.csv, line 49"]
+
+
+def test_many_wrong_lines_with_long_names_come_back_from_the_table(tmp_path, place, conversions):
+    name = "数" * 2000
+    path = tmp_path / "a.csv"
+    path.write_text(f"{name},b\n" + ",1\n" * 3000 + "5,1\n", encoding="utf-8")
+    for _ in range(2):
+        source = gl.csv(path, {name: "i4", "b": bytes}, bad_lines="keep")
+        assert (len(source), source[3000][name]) == (3001, 5)
+        with pytest.raises(RecordError, match="line 2: column '数"):
+            source[0]
+    assert len(conversions) == 1  # ragged bytes are in a table wherever the other rows are
+
+
+def test_the_first_line_may_be_wrong_where_the_columns_are_known(tmp_path, place):
+    paths = [tmp_path / f"{number}.csv" for number in range(2)]
+    for path in paths:
+        path.write_text("1\n2,3\n4,5\n")
+
+    source = gl.csv(paths, header=["id", "b"], bad_lines="keep")
+
+    assert seen_of(source) == [None, 2, 4] * 2
+    with pytest.raises(SpecError, match="header has 3 names"):
+        gl.csv(paths, header=["id", "b", "c"], bad_lines="keep")
 
 
 def test_a_table_without_them_is_not_taken_for_one_with_them(tmp_path, place):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
@@ -160,6 +161,15 @@ def test_other_and_hidden_files_of_a_folder_are_left_out(tmp_path):
     (tmp_path / "cat" / "folder.jpg").mkdir()
 
     assert len(images(tmp_path)) == len(FILES)
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.png").write_bytes(made.png(4, 4, made.RGB, 8))
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert len(gl.images(tmp_path)) == len(gl.open(tmp_path)) == 1
+    assert list(gl.check(tmp_path)) == []
 
 
 def test_links_to_files_and_folders_are_followed_once(tmp_path):

@@ -61,7 +61,13 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
         )
-    return None if importlib.util.find_spec("nvidia.dali_tf_plugin") else _missing()
+    if importlib.util.find_spec("nvidia.dali_tf_plugin") is None:
+        return _missing()
+    try:
+        _load()
+    except MissingPackageError as error:
+        return error
+    return None
 
 
 def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:

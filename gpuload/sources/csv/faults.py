@@ -1,15 +1,16 @@
-"""Which lines of a block are wrong, and why: found by the exact scan, once PyArrow has refused the block."""
+"""Why a line is wrong: said by the exact scan, once PyArrow has refused the block that holds it."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
+from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.csv.columns import Column, Dialect, told
-from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, is_measured, is_ragged
+from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, is_measured, is_ragged, needs_value
 from gpuload.sources.csv.lines import Block, Record, scan
 from gpuload.sources.csv.parse import FALSE, TEXT, TRUE
 
@@ -18,35 +19,19 @@ MOST_SHOWN = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
-def fault(
-    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form, said: str
-) -> GpuloadError:
-    """Return the error for the first line of a block that is wrong.
+def each_record(
+    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
+) -> Iterator[tuple[Record, GpuloadError | None]]:
+    """Yield the records of a block, each with what is wrong with it.
 
     Args:
         path: of the file.
-        block: that was refused.
+        block: of it.
         dialect: of the file.
         names: of all columns of the file.
         columns: that are read.
         form: how they are read.
-        said: PyArrow's words, for a block in which the scan finds nothing wrong.
     """
-    for _, error in each_record(path, block, dialect, names, columns, form):
-        if error is not None:
-            return error
-    last = block.line + block.num_lines - 1
-    return FormatError(
-        f"{path}, lines {block.line} to {last} cannot be read",
-        cause=said,
-        remedy="check delimiter, quote and columns; columns={...} says what each is",
-    )
-
-
-def each_record(
-    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
-) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield the records of a block, each with what is wrong with it; the arguments are those of `fault`."""
     for record in scan(block.data, dialect, block.line):
         yield record, _of_record(path, block, dialect, names, columns, form, record)
 
@@ -75,7 +60,7 @@ def _of_record(
         elif column.dtype is None:
             continue  # another kind would have been found
         elif text in dialect.na_values:
-            if column.default is None and column.dtype.kind in "iub":
+            if needs_value(column):
                 return _missing(where, text, column)
         elif (reason := _reason(text, kind.name)) is not None:
             return _no_value(where, text, column, reason)
@@ -130,7 +115,8 @@ def _missing(where: str, text: str, column: Column) -> RecordError:
     return RecordError(
         f"{where}: a value is missing" + (f" ({text!r})" if text else ""),
         cause=f"{column.dtype} has no value for what is missing, and the column has no default",
-        remedy=f"pass defaults={{{column.name!r}: 0}}, say, or read it as a float: not-a-number stands for it then",
+        remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
+        "then",
     )
 
 
@@ -180,8 +166,10 @@ def _reason(text: str, kind: str) -> str | None:
             return "it is no number"
         return "a number has no _" if "_" in text else None
     try:
-        np.array(text, dtype)
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy warns of a zone, which the text of a time has not
+            np.array(text, dtype)
+    except (ValueError, Warning) as error:
         return str(error)
     return None
 

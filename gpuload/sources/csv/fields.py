@@ -189,7 +189,7 @@ class GapLeaf(Leaf):
         self._leaf.read(numbers, out, begins)
 
     def origin(self, number: int) -> Origin:
-        """Return the file that holds a record and the byte where it begins; None where that is not known."""
+        """Return the file and the byte of a record whose line is wrong; None where they are not known."""
         return self._origin(number)
 
     def advise(self, numbers: Indices) -> None:

@@ -14,13 +14,23 @@ HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
 MOST_COLUMNS = 1 << 16
 
 
-def names_of(files: Files, dialect: Dialect, *, has_columns: bool) -> tuple[str, ...]:
+def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bool) -> tuple[str, ...]:
     """Return the names of the columns, which all files have.
+
+    Args:
+        files: the user's.
+        dialect: their form.
+        has_columns: True if the user says which columns are read.
+        keeps_bad: True if the first line of a file without a header may be wrong; one of the next is not, then.
 
     Raises:
         FormatError: a file has no line, or another header than the first.
         SpecError: the first line looks like data.
     """
+
+    def has(number: int, names: Sequence[str], count: int) -> bool:
+        return len(names) == count or (keeps_bad and _has_line_of(files, number, dialect, count))
+
     first: tuple[str, ...] | None = None
     for number, path in enumerate(files.paths):
         names = _head(files, number, dialect)
@@ -38,21 +48,21 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool) -> tuple[str,
                 cause=f"records have at most {MOST_COLUMNS}",
                 remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
             )
-        if first is None:
-            first = names
-            if dialect.header and not has_columns:
-                _check_no_data(path, names)
-        if (names != first) if dialect.header else (len(names) != len(first)):
-            raise FormatError(
-                f"{path} has the columns {told(names)}, {files.paths[0]} has {told(first)}",
-                cause="the files of a source have the same columns in the same order",
-                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
-            )
-        if not dialect.header and number == 0 and dialect.names is not None and len(dialect.names) != len(names):
+        if number == 0 and dialect.names is not None and not has(number, names, len(dialect.names)):
             raise SpecError(
                 f"header has {len(dialect.names)} names, {path} has {len(names)} columns",
                 cause="each column needs a name",
                 remedy="name all columns, in their order; columns= chooses some",
+            )
+        if first is None:
+            first = dialect.names or names
+            if dialect.header and not has_columns:
+                _check_no_data(path, names)
+        if (names != first) if dialect.header else not has(number, names, len(first)):
+            raise FormatError(
+                f"{path} has the columns {told(names)}, {files.paths[0]} has {told(first)}",
+                cause="the files of a source have the same columns in the same order",
+                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
             )
     if dialect.names is not None:
         return dialect.names
@@ -76,6 +86,12 @@ def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None
                     remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
                 ) from None
     return None
+
+
+def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
+    """Return True if one of the first lines has so many values."""
+    block = next(blocks(files, number, dialect, HEAD_BYTES), None)
+    return block is not None and any(len(record.values) == count for record in scan(block.data, dialect, block.line))
 
 
 def _check_no_data(path: str, names: Sequence[str]) -> None:

@@ -88,6 +88,11 @@ def is_measured(column: Column) -> bool:
     return column.dtype is None or (column.dtype.kind == "U" and not column.dtype.itemsize)
 
 
+def needs_value(column: Column) -> bool:
+    """Return True if a value that is missing is an error: nothing stands for it."""
+    return column.dtype is not None and column.dtype.kind in "iub" and column.default is None
+
+
 def is_found(column: Column) -> bool:
     """Return True if something of how this column is kept depends on the data: its dtype, its width, its characters."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.is_part)

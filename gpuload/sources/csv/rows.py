@@ -40,9 +40,10 @@ from gpuload.sources.csv.kinds import (
     is_found,
     is_measured,
     is_ragged,
+    needs_value,
     row_dtype,
 )
-from gpuload.sources.csv.lines import BLOCK_BYTES, Block, blocks, cut, num_ends, scan
+from gpuload.sources.csv.lines import BLOCK_BYTES, Block, Record, blocks, cut, num_ends, scan
 from gpuload.sources.csv.parse import HUGE, NONE, TEXT, Asked, Numbers, Texts, Unreadable
 from gpuload.storage.files import Files
 
@@ -53,6 +54,7 @@ PIECE_BYTES = 1 << 20  # of rows that are filled column by column, which stay in
 PIECE_ROWS = 64
 ROWS_BYTES = 1 << 24  # of rows of a block that a thread makes at once; those of more are made when they are written
 PLACE = re.compile(r"^byte [0-9]+, ")  # which the source says itself
+OF_COLUMN = re.compile(r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)", re.DOTALL)  # as PyArrow's words begin
 SHORT_BYTES = 1 << 14  # of the pieces of a block in which a line is wrong
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
@@ -84,12 +86,16 @@ class Bad:
 
     Attributes:
         number: of the record in its file; in its block, until the file is read.
+        line: of the file.
+        offset: the byte of the file where it begins; -1 where that is not known.
         reason: what is wrong with it, without where.
         cause: of the error.
         remedy: of the error.
     """
 
     number: int
+    line: int
+    offset: int
     reason: str
     cause: str
     remedy: str
@@ -205,8 +211,7 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
                 continue
             places.append((part.count, block.line, block.offset, int(block.num_lines == made.count)))
             part.bad += [replace(bad, number=part.count + bad.number) for bad in made.bad]
-            if len(part.bad) > MOST_BAD:
-                raise _too_many(job, number, part)
+            check_count(path, part.bad[: MOST_BAD + 1])
             part.count += made.count
             part.longest = [max(pair) for pair in zip(part.longest, made.longest, strict=True)]
             written += [made] if wider is form else []
@@ -251,15 +256,6 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
             yield block
 
 
-def _too_many(job: Job, number: int, part: Part) -> RecordError:
-    bad = part.bad[MOST_BAD]
-    return RecordError(
-        f"{job.files.paths[number]}, record {bad.number}: {bad.reason}",
-        cause=f"{bad.cause}; with it more than {MOST_BAD} lines of the file are wrong, and so many are not kept",
-        remedy=bad.remedy,
-    )
-
-
 Pieces = Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
 
 
@@ -298,44 +294,114 @@ def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
 def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[Bad]]:
     """Return a block without the lines that are wrong, and these.
 
-    It is cut into short blocks, of which PyArrow takes most: the scan takes some 50 times as long.
+    Raises:
+        GpuloadError: more lines are wrong than are kept.
     """
-    sound, bad, number = list[bytes](), list[Bad](), 0
-    for short in cut(block, job.dialect, SHORT_BYTES):
-        if (count := _count_sound(job, path, short, form)) is not None:
+    sound, bad, number, texts = list[bytes](), list[Bad](), 0, dict[str, str]()  # of most errors the causes are equal
+    for short, count in _shorts(job, block, form):
+        if count is not None:
             sound.append(short.data)
             number += count
             continue
-        for record, error in faults.each_record(path, short, job.dialect, job.names, job.columns, form):
+        for record, error in _judged(job, path, short, form):
             if error is None:
                 sound.append(short.data[record.begin : record.end])
-            elif isinstance(error, RecordError):
+            else:
                 reason = error.what.removeprefix(f"{path}, line {record.line}").lstrip(":, ")
-                bad.append(Bad(number, PLACE.sub("", reason), error.cause, error.remedy))
-            else:  # the file is what is expected, and not asked for rightly
-                raise error
+                cause, remedy = (texts.setdefault(text, text) for text in (error.cause, error.remedy))
+                offset = short.offset + record.begin if short.offset >= 0 else -1
+                bad.append(Bad(number, record.line, offset, PLACE.sub("", reason), cause, remedy))
+                check_count(path, bad)
             number += 1
     return replace(block, data=b"".join(sound)), bad
 
 
+def check_count(path: str, bad: Sequence[Bad]) -> None:
+    """Raise ``RecordError`` if more lines of a file are wrong than are kept."""
+    if len(bad) > MOST_BAD:
+        raise RecordError(
+            f"{path}, line {bad[-1].line}: {bad[-1].reason}",
+            cause=f"{bad[-1].cause}; with it more than {MOST_BAD} lines of the file are wrong: so many are not kept",
+            remedy=bad[-1].remedy,
+        )
+
+
 def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadError:
-    """Return the error for the first line of a block that is wrong; ``said`` where none is found."""
+    """Return the error for the first line of a block that is wrong; with ``said`` where none is found."""
+    for short, count in _shorts(job, block, form):
+        if count is None:
+            for _, error in _judged(job, path, short, form):
+                if error is not None:
+                    return error
+    last = block.line + block.num_lines - 1
+    return FormatError(
+        f"{path}, lines {block.line} to {last} cannot be read",
+        cause=said,
+        remedy="check delimiter, quote and columns; columns={...} says what each is",
+    )
+
+
+def _shorts(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
+    """Yield a block in short pieces, each with the number of its records; None if one of these is wrong."""
     for short in cut(block, job.dialect, SHORT_BYTES):
-        if len(short.data) < len(block.data) and _count_sound(job, path, short, form) is None:
-            error = faults.fault(path, short, job.dialect, job.names, job.columns, form, said)
-            if not isinstance(error, FormatError):
-                return error
-    return faults.fault(path, block, job.dialect, job.names, job.columns, form, said)
+        yield short, _count_or_words(job, short, form)[0]
 
 
-def _count_sound(job: Job, path: str, block: Block, form: Form) -> int | None:
-    """Return how many records a block has; None if it has to be looked at line by line."""
+def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
+    """Yield the records of a piece in which one is wrong, each with its error: PyArrow decides, the scan says why."""
+
+    def words(numbers: Sequence[int]) -> str | None:
+        data = b"".join(short.data[records[number].begin : records[number].end] for number in numbers)
+        return _count_or_words(job, replace(short, data=data), form)[1]
+
+    def look(numbers: Sequence[int]) -> None:
+        said = words(numbers) if numbers else None
+        if said is None:
+            return
+        if len(numbers) > 1:
+            look(numbers[: len(numbers) // 2])
+            look(numbers[len(numbers) // 2 :])
+            return
+        found = OF_COLUMN.match(said)
+        column = f", column {job.names[int(found[1])][:80]!r}" if found else ""
+        errors[numbers[0]] = RecordError(
+            f"{path}, line {records[numbers[0]].line}{column} cannot be read",
+            cause=found[2] if found else said,
+            remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
+        )
+
+    records, errors = list[Record](), list[GpuloadError | None]()
+    for record, error in faults.each_record(path, short, job.dialect, job.names, job.columns, form):
+        records.append(record)
+        errors.append(error)
+    for number, error in enumerate(errors):
+        if error is not None and not isinstance(error, RecordError):  # of what is asked for, not of a line
+            raise error
+        if error is not None and words([number]) is None:
+            errors[number] = None
+    look([number for number, error in enumerate(errors) if error is None])
+    yield from zip(records, errors, strict=True)
+
+
+def _count_or_words(job: Job, block: Block, form: Form) -> tuple[int | None, str | None]:
+    """Return how many records a block has; or, where one is wrong, some words for that.
+
+    What a column of a found type holds is never wrong, but may make the type another one: here it is read as text.
+    """
+    loose = tuple(Kind(TEXT) if column.dtype is None else kind for column, kind in zip(job.columns, form, strict=True))
     try:
-        values = _read(job, block, form)
-        _measured(job, path, block, form, values)
-    except (RecordError, Unreadable):
-        return None
-    return _count(values, job, block)
+        values = _read(job, block, loose)
+    except Unreadable as error:
+        return None, str(error)
+    for column, kind, some in zip(job.columns, form, values, strict=True):
+        if isinstance(some, Numbers):
+            if some.missing is not None and needs_value(column):
+                return None, "a value is missing"
+        elif kind.read == TEXT and not is_ragged(column) and some.offsets.size > 1:
+            most = faults.LONGEST_FOUND if is_measured(column) else kind.width
+            if int(np.diff(some.offsets).max()) > most:
+                return None, "a text is too long"
+    return _count(values, job, block), None
 
 
 def _with_bad(made: _Made, bad: Sequence[Bad], dtype: np.dtype[Any]) -> Pieces:
@@ -418,7 +484,7 @@ def _measured(job: Job, path: str, block: Block, form: Form, values: Sequence[An
         if isinstance(some, Numbers):
             if column.dtype is None:
                 wider[place] = _of_numbers(job, block, column, kind, some)
-            elif some.missing is not None and column.default is None and column.dtype.kind in "iub":
+            elif some.missing is not None and needs_value(column):
                 raise _fault(job, path, block, form, "a value is missing")
         elif some.offsets.size > 1:
             longest[place] = most = int(np.diff(some.offsets).max())

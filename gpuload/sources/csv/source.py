@@ -81,7 +81,8 @@ def csv(
             that is read; ``on_error=`` of the loader says what becomes of it. The log says how many there are, and of
             more than 10,000 in a file the next one is an error. Wrong are lines of too few or too many columns, of text
             that is no UTF-8, and of a value that is missing or none of the type that ``columns`` or ``defaults`` say:
-            types that are found are those of all lines. An opened quote that nothing closes is an error all the same.
+            types that are found are those of all lines. A quote that nothing closes, a byte 0, and what is no text of
+            another encoding than UTF-8 are errors all the same: what follows them cannot be told.
 
     Raises:
         SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
@@ -97,7 +98,8 @@ def csv(
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
     parse.version()  # before anything is looked at
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
-    names = names_of(files, dialect, has_columns=columns is not None)
+    keeps_bad = bad_lines == "keep"
+    names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
     read, fields = wanted(names, columns, defaults)
     given = {
         "paths": files.paths,
@@ -111,7 +113,7 @@ def csv(
         "na_values": dialect.na_values,
         "bad_lines": bad_lines,
     }
-    job = Job(files, dialect, names, read, keeps_bad=bad_lines == "keep")
+    job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
     return CsvSource(job, fields, Opening(csv, given))
 
 
@@ -191,14 +193,14 @@ class _Lines:
     def where(self, number: int) -> str:
         """Return file and line of a record."""
         file, record = self._place(number)
-        name, line = self.job.files.names[file], _line(self.job, file, self.parts[file], record)
+        name, bad = self.job.files.names[file], self.bad.get(number)
+        line = bad.line if bad else _line(self.job, file, self.parts[file], record)
         return f"{name}, line {line}" if line else f"{name}, record {record}"
 
     def origin(self, number: int) -> Origin:
-        """Return the file of a record and the byte where it begins; None where it is packed, or in another encoding."""
-        file, record = self._place(number)
-        byte = _found(self.job, file, self.parts[file], record)[1]
-        return None if byte < 0 else (self.job.files.paths[file], byte)
+        """Return the file and the byte of a record whose line is wrong; None where they are not known."""
+        bad = self.bad.get(number)
+        return (self.job.files.paths[self._place(number)[0]], bad.offset) if bad and bad.offset >= 0 else None
 
     def _place(self, number: int) -> tuple[int, int]:
         """Return the file of a record, and its number there."""
@@ -243,29 +245,25 @@ def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tu
 
 def _line(job: Job, file: int, part: Part, record: int) -> int:
     """Return the line where a record begins; 0 if the file is no longer what it was."""
-    first, line, _, is_regular = _block(part, record)
-    return line + record - first if is_regular else _found(job, file, part, record)[0]
-
-
-def _block(part: Part, record: int) -> list[int]:
-    """Return first record, line, offset and regularity of the block that holds a record."""
-    found: list[int] = part.places[int(np.searchsorted(part.places[:, 0], record, side="right")) - 1].tolist()
-    return found
-
-
-def _found(job: Job, file: int, part: Part, record: int) -> tuple[int, int]:
-    """Return the line and the byte where a record begins; 0 and -1 where they are not known."""
-    first, line, offset, _ = _block(part, record)
-    number, start = record - first, (offset, line) if offset > 0 else (0, 1)
+    block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
+    first, line, offset, is_regular = part.places[block].tolist()
+    if is_regular:
+        return int(line + record - first)
     try:
-        for block in blocks(job.files, file, job.dialect, start=start):
-            if block.line + block.num_lines <= line:
-                continue
-            for one in scan(block.data, job.dialect, block.line):
-                if one.line >= line:
-                    if number == 0:
-                        return one.line, block.offset + one.begin if block.offset >= 0 else -1
-                    number -= 1
+        return _scanned(job, file, line, offset, record - first)
     except GpuloadError:  # changed, or gone: the record is named by its number
-        pass
-    return 0, -1
+        return 0
+
+
+def _scanned(job: Job, file: int, line: int, offset: int, number: int) -> int:
+    """Return the line of a record that stands so many behind the one that begins with a line of the file."""
+    start = (offset, line) if offset > 0 else (0, 1)
+    for block in blocks(job.files, file, job.dialect, start=start):
+        if block.line + block.num_lines <= line:
+            continue
+        for record in scan(block.data, job.dialect, block.line):
+            if record.line >= line:
+                if number == 0:
+                    return record.line
+                number -= 1
+    return 0

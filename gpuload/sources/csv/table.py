@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from gpuload.sources.csv.kinds import Form, Kind
 from gpuload.sources.csv.rows import Bad, Part
 
-VERSION = 2  # of the layout
+VERSION = 3  # of the layout
 END = struct.Struct(
     "<8s5q2I"
 )  # magic, row_bytes, count, payload_bytes, num_places, json_bytes, their crc32, of a sample
 MAGIC = b"gpulcsv\x01"
 PLACE_BYTES = 4 * 8
 SAMPLES, SAMPLE_BYTES = 64, 4096
-MOST_JSON_BYTES = 1 << 24
+MOST_JSON_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,11 @@ class Writer:
             self._spool.seek(0)
             while piece := self._spool.read(1 << 20):
                 self._file.write(piece)
-        bad = [[one.number, one.reason, one.cause, one.remedy] for one in part.bad]
-        told = json.dumps({"form": to_json(form), "longest": part.longest, "bad": bad}).encode()
+        distinct = dict.fromkeys(text for one in part.bad for text in (one.cause, one.remedy))
+        texts = {text: place for place, text in enumerate(distinct)}
+        bad = [[one.number, one.line, one.offset, one.reason, texts[one.cause], texts[one.remedy]] for one in part.bad]
+        about = {"form": to_json(form), "longest": part.longest, "texts": list(texts), "bad": bad}
+        told = json.dumps(about).encode()
         behind = np.ascontiguousarray(part.places, "<i8").tobytes() + told
         self._file.write(behind)
         self._file.flush()
@@ -128,10 +131,14 @@ def load(path: str, form: Form, row_bytes: int) -> Table | None:
         if from_json(about["form"]) != form or _sampled(path, count * row_bytes + payload_bytes) != sample:
             return None
         places = np.frombuffer(told[: num_places * PLACE_BYTES], "<i8").astype(np.int64).reshape(-1, 4)
-        bad = [Bad(int(number), str(reason), str(cause), str(remedy)) for number, reason, cause, remedy in about["bad"]]
+        texts = [str(text) for text in about["texts"]]
+        bad = [
+            Bad(int(number), int(line), int(offset), str(reason), texts[cause], texts[remedy])
+            for number, line, offset, reason, cause, remedy in about["bad"]
+        ]
         part = Part(count, places, [int(length) for length in about["longest"]], bad)
         return Table(path, part, row_bytes, count * row_bytes, size)
-    except (OSError, ValueError, KeyError, TypeError):  # not there, cut short, or another file: it is made anew
+    except (OSError, ValueError, LookupError, TypeError):  # not there, cut short, or another file: it is made anew
         return None
 
 
