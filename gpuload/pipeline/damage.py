@@ -146,6 +146,7 @@ def bad_record(
     if isinstance(error, FunctionError):
         error = cast(RecordError, error.error)  # `is_damage` says that it is one
     what = error.reason if isinstance(error, RowError) else error.what.removeprefix(f"{where}: ")
+    what = what.removeprefix(f"{where.rpartition(': ')[2]}: ")  # of a part of a mix, which the part does not know
     return BadRecord(record, where, file, offset, f"{what}; {error.cause}" if error.cause else what, epoch, step)
 
 

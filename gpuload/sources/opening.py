@@ -167,7 +167,8 @@ def _seen(path: str, size: int, head: bytes) -> Found:
         f"{path} is of no format that is known",
         cause=f"its {size} bytes begin with {head[:16]!r}: no magic of NPY, NPZ, IDX or images, no TFRecord, no table "
         f"of text, and no {os.path.basename(path)}{described.SUFFIX} beside it describes it",
-        remedy=f"if you know what it is, call {CALLS}: raw records are gl.fixed(path, dtype)",
+        remedy=f"if you know what it is, call {CALLS}: raw records are gl.fixed(path, dtype), a table in "
+        'another encoding gl.csv(path, encoding="latin-1")',
     )
 
 

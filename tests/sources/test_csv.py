@@ -804,7 +804,7 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"columns": {"b": "U2"}, "defaults": {"b": 0}}, "no value of <U2"),
         ({"header": "a,b"}, "header = 'a,b'"),
         ({"header": []}, "a name is a text"),
-        ({"header": ["a"]}, "header has 1 names"),
+        ({"header": ["a"]}, "header has 1 name,"),
         ({"header": 1}, "header = 1"),
         ({"delimiter": ""}, "delimiter = ''"),
         ({"delimiter": ",,"}, "delimiter = ',,'"),

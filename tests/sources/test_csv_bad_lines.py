@@ -165,6 +165,17 @@ def test_sources_that_are_made_of_it_say_the_same(tmp_path, place):
     assert seen_of(pickle.loads(pickle.dumps(source))) == seen_of(source)
 
 
+def test_a_part_of_a_mix_names_its_file_once(tmp_path, place):
+    source = gl.csv(written(tmp_path, lines_of(20, {4})), COLUMNS, bad_lines="keep")
+
+    with gl.Loader(gl.mix([(source, 1), (source[10:], 1)]), 5, on_error="replace", max_bad=1, device="cpu") as loader:
+        list(loader)
+
+    assert {(one.where, one.cause[:14]) for one in loader.bad_records()} == {
+        ("part 0: a.csv, line 6", "has 2 columns,")
+    }
+
+
 def test_check_lists_all_of_them(tmp_path, place):
     wrong = {12, 40}
     path = written(tmp_path, lines_of(50, wrong))

@@ -50,7 +50,7 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
             )
         if number == 0 and dialect.names is not None and not has(number, names, len(dialect.names)):
             raise SpecError(
-                f"header has {len(dialect.names)} names, {path} has {len(names)} columns",
+                f"header has {_counted(dialect.names, 'name')}, {path} has {_counted(names, 'column')}",
                 cause="each column needs a name",
                 remedy="name all columns, in their order; columns= chooses some",
             )
@@ -86,6 +86,10 @@ def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None
                     remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
                 ) from None
     return None
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
 
 
 def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
