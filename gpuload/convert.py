@@ -601,25 +601,26 @@ def _to_folder(work: _Work, path: str) -> Converted:
         for begin in range(0, len(source), FOLDER_RECORDS)
     ]
     with Journal(folder + JOURNAL) as journal:
+        finished, replaces = ((journal.about or {}).get(key) is True for key in ("finished", "replaces"))
+        goes_on = journal.is_of({**about, "replaces": True} if replaces else about)
         if os.path.lexists(folder):
-            all_done = journal.is_of(about) and not os.path.lexists(
-                part
-            )  # killed before it could say that it is finished
-            all_done = all_done and {piece.path for piece in pieces} <= set(journal.names())
+            # It may have been killed when the folder had its name, before it could say that it is finished.
+            whole = {piece.path for piece in pieces} <= set(journal.names())
+            all_done = goes_on and whole and not os.path.lexists(part)
             if os.path.isdir(folder) and (all_done or journal.is_of({**about, "finished": True})):
                 return Converted((folder,), len(source), _bytes_below(folder), len(pieces), call)
-            is_ours = (journal.about or {}).get("finished") is True
+            is_ours = finished or replaces
             if not (is_ours and work.overwrite):
                 raise FileError(
                     f"{folder} is there already",
-                    cause=f"another conversion made it: {journal.differences(about)}"
+                    cause=f"another conversion made it: {journal.differences(about) or 'this one was replacing it'}"
                     if is_ours
                     else "this conversion did not make it, and no folder of others is removed",
                     remedy="choose another name, or remove it" + ", or pass overwrite=True, which removes it" * is_ours,
                 )
-        if not journal.is_of(about):
+        if not goes_on:
             shutil.rmtree(part, ignore_errors=True)
-            journal.begin(about)
+            journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         done = set(journal.names()) if os.path.isdir(part) else set()
         left = [piece for piece in pieces if piece.path not in done]
 
@@ -636,7 +637,12 @@ def _to_folder(work: _Work, path: str) -> Converted:
             journal.note(piece.path)
 
         _make_folder(part)
-        work.each(write, left)
+        try:
+            work.each(write, left)
+        except BaseException:
+            if not journal.names():  # there is nothing to go on with
+                shutil.rmtree(part, ignore_errors=True)
+            raise
         with _writing(folder):
             if label is not None and not classes:
                 with open(os.path.join(part, folders.TABLE), "wb") as file:

@@ -118,7 +118,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_large_files(tmp_path):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=30)
 
     assert "KeyboardInterrupt" in done.stderr
-    assert os.listdir(tmp_path) == ["a-SHARD.npy.convert.jsonl"]
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_that_may_not_grow_is_an_error_with_its_name_and_nothing_half_is_left(tmp_path):
@@ -128,7 +128,7 @@ def test_a_file_that_may_not_grow_is_an_error_with_its_name_and_nothing_half_is_
     assert "a-0.npy cannot be written" in told
     assert "File too large" in told
     assert "make room, and convert again: files that are finished are not written again" in told
-    assert os.listdir(tmp_path) == ["a-SHARD.npy.convert.jsonl"]
+    assert os.listdir(tmp_path) == []
     assert int(run(tmp_path / "a-{shard}.npy")) == 0
     np.testing.assert_array_equal(whole(tmp_path), values())
 
@@ -255,7 +255,7 @@ def test_files_of_others_are_refused_and_stay(tmp_path):
         gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=8)
 
     assert (tmp_path / "a-3.npy").read_bytes() == b"mine"
-    assert not (tmp_path / "a-0.npy").exists()
+    assert os.listdir(tmp_path) == ["a-3.npy"]
     gl.convert(gl.arrays(x=values()), tmp_path / "a-{shard}.npy", num_shards=8, overwrite=True)
     np.testing.assert_array_equal(whole(tmp_path), values())
 
@@ -365,6 +365,31 @@ def test_a_folder_of_another_conversion_is_replaced_when_asked(tmp_path):
     assert (tmp_path / "out" / "0.png").read_bytes() == (tmp_path / "in1" / "1.png").read_bytes()
 
 
+def test_a_folder_that_was_being_replaced_is_replaced_by_the_next_call(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(2):
+        (tmp_path / f"in{number}").mkdir()
+        image.fromarray(np.full((2, 2), number, np.uint8)).save(tmp_path / f"in{number}" / f"{number}.png")
+    first, second = (gl.images(tmp_path / f"in{number}", labels=None) for number in range(2))
+    gl.convert(first, tmp_path / "out")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converting.folders, "write", full)
+        with pytest.raises(FileError, match="No space left"):
+            gl.convert(second, tmp_path / "out", overwrite=True)
+    assert os.listdir(tmp_path / "out") == ["0.png"]  # the old one stays until the new one is whole
+    with pytest.raises(FileError, match=r"out is there already(.|\n)*overwrite=True"):
+        gl.convert(second, tmp_path / "out")
+    gl.convert(second, tmp_path / "out", overwrite=True)
+
+    assert os.listdir(tmp_path / "out") == ["0.png"]
+    assert (tmp_path / "out" / "0.png").read_bytes() == (tmp_path / "in1" / "1.png").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["in0", "in1", "out", "out.convert.jsonl"]
+
+
 @pytest.mark.parametrize("text", ["my notes\n", '{"other": 1}\n'])
 def test_a_file_with_the_name_of_the_journal_is_refused_and_stays(tmp_path, text):
     path = tmp_path / "a.npy.convert.jsonl"
@@ -426,6 +451,27 @@ def test_a_record_that_cannot_be_read_is_named_and_the_others_are_broken_off(tmp
         gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8, num_threads=2)
 
     assert [name for name in os.listdir(tmp_path) if name.endswith(".part")] == []
+    with pytest.raises(RecordError, match="record 300 is damaged"):
+        gl.convert(source, tmp_path / "b.npy")
+    assert [name for name in os.listdir(tmp_path) if name.startswith("b")] == []  # nothing of it was finished
+
+
+def test_a_folder_of_which_nothing_could_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "in" / f"{number}.png")
+    write = converting.folders.write
+
+    def full(path, records):
+        write(path, records)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(converting.folders, "write", full)
+    with pytest.raises(FileError, match="No space left"):
+        gl.convert(gl.images(tmp_path / "in", labels=None), tmp_path / "out")
+
+    assert os.listdir(tmp_path) == ["in"]
 
 
 def test_a_full_disk_while_the_journal_is_written_is_an_error(tmp_path, monkeypatch):

@@ -56,6 +56,7 @@ class Journal:
         try:
             self._lock()
             self._read()
+            self._is_new = self.about is None
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -66,8 +67,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the lock; a journal in which nothing stands is removed."""
-        if self.about is None:
+        """Let go of the lock; a journal that nobody needs is removed: nothing stands in it, or nothing was finished."""
+        if self.about is None or (error is not None and self._is_new and not self._done):
             os.unlink(self.path)
         os.close(self._descriptor)
 
