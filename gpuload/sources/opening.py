@@ -270,7 +270,7 @@ def _packed(path: str, size: int, head: bytes) -> Found | None:
 def _text(path: str, size: int, head: bytes) -> Found | None:
     """Return which table of text it is, if it is one: each line as many columns as the first, at least two.
 
-    Where no delimiter makes that, one line of ten may be wrong, which ``gl.csv`` then names.
+    Where no delimiter makes that, one of four lines and more, or one of ten, may be wrong; ``gl.csv`` then names it.
     """
     try:
         text = head.decode("utf-8-sig")
@@ -283,8 +283,8 @@ def _text(path: str, size: int, head: bytes) -> Found | None:
     if size > len(head):
         text = text[: text.rfind("\n") + 1]  # the last line was cut
     fits: list[str] = []
-    for share in (1.0, 0.9):
-        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, share) > 1]
+    for is_strict in (True, False):
+        fits = fits or [delimiter for delimiter in DELIMITERS if _columns(text, delimiter, is_strict=is_strict) > 1]
     if len(fits) == 1:
         return Found(f"a table of text, with {DELIMITERS[fits[0]]} between columns", f"gl.csv(delimiter={fits[0]!r}")
     if fits:
@@ -304,8 +304,8 @@ def _text(path: str, size: int, head: bytes) -> Found | None:
     )
 
 
-def _columns(text: str, delimiter: str, share: float) -> int:
-    """Return how many columns the first line has, and such a share of the others; 0 where it is less, or no line."""
+def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
+    """Return how many columns the first line has, and all others, or nearly all of them; 0 where it is fewer lines."""
     try:
         rows = list(
             itertools.islice((row for row in table_reader(io.StringIO(text), delimiter=delimiter) if row), LINES)
@@ -313,7 +313,8 @@ def _columns(text: str, delimiter: str, share: float) -> int:
     except TableError:
         return 0
     count = len(rows[0]) if rows else 0
-    return count if sum(len(row) == count for row in rows) >= share * len(rows) else 0
+    allowed = 0 if is_strict or len(rows) < 4 else max(1, len(rows) // 10)
+    return count if sum(len(row) != count for row in rows) <= allowed else 0
 
 
 # --- described records

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, SpecError
+from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, RecordError, SpecError
 from gpuload.sources import opening
 from tests import imagefiles
 
@@ -266,6 +266,17 @@ def test_a_gzip_bomb_is_looked_at_in_its_first_bytes_alone(tmp_path):
 
     with pytest.raises(FormatError, match="holds bytes that begin with"):
         gl.open(tmp_path / "bomb")
+
+
+@pytest.mark.parametrize("num_lines", [4, 9, 200])
+def test_a_table_with_a_wrong_line_is_a_table_and_the_line_is_named(tmp_path, num_lines):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.csv"
+    lines = ["a,b\n", *(f"{number},{number}\n" for number in range(1, num_lines))]
+    path.write_text("".join([*lines[:2], "7,8,9\n", *lines[3:]]))
+
+    with pytest.raises(RecordError, match=r"a\.csv, line 3"):
+        gl.open(path)
 
 
 def test_a_table_without_an_end_is_not_read_whole(tmp_path):
