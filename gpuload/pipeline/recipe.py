@@ -250,11 +250,17 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
 
 
 def _can_be_joined(recipe: Recipe) -> bool:
-    """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there."""
-    fixed = all(route.layout is not None for route in recipe.routes)
+    """Return True if steps can be cut out of several done together: all arrays in the slot, and aligned there.
+
+    Records that take their time, as those of the user's own reader may, are not kept waiting for one another.
+    """
+    groups = [recipe.source.groups[route.group] for route in recipe.routes]
+    quick = all(group.layout is not None or group.is_quick for group in groups)
+    needed = recipe.graph.touched.union(recipe.names)
+    fixed = all(field.uniform for group in groups for field in group.spec if field.name in needed)
+    uniform = fixed and all(recipe.graph.spec_out[name].uniform for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
-    uniform = all(recipe.graph.spec_out[name].uniform for name in recipe.names)
-    return fixed and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
+    return quick and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
 
 def _hands_out_ragged(recipe: Recipe) -> bool:

@@ -512,7 +512,7 @@ class Renamed(Composed):
             return field.with_(name=self._names[field.name])
 
         if group.layout is None:
-            return Group(Spec(tuple(map(other, group.spec))), None)
+            return replace(group, spec=Spec(tuple(map(other, group.spec))))
         return Group.of(
             replace(group.layout, parts=tuple(replace(p, field=other(p.field)) for p in group.layout.parts))
         )

@@ -172,7 +172,8 @@ def _single(source: Source) -> list[Group]:
     for group in source.groups:
         for number, field in enumerate(group.spec):
             part = None if group.layout is None else group.layout.parts[number]
-            single.append(Group(Spec((field,)), None if part is None else packed(Layout(part.num_bytes, (part,)))))
+            layout = None if part is None else packed(Layout(part.num_bytes, (part,)))
+            single.append(Group(Spec((field,)), layout, group.is_quick))
     return single
 
 
@@ -180,7 +181,7 @@ def _common(groups: Sequence[Group]) -> Group:
     """Return the group in which the records of all of these groups can be."""
     layouts = [group.layout for group in groups if group.layout is not None]
     if len(layouts) < len(groups):
-        return Group(groups[0].spec, None)
+        return Group(groups[0].spec, None, all(group.layout is not None or group.is_quick for group in groups))
     first = layouts[0]
     return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else packed(first))
 

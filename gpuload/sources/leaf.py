@@ -122,10 +122,13 @@ class Group:
     Attributes:
         spec: the fields.
         layout: where they lie in the record; None where records vary in length.
+        is_quick: True if records of varying length take microseconds each, so that short steps may be done together.
+            Those of fixed size do.
     """
 
     spec: Spec
     layout: Layout | None
+    is_quick: bool = False
 
     @classmethod
     def of(cls, layout: Layout) -> Group:

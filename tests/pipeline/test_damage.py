@@ -17,6 +17,7 @@ from gpuload.pipeline.damage import STREAM
 from tests import imagefiles as made
 from tests import simdevice
 from tests.attack.mutate import sealed_png
+from tests.sources.tfrecordfiles import example, frame
 
 DAMAGED = {7, 20, 33, 34, 35}
 NUM_IMAGES, NUM_ROWS = 48, 120
@@ -65,16 +66,28 @@ def labels():
     return gl.arrays(x=np.arange(NUM_ROWS, dtype=np.float32), label=table)
 
 
-LANES = ["rows", "array", "dali", "labels", "labels-dali"]
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """Examples, some of which have other bytes than their checksums say."""
+    path = tmp_path_factory.mktemp("examples") / "a.tfrecord"
+    frames = [frame(example(x=float(number), name=b"n%03d" % number)) for number in range(NUM_ROWS)]
+    for number in DAMAGED:
+        frames[number] = frames[number][:-6] + b"??" + frames[number][-4:]
+    path.write_bytes(b"".join(frames))
+    return gl.tfrecord(path, {"x": "f4", "name": gl.Raw("u1", (4,))})
+
+
+LANES = ["rows", "array", "dali", "labels", "labels-dali", "examples"]
 
 
 @pytest.fixture(params=LANES)
-def lane(request, images, rows, labels):
+def lane(request, images, rows, labels, examples):
     """Return what makes loaders of a source with damaged records."""
     if "dali" in request.param:
         pytest.importorskip("nvidia.dali")
     source, ops, executor = {
         "rows": (rows, (), "array"),
+        "examples": (examples, (gl.ops.Cast("float16", on="x"),), "array"),
         "array": (images, IMAGE_OPS, "array"),
         "dali": (images, IMAGE_OPS, "dali"),
         "labels": (labels, (gl.ops.OneHot(10), gl.ops.Cast("float16", on="x")), "array"),

@@ -289,6 +289,20 @@ def test_threads_call_the_function_at_once():
         assert np.concatenate([batch["x"] for batch in loader]).tolist() == X[1:3].tolist()
 
 
+def test_a_loader_asks_for_the_records_of_one_step_at_a_time():
+    asked = []
+
+    def read(numbers):
+        asked.append(numbers.size)
+        return {"x": numbers}
+
+    source = gl.zip(gl.arrays(y=np.arange(1000)), records(1000, read, fields={"x": ("i8", ())}).rename(x="z"))
+    assert [batch["z"].tolist() for batch in gl.Loader(source, 10, device="cpu", num_threads=1)] == [
+        list(range(first, first + 10)) for first in range(0, 1000, 10)
+    ]
+    assert max(asked) == 10
+
+
 @pytest.mark.parametrize("executor", ["array", "dali"])
 def test_batches_are_those_of_the_same_arrays(executor):
     if executor == "dali":

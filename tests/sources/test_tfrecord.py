@@ -691,6 +691,35 @@ def test_on_a_gpu_the_fields_are_the_same(tmp_path, monkeypatch):
     sim.finish()
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+@pytest.mark.parametrize("last_batch", ["partial", "pad", "drop"])
+def test_steps_that_are_done_together_are_those_done_alone(tmp_path, batch_size, last_batch):
+    payloads = [example(x=[number, -number], y=b"%04d" % number) for number in range(300)]
+    parts = [write(tmp_path / f"{part}.tfrecord", payloads[100 * part : 100 * part + 100]) for part in range(3)]
+    features = {"x": ("i8", (2,)), "y": gl.Raw("u1", (4,))}
+    source = gl.concat(gl.tfrecord(parts[:2], features), gl.tfrecord(parts[2], features)).rename(x="z")
+    given = {"batch_size": batch_size, "last_batch": last_batch, "shuffle": True, "device": "cpu", "num_shards": 2}
+    ops = [gl.ops.Cast("float32", on="z")]
+    together, alone = (gl.Loader(source, **given, shard_id=1, ops=ops, prefetch=prefetch) for prefetch in (None, 2))
+    assert together._session.recipe.num_joined > 1 == alone._session.recipe.num_joined
+
+    for one, other in zip(together, alone, strict=True):
+        assert one.records.tolist() == other.records.tolist()
+        assert one.valid.tolist() == other.valid.tolist()
+        assert one["z"].tolist() == other["z"].tolist()
+        assert one["y"].tobytes() == other["y"].tobytes()
+
+
+@pytest.mark.parametrize("features", [{"x": ("i8", (None,))}, {"x": ("i8", (2,)), "y": "bytes"}])
+def test_steps_with_values_of_varying_length_are_done_alone(tmp_path, features):
+    path = write(tmp_path / "a.tfrecord", [example(x=[number, -number], y=b"y" * number) for number in range(50)])
+
+    loader = gl.Loader(gl.tfrecord(path, features), 2, device="cpu")
+
+    assert loader._session.recipe.num_joined == 1
+    assert [value.tolist() for batch in loader for value in batch["x"]] == [[number, -number] for number in range(50)]
+
+
 class TestStates:
     def test_a_loader_resumes(self, tmp_path):
         path = write(tmp_path / "a.tfrecord", [example(x=number) for number in range(50)])

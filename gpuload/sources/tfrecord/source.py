@@ -146,7 +146,8 @@ class TFRecordSource(FileSource):
     ) -> None:
         storage = open_storage(files)
         spec = Spec(tuple(column.field for column in columns))
-        super().__init__(files, Opening(tfrecord, {**arguments, **said}), (Group(spec, None),), storage)
+        groups = (Group(spec, None, is_quick=True),)
+        super().__init__(files, Opening(tfrecord, {**arguments, **said}), groups, storage)
         self.features, self.sequence = said.get("features"), said.get("sequence")
         self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
         self._leaf: TFRecordLeaf | None = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
