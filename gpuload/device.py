@@ -11,7 +11,6 @@ Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -60,7 +59,7 @@ def choose(device: str) -> tuple[str, str]:
 
 def gpu_problem(number: int) -> str | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
-    if importlib.util.find_spec("cupy") is None:
+    if not aside.is_installed("cupy"):
         return "CuPy is not installed"
     try:
         count = int(cupy().cuda.runtime.getDeviceCount())

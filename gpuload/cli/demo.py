@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import math
 import os
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuload.errors import DirectoryError, MissingFileError, missing_package
+from gpuload.kernels.aside import is_installed
 
 if TYPE_CHECKING:
     from gpuload.cli.demo_report import Report
@@ -61,7 +61,7 @@ def more_than_none(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and return its exit status."""
     for package, extra in PACKAGES.items():
-        if not _is_installed(package):
+        if not is_installed(package):
             raise missing_package(package, needed_for="gpuload demo", extra=extra)
     if not arguments.output.absolute().parent.is_dir():
         raise MissingFileError(
@@ -216,10 +216,3 @@ def _first_difference(expected: list[str], got: list[str]) -> str:
         if one != other:
             return f"{one!r} became {other!r}"
     return f"{len(expected)} batches became {len(got)}"
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the parent of a dotted name
-        return False

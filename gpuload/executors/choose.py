@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
+from gpuload.kernels import aside
 from gpuload.ops.graph import Graph
 
 NAMES = ("auto", "array", "dali")
@@ -90,10 +90,7 @@ def _no_codec() -> MissingPackageError:
 
 
 def _has_dali() -> bool:
-    try:
-        return importlib.util.find_spec("nvidia.dali") is not None
-    except ModuleNotFoundError:  # not even the package above it is there
-        return False
+    return aside.is_installed("nvidia.dali")
 
 
 def runs_on_rows(name: str, device: str) -> bool:

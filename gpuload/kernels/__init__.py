@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import os
 import sys
 from contextlib import AbstractContextManager
@@ -96,7 +95,7 @@ def _import(name: str) -> ModuleType:
 @functools.cache
 def _problem() -> str | None:
     """Return why the compiled kernels cannot be used, None where they can; decided once in a process."""
-    if importlib.util.find_spec("numba") is None:
+    if not aside.is_installed("numba"):
         return "Numba is not installed"
     return "Numba is switched off: NUMBA_DISABLE_JIT" if _is_switched_off() else None
 

@@ -21,6 +21,7 @@ Python's end  waits for the work, as for all threads (`threads`).
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
@@ -68,6 +69,21 @@ def call(function: Callable[[], R]) -> R:
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
     return results.pop()
+
+
+def is_installed(name: str) -> bool:
+    """Return True if a module could be imported, without importing it.
+
+    Python's search holds the lock of all imports, which an exception of a signal handler would leave locked for ever.
+    """
+
+    def find() -> bool:
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # the parent of a dotted name
+            return False
+
+    return call(find)
 
 
 def _is_importing() -> bool:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numba
+import numpy.ma  # noqa: F401  # Numba asks for it at a first call: in the main thread, Ctrl-C could break it off
 from numba.core import ccallback, event, sigutils
 from numba.core.compiler_lock import global_compiler_lock
 

@@ -66,7 +66,7 @@ def test_an_error_of_gpuload_is_its_message_and_status_2(
 def test_a_folder_that_is_not_there_is_an_error_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(demo, "_is_installed", lambda package: True)
+    monkeypatch.setattr(demo, "is_installed", lambda package: True)
 
     assert cli.main(["demo", "--output", str(tmp_path / "none" / "sheet.png")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_a_number_that_is_none_is_refused_in_words(
 def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_is_installed", lambda package: package != "sklearn")
+    monkeypatch.setattr(demo, "is_installed", lambda package: package != "sklearn")
 
     assert cli.main(["demo"]) == 2
     assert 'pip install ".[demo]"' in capsys.readouterr().err
@@ -291,7 +291,7 @@ def test_a_check_that_fails_is_named_at_the_end_and_is_status_1(capsys: pytest.C
 def test_the_demo_ends_with_status_1_if_the_network_learns_too_little(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_is_installed", lambda package: True)
+    monkeypatch.setattr(demo, "is_installed", lambda package: True)
     monkeypatch.setattr(demo, "_write", lambda *arguments: None)
     monkeypatch.setenv("GPULOAD_PROGRESS", "0")  # as the demo sets it; here it is undone
     for part in ("_augment", "_resume", "_compare", "_measure"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def test_without_a_codec_dali_decodes(monkeypatch):
 
 def nothing_installed(monkeypatch):
     monkeypatch.setattr(choose, "codec", lambda: None)
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,23 @@ print(len(interrupts) > 0, made)
 """
 
 
+def test_the_first_use_of_kernels_imports_nothing_in_the_main_thread(tmp_path):
+    done = run(
+        KERNEL
+        + """
+class Listener:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            print(name)
+
+sys.meta_path.insert(0, Listener())
+use()
+""",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 @needs_timers
 @pytest.mark.parametrize("seconds", [0.007, 0.031, 0.1, 0.4])
 def test_the_first_use_of_kernels_may_be_interrupted_at_any_moment(tmp_path, seconds):

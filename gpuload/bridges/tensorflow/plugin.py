@@ -17,7 +17,6 @@ Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,7 +60,7 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
         )
-    if importlib.util.find_spec("nvidia.dali_tf_plugin") is None:
+    if not aside.is_installed("nvidia.dali_tf_plugin"):
         return _missing()
     try:
         _load()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -27,7 +26,7 @@ LENGTH_BYTES = 8
 
 def is_there() -> bool:
     """Return True if checksums can be computed here."""
-    return importlib.util.find_spec("google_crc32c") is not None
+    return aside.is_installed("google_crc32c")
 
 
 def require() -> None:
