@@ -30,6 +30,7 @@ import itertools
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -99,12 +100,13 @@ def join(threads: Sequence[threading.Thread]) -> None:
     """Wait until threads have ended, for an explicit close; never call it from a finalizer.
 
     A ``Thread.join`` that a signal handler broke off with an exception may take the thread for ended from then on
-    (CPython 3.11, ``Thread._wait_for_tstate_lock``), so the list of those that run has the last word.
+    (CPython 3.11, ``Thread._wait_for_tstate_lock``), so the list of those that run has the last word. But a thread
+    whose ``start`` was broken off so may end without having run (``del _limbo[self]`` there): it is not waited for.
     """
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join()
-            while thread in _running:
+            while thread in _running and thread.ident in sys._current_frames():
                 time.sleep(SHORT_S)
 
 

@@ -158,6 +158,36 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_thread_behind(monkeypatch):
     assert len(begun) == 1
 
 
+def test_a_thread_that_ended_before_it_ran_is_not_waited_for():
+    script = """
+import threading
+from gpuload.kernels import threads
+
+begin = threading.Thread.start
+
+class Limbo(dict):
+    def __delitem__(self, thread):
+        dict.__delitem__(self, thread)
+        if threading.current_thread() is not threading.main_thread():
+            raise KeyError(thread)  # as where an interrupted start() has deleted it
+
+def interrupted(thread):
+    begin(thread)
+    raise KeyboardInterrupt
+
+threading._limbo = Limbo()
+threading.Thread.start = interrupted
+try:
+    threads.start(1, print, "it ran", stop=lambda: None)
+except KeyboardInterrupt:
+    print(threads._running)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+    assert "KeyError" in done.stderr
+
+
 # --- each
 
 
