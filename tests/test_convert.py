@@ -350,13 +350,20 @@ def test_a_folder_of_others_is_never_removed(tmp_path):
     assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
 
 
-def test_a_folder_of_another_conversion_is_replaced_when_asked(tmp_path):
+def other_images_than_in(out):
+    """Convert one folder of images, and return the source of another one beside it."""
     image = pytest.importorskip("PIL.Image")
     for number in range(2):
-        (tmp_path / f"in{number}").mkdir()
-        image.fromarray(np.full((2, 2), number, np.uint8)).save(tmp_path / f"in{number}" / f"{number}.png")
-    first, second = (gl.images(tmp_path / f"in{number}", labels=None) for number in range(2))
-    gl.convert(first, tmp_path / "out")
+        folder = out.parent / f"in{number}"
+        folder.mkdir()
+        image.fromarray(np.full((2, 2), number, np.uint8)).save(folder / f"{number}.png")
+    first, second = (gl.images(out.parent / f"in{number}", labels=None) for number in range(2))
+    gl.convert(first, out)
+    return second
+
+
+def test_a_folder_of_another_conversion_is_replaced_when_asked(tmp_path):
+    second = other_images_than_in(tmp_path / "out")
 
     with pytest.raises(FileError, match=r"out is there already(.|\n)*source: .* then"):
         gl.convert(second, tmp_path / "out")
@@ -366,12 +373,7 @@ def test_a_folder_of_another_conversion_is_replaced_when_asked(tmp_path):
 
 
 def test_a_folder_that_was_being_replaced_is_replaced_by_the_next_call(tmp_path, monkeypatch):
-    image = pytest.importorskip("PIL.Image")
-    for number in range(2):
-        (tmp_path / f"in{number}").mkdir()
-        image.fromarray(np.full((2, 2), number, np.uint8)).save(tmp_path / f"in{number}" / f"{number}.png")
-    first, second = (gl.images(tmp_path / f"in{number}", labels=None) for number in range(2))
-    gl.convert(first, tmp_path / "out")
+    second = other_images_than_in(tmp_path / "out")
 
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
