@@ -21,7 +21,6 @@ import itertools
 import logging
 import math
 import os
-import zlib
 from collections.abc import Callable, Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
@@ -41,6 +40,7 @@ from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
 from gpuload.sources.tfrecord import tfrecord
 from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at, read_bytes
+from gpuload.storage.inflate import inflate_head
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
 INNER_BYTES = 1 << 14  # of what a compressed file holds
@@ -249,9 +249,8 @@ def _packed(path: str, size: int, head: bytes) -> Found | None:
     if not head.startswith((GZIP, *ZLIB)):
         return None
     is_gzip = head.startswith(GZIP)
-    try:
-        inner = zlib.decompressobj(31 if is_gzip else 15).decompress(head, INNER_BYTES)
-    except zlib.error:
+    inner = inflate_head(head, "gzip" if is_gzip else "zlib", INNER_BYTES)
+    if inner is None:
         return None
     if _is_framed(inner):
         return Found("TFRecord in gzip", "gl.tfrecord") if is_gzip else Found("TFRecord in zlib", "gl.tfrecord(zlib")

@@ -26,6 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.ragged import Ragged
 from gpuload.sources.csv import columns, faults, keep, lines, parse, rows
+from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources import csvfiles
 
@@ -240,11 +241,39 @@ def test_a_file_of_gzip_is_unpacked_whatever_its_name(tmp_path, place):
     assert source.where(1000) == "a.csv, line 1002"
 
 
+@pytest.mark.parametrize("zeros", [0, 10, 1 << 20, 3 << 20])
+def test_a_second_member_behind_zeros_is_read_as_pythons_gzip_reads_it(tmp_path, place, zeros):
+    path = written(tmp_path, gzip.compress(b"x,y\n1,2\n3,4\n") + bytes(zeros) + gzip.compress(b"5,6\n7,8\n"))
+
+    with gzip.open(path, "rt") as file:
+        rows = [[int(text) for text in line.split(",")] for line in list(file)[1:]]
+    found = values(gl.csv(path))
+
+    assert [list(row) for row in zip(found["x"].tolist(), found["y"].tolist(), strict=True)] == rows
+
+
+def test_garbage_behind_zeros_behind_a_file_of_gzip_is_refused(tmp_path, place):
+    packed = gzip.compress(b"x,y\n1,2\n") + bytes(3 << 20)
+
+    with pytest.raises(FormatError, match=rf"from byte {len(packed)} to {len(packed) + 7} there is something else"):
+        gl.csv(written(tmp_path, packed + b"garbage"))
+
+
+def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(tmp_path, place, monkeypatch):
+    monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 16)
+    path = written(tmp_path, gzip.compress(b"x,y\n" + b"0,0\n" * 50_000))
+
+    with pytest.raises(FormatError, match=r"a\.csv has(.|\n)*the limit is(.|\n)*GPULOAD_EXPANSION=1032"):
+        gl.csv(path)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
+    assert len(gl.csv(path)) == 50_000
+
+
 @pytest.mark.parametrize("cut", [20, 200])
 def test_a_damaged_file_of_gzip_is_refused(tmp_path, place, cut):
     packed = gzip.compress(np.random.default_rng(0).integers(0, 256, 500).tobytes().hex().encode())
 
-    with pytest.raises(FormatError, match=r"a\.csv is (cut short|damaged)(.|\n)*gzip"):
+    with pytest.raises(FormatError, match=r"a\.csv (is damaged(.|\n)*gzip|ends at byte (.|\n)*cut short)"):
         gl.csv(written(tmp_path, packed[:cut]))
 
 

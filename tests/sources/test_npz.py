@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 import gpuload as gl
 from gpuload.errors import ChangedFileError, ClosedError, FileError, FormatError, RecordError, SpecError
 from gpuload.sources.npz import contents, copies, npz
-from gpuload.storage import unpacked
+from gpuload.storage import inflate, unpacked
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of
 from tests.sources.npzfiles import archive_of, deflate, flip, npy_header, packed_place, save, write, write_zip64
@@ -502,6 +502,18 @@ def test_a_member_that_claims_more_than_deflate_can_give_is_refused(tmp_path):
 
     with pytest.raises(FormatError, match=r"a\.npz, member 'x\.npy' at byte 0, (.|\n)*cannot become"):
         npz(path)
+
+
+@pytest.mark.parametrize("record", ["row", "file"])
+def test_an_array_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(tmp_path, monkeypatch, record):
+    monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 16)
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros((4, 100_000), "u1"))
+
+    with pytest.raises(FormatError, match=r"a\.npz, member 'x\.npy', has(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*unzip"):
+        npz(path, record=record)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
+    assert npz(path, record=record).read([0])["x"].sum() == 0
 
 
 def test_a_deflated_member_that_is_damaged_at_its_beginning_is_refused_when_it_is_opened(tmp_path):

@@ -19,9 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import ChangedFileError, FileError, FormatError, MissingFileError, SpecError
+from gpuload.storage import inflate
 from gpuload.storage import unpacked as module
 from gpuload.storage.files import look_at
-from gpuload.storage.unpacked import is_gzip, named, unpacked
+from gpuload.storage.inflate import is_gzip
+from gpuload.storage.unpacked import named, unpacked
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -110,7 +112,7 @@ def test_any_members_give_what_python_unpacks_them_to(tmp_path_factory, kind, me
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, size in zip(("FIRST_BYTES", "IN_BYTES", "OUT_BYTES"), sizes, strict=True):
-            patch.setattr(module, name, size)
+            patch.setattr(inflate, name, size)
 
         [place] = unpacked([path], kind)
 
@@ -186,14 +188,30 @@ def test_what_follows_the_last_stream_is_refused_with_its_place(tmp_path, kind, 
 
 
 def test_what_grows_like_a_bomb_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(module, "ALLOWED_BYTES", 1 << 22)
+    monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 22)
     small = write(tmp_path / "small.gz", gzip.compress(bytes(1 << 22)))  # 1,000 times its size, but little
     bomb = write(tmp_path / "bomb.gz", gzip.compress(bytes((1 << 22) + 1)))
 
     assert [len(text) for text in contents(unpacked([small]))] == [1 << 22]
-    with pytest.raises(FormatError, match=r"bomb\.gz has(.|\n)*256 times(.|\n)*gunzip -c"):
+    with pytest.raises(FormatError, match=r"bomb\.gz has(.|\n)*limit is(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*gunzip -c"):
         unpacked([bomb])
     assert len(os.listdir(cache)) == 1
+
+
+def test_the_limit_is_raised_by_the_user_who_trusts_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(inflate, "ALLOWED_BYTES", 1 << 22)
+    monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
+    path = write(tmp_path / "a.gz", gzip.compress(bytes(1 << 23)))
+
+    assert [len(text) for text in contents(unpacked([path]))] == [1 << 23]
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1.5", "9" * 5000, "²"])
+def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("GPULOAD_EXPANSION", text)
+
+    with pytest.raises(SpecError, match=r"GPULOAD_EXPANSION=.*\n.*whole number"):
+        unpacked([write(tmp_path / "a.gz", gzip.compress(b"text"))])
 
 
 def test_what_would_fill_the_disk_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
@@ -217,14 +235,14 @@ def test_the_first_file_that_is_damaged_is_told_and_the_good_ones_before_it_are_
 
 def test_a_file_that_changes_while_it_is_unpacked_is_an_error(tmp_path, cache, monkeypatch):
     path = write(tmp_path / "a.gz", gzip.compress(b"text"))
-    pieces = module.inflated
+    pieces = inflate.inflate_chunk
 
     def changing(stream, chunk):
         with open(path, "ab") as file:
             file.write(bytes(10))
         return pieces(stream, chunk)
 
-    monkeypatch.setattr(module, "inflated", changing)
+    monkeypatch.setattr(inflate, "inflate_chunk", changing)
 
     with pytest.raises(ChangedFileError, match=r"a\.gz changed"):
         unpacked([path])

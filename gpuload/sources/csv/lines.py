@@ -6,7 +6,7 @@ Text     RFC 4180: records end with a line end, a value in quotes may hold delim
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
          at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
          each of them stands where it opens, closes or is doubled; else the scan finds the last record.
-Packed   files of gzip are unpacked as a stream. Other encodings are decoded as one.
+Packed   files of gzip are unpacked as a stream by `storage/inflate.py`. Other encodings are decoded as one.
 Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
          closed, is refused soon; bytes that are 0 are no text.
 """
@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import codecs
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
+from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.csv.columns import Dialect
 from gpuload.storage.files import GZIP, Files, open_error, read_at
+from gpuload.storage.inflate import inflate_file
 
 Piece = bytes | bytearray
 
@@ -306,10 +306,11 @@ class _Stream:
             yield first
             yield from raw
             return
+        raw.close()
         self.is_plain = False
-        yield from self._unpacked(first, raw)
+        yield from self._unpacked()
 
-    def _raw(self) -> Iterator[Piece]:
+    def _raw(self) -> Generator[Piece, None, None]:
         files, number = self._files, self._number
         size = int(files.sizes[number])
         with files.opened(number) as descriptor:
@@ -326,36 +327,16 @@ class _Stream:
                 yield piece
             files.check_opened(number, descriptor)
 
-    def _unpacked(self, first: Piece, raw: Iterator[Piece]) -> Iterator[Piece]:
-        path, offset = self._files.paths[self._number], 0
-        packed: Piece = first
-        stream = zlib.decompressobj(wbits=31)
-        while True:
-            try:
-                piece = stream.decompress(packed, self._piece_bytes)
-            except zlib.error as error:
-                raise FormatError(
-                    f"{path} is damaged near byte {offset}",
-                    cause=f"it is packed with gzip, and cannot be unpacked: {error}",
-                    remedy="copy it again; gzip -t says whether it is whole",
-                ) from None
-            if piece:
-                yield piece
-            packed = stream.unconsumed_tail
-            if stream.eof:
-                packed = stream.unused_data.lstrip(b"\0") or next(raw, b"").lstrip(b"\0")  # RFC 1952: more may follow
-                if not packed:
-                    return
-                stream = zlib.decompressobj(wbits=31)
-            elif not packed and not piece:
-                offset += self._piece_bytes
-                packed = next(raw, b"")
-                if not packed:
-                    raise FormatError(
-                        f"{path} is cut short",
-                        cause="it is packed with gzip, and its end is missing",
-                        remedy="copy it again; gzip -t says whether it is whole",
-                    )
+    def _unpacked(self) -> Iterator[Piece]:
+        """Yield the bytes that a file of gzip holds, in pieces of about the usual size."""
+        pieces, num_bytes = list[bytes](), 0
+        for _, piece in inflate_file(self._files, self._number, "gzip"):
+            pieces.append(piece)
+            num_bytes += len(piece)
+            if num_bytes >= self._piece_bytes:
+                yield b"".join(pieces)
+                pieces, num_bytes = [], 0
+        yield b"".join(pieces)
 
     def _checked(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
         """Yield text that is UTF-8 already, without the mark at its beginning."""

@@ -3,7 +3,8 @@
 Layout  members, each a local header and its bytes; the directory, an entry for each member; the end record, which says
         where the directory is. Large archives have ZIP64's records beside these.
 Checks  The directory lies right before its end and has as many entries as are said; no two members overlap; no name
-        occurs twice; the local header says what the entry does; a member cannot be larger than deflate could make it.
+        occurs twice; the local header says what the entry does; a member is not larger than deflate could make it, nor
+        than the limit of `storage/inflate.py`.
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; nothing is unpacked.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
@@ -12,12 +13,14 @@ Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from gpuload.errors import FormatError
 from gpuload.storage.files import OPEN_FLAGS, open_error, read_at
+from gpuload.storage.inflate import LARGEST_EXPANSION, limit_bytes, too_large
 
 STORED, DEFLATED = 0, 8
 METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
@@ -32,7 +35,6 @@ EXTRA64 = 1  # 4.5.3
 PIECE_BYTES = 4096  # read at once: of most archives the end with the directory
 LONGEST_COMMENT = 0xFFFF
 LARGEST_DIRECTORY_BYTES = 1 << 24  # some 200,000 members
-LARGEST_RATIO = 1032  # of deflate: 258 bytes from two bits
 SLACK_BYTES = 64  # of an empty member
 
 
@@ -147,8 +149,12 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     if begin + member.packed_bytes > member.after:
         refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap what begins at byte {member.after}")
     same = member.packed_bytes == member.num_bytes
-    if not same if member.method == STORED else member.num_bytes > LARGEST_RATIO * member.packed_bytes + SLACK_BYTES:
+    most = member.packed_bytes if member.method == STORED else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
+    if member.num_bytes > most or (member.method == STORED and not same):
         refuse(f"{member.packed_bytes} bytes cannot become {member.num_bytes}")
+    if member.method != STORED and member.num_bytes > limit_bytes(member.packed_bytes):
+        unpack = f"unzip {shlex.quote(pieces.path)}"
+        raise too_large(f"{pieces.path}, member {member.name!r},", member.packed_bytes, member.num_bytes, unpack=unpack)
     return int(begin)
 
 

@@ -21,10 +21,9 @@ from gpuload.sources.leaf import Bytes, Indices
 from gpuload.sources.npyheader import Header
 from gpuload.sources.npz.archive import STORED, Member, Pieces, begin_of
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.unpacked import inflated, reason_of
+from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of
 
 PACKED_BYTES = 1 << 20  # read at a time
-RAW_DEFLATE = -15  # zlib's wbits: no header of its own
 
 
 class Array(NamedTuple):
@@ -77,7 +76,7 @@ def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> by
     num_bytes = min(num_bytes, member.num_bytes)
     if member.method == STORED:
         return pieces(begin, num_bytes)
-    found, stream, end = bytearray(), zlib.decompressobj(RAW_DEFLATE), begin + member.packed_bytes
+    found, stream, end = bytearray(), zlib.decompressobj(RAW_BITS), begin + member.packed_bytes
     while begin < end and len(found) < num_bytes and not stream.eof:
         packed = pieces(begin, min(npyheader.HEAD_BYTES, end - begin))
         begin += len(packed)
@@ -214,7 +213,7 @@ class Contents:
         """Yield all bytes of a member, unpacked; the last piece only if they are as many as are said, and their sum."""
         crc, num_bytes, told, held = 0, 0, int(self._num_bytes[number]), b""
         try:
-            for piece in map(bytes, packed) if self._is_stored[number] else _inflated(packed):
+            for piece in map(bytes, packed) if self._is_stored[number] else inflate_member(packed):
                 num_bytes += len(piece)
                 if num_bytes > told:
                     raise self._damaged(number, f"it becomes more than the {told} bytes that it says")
@@ -256,16 +255,3 @@ def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
         together += length
     if first < lengths.size:
         yield first, lengths.size
-
-
-def _inflated(packed: Iterable[memoryview]) -> Iterator[bytes]:
-    """Yield what a deflated stream unpacks to; it must end where its bytes do."""
-    stream = zlib.decompressobj(RAW_DEFLATE)
-    for chunk in packed:
-        if stream.eof:
-            raise EOFError("it ends before its bytes do")
-        yield from inflated(stream, chunk)
-    if not stream.eof:
-        raise EOFError("its bytes end before it does")
-    if stream.unused_data:
-        raise EOFError("it ends before its bytes do")

@@ -24,7 +24,8 @@ from gpuload.sources.npz.contents import Array, Contents
 from gpuload.storage.derived import FOLDER, cached, folder, key_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, look_at
-from gpuload.storage.unpacked import FREE_PART, OUT_BYTES, Copy, keep, stem
+from gpuload.storage.inflate import OUT_BYTES
+from gpuload.storage.unpacked import FREE_PART, Copy, keep, stem
 
 ALIGN_BYTES = 64
 GROUP_BYTES = 1 << 28

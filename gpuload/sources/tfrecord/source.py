@@ -32,7 +32,8 @@ from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.spec import Spec
 from gpuload.storage import open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
-from gpuload.storage.unpacked import is_gzip, named, unpacked
+from gpuload.storage.inflate import is_gzip
+from gpuload.storage.unpacked import named, unpacked
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
 MIB = 1 << 20

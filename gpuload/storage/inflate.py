@@ -1,0 +1,209 @@
+"""Inflate: what compressed bytes unpack to, a bounded piece at a time, with all checks that their format has.
+
+    for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
+    for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
+
+Formats  gzip (RFC 1952) and zlib (RFC 1950), of which a file has one stream or many; raw deflate (RFC 1951).
+Padding  Zeros between and behind the streams of a file are passed over, as by Python's gzip; anything else is refused.
+Checks   Each stream must end, and have the check sum and the length that it states.
+Limit    A file or a member unpacks to at most ``GPULOAD_EXPANSION`` times its bytes, 256 where that is not set, or to
+         ALLOWED_BYTES where that is more. The bytes that come out are counted; a length that a file states is used
+         only to refuse it early.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import zlib
+from collections.abc import Iterable, Iterator
+
+from gpuload.errors import FormatError, SpecError
+from gpuload.storage.files import Files, open_error, read_at
+
+EXPANSION = "GPULOAD_EXPANSION"
+USUAL_EXPANSION = 256  # of real data little is above 100
+LARGEST_EXPANSION = 1032  # that deflate reaches: 258 bytes from two bits
+ALLOWED_BYTES = 1 << 30  # whatever the expansion
+FIRST_BYTES, IN_BYTES = 1 << 10, 1 << 16  # read at a time: at the beginning of a stream, and later
+OUT_BYTES = 1 << 20  # unpacked at a time
+HEAD_BYTES = 4
+BITS = {"gzip": 31, "zlib": 15}  # zlib's wbits: the largest window, and which format
+RAW_BITS = -15  # without header and check sum
+CHECKS = {"incorrect data check": "check sum", "incorrect length check": "length"}  # zlib's words
+MAX_DIGITS = 9  # of the expansion
+
+
+def is_gzip(beginning: bytes) -> bool:
+    """Return True if a file that begins so is one of gzip: magic, deflate, and no reserved flag (RFC 1952, 2.3.1)."""
+    return beginning.startswith(b"\x1f\x8b\x08") and len(beginning) >= HEAD_BYTES and not beginning[3] & 0xE0
+
+
+def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, bytes]]:
+    """Yield all that a file of streams holds, a piece at a time: how far the file was read, and the unpacked bytes.
+
+    Args:
+        files: the user's.
+        number: of the file.
+        kind: ``"gzip"`` or ``"zlib"``.
+
+    Raises:
+        FormatError: the file is cut short or damaged, something else follows a stream, or it unpacks to more than the
+            limit.
+        ChangedFileError, FileError: the file changed, or cannot be read.
+        SpecError: ``GPULOAD_EXPANSION`` is no number.
+    """
+    path, size, at, num_bytes = files.paths[number], int(files.sizes[number]), 0, 0
+    limit = limit_bytes(size)
+    with files.opened(number) as descriptor:
+
+        def read(length: int) -> bytes:
+            chunk = bytearray(min(length, size - at))
+            try:
+                num_read = read_at(descriptor, memoryview(chunk), at)
+            except OSError as error:
+                raise open_error(path, error) from None
+            if num_read < len(chunk):
+                raise files.changed(number, f"it ends at byte {at + num_read}")
+            return bytes(chunk)
+
+        while True:
+            begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
+            while not stream.eof:  # short steps first: what follows a short stream is copied and read again
+                chunk = read(step)
+                if not chunk:
+                    raise _cut_short(path, size, begin)
+                step = min(2 * step, IN_BYTES)
+                try:
+                    for piece in inflate_chunk(stream, chunk):
+                        num_bytes += len(piece)
+                        if num_bytes > limit:
+                            raise too_large(path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ...")
+                        yield at, piece
+                except zlib.error as error:
+                    raise _damaged(path, kind, begin, (at, at + len(chunk)), reason_of(error)) from None
+                at += len(chunk) - len(stream.unused_data)
+            step = FIRST_BYTES
+            while at < size and not (rest := read(step).lstrip(b"\0")):
+                at, step = min(at + step, size), IN_BYTES
+            if at == size:
+                break
+            at = min(at + step, size) - len(rest)
+            if not (is_gzip(read(HEAD_BYTES)) if kind == "gzip" else _is_zlib(read(2))):
+                raise _garbage(path, kind, at, size)
+        files.check_opened(number, descriptor)
+
+
+def inflate_member(packed: Iterable[memoryview]) -> Iterator[bytes]:
+    """Yield what one stream of raw deflate unpacks to; it must end where its bytes do.
+
+    Raises:
+        zlib.error: the stream is damaged.
+        EOFError: it ends before its bytes do, or its bytes before it.
+    """
+    stream = zlib.decompressobj(RAW_BITS)
+    for chunk in packed:
+        if stream.eof:
+            raise EOFError("it ends before its bytes do")
+        yield from inflate_chunk(stream, chunk)
+    if not stream.eof:
+        raise EOFError("its bytes end before it does")
+    if stream.unused_data:
+        raise EOFError("it ends before its bytes do")
+
+
+def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterator[bytes]:
+    """Yield what some more bytes of a stream unpack to, at most OUT_BYTES at a time."""
+    while True:
+        piece = stream.decompress(chunk, OUT_BYTES)
+        yield piece
+        chunk = stream.unconsumed_tail
+        if stream.eof or (not chunk and len(piece) < OUT_BYTES):
+            return
+
+
+def inflate_head(head: bytes, kind: str, num_bytes: int) -> bytes | None:
+    """Return the first bytes that a file unpacks to, at most ``num_bytes``; None if the head is damaged.
+
+    Args:
+        head: the first bytes of the file.
+        kind: ``"gzip"`` or ``"zlib"``.
+        num_bytes: how many are wanted.
+    """
+    try:
+        return zlib.decompressobj(BITS[kind]).decompress(head, num_bytes)
+    except zlib.error:
+        return None
+
+
+def limit_bytes(packed_bytes: int) -> int:
+    """Return to how many bytes a file or a member of so many packed bytes may unpack.
+
+    Raises:
+        SpecError: ``GPULOAD_EXPANSION`` is no number.
+    """
+    text = os.environ.get(EXPANSION, "") or str(USUAL_EXPANSION)
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise SpecError(
+            f"{EXPANSION}={text[:40]}",
+            cause="it is a whole number: to how many times their bytes compressed files may unpack",
+            remedy=f"set it to {LARGEST_EXPANSION}, which deflate cannot exceed, or unset it",
+        )
+    return max(ALLOWED_BYTES, int(text) * packed_bytes)
+
+
+def too_large(what: str, packed_bytes: int, num_bytes: int, *, unpack: str) -> FormatError:
+    """Return the error for a file or a member that unpacks to more than the limit.
+
+    Args:
+        what: names it.
+        packed_bytes: its bytes.
+        num_bytes: to how many bytes it unpacks, at least.
+        unpack: a command that unpacks it.
+    """
+    limit = limit_bytes(packed_bytes)
+    return FormatError(
+        f"{what} has {packed_bytes} bytes, and unpacks to {num_bytes} or more",
+        cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where real data have about "
+        "100; files that are made to fill a disk or the memory have 1000",
+        remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and open the result",
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """Return what zlib says of damaged bytes, without its number."""
+    return str(error).rpartition(": ")[2]
+
+
+def _is_zlib(beginning: bytes) -> bool:
+    """Return True if a stream of zlib may begin so (RFC 1950, section 2.2)."""
+    return len(beginning) == 2 and beginning[0] & 0x8F == 8 and int.from_bytes(beginning, "big") % 31 == 0
+
+
+def _cut_short(path: str, size: int, begin: int) -> FormatError:
+    return FormatError(
+        f"{path} ends at byte {size}, inside the compressed stream that begins at byte {begin}",
+        cause="it was cut short, or is still being written",
+        remedy="copy it again",
+    )
+
+
+def _damaged(path: str, kind: str, begin: int, between: tuple[int, int], reason: str) -> FormatError:
+    """Return the error for what zlib refused: a check of the whole stream, or something inside these bytes."""
+    if reason in CHECKS:
+        what = f"{path} is damaged between byte {begin} and {between[1]}"
+        cause = f"the {kind} stream there does not unpack to the {CHECKS[reason]} that it says"
+    else:
+        what = f"{path} is damaged: it cannot be unpacked from a place between byte {between[0]} and {between[1]} on"
+        cause = f"{reason}, in the {kind} stream that begins at byte {begin}"
+    is_other = kind == "zlib" and not begin
+    return FormatError(what, cause=cause, remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}")
+
+
+def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:
+    cut = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
+    return FormatError(
+        f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something else",
+        cause="bytes were added to it, or what should be another stream there is damaged",
+        remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut}",
+    )
