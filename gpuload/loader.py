@@ -408,7 +408,7 @@ class Loader:
     def describe(self) -> str:
         """Return what was chosen and why, a line each."""
         more, recipe = dict(self._executor_lines), self._session.recipe
-        together = f"each works on {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
+        together = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
         lines = {

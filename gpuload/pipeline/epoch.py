@@ -80,7 +80,8 @@ class Epoch:
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._cursor, self._start, self._end = Cursor(position), position, session.recipe.plan.end(position)
         self._told = Cursor(position)
-        self._made = session.begin(position)
+        self._joining = session.joining(position)
+        self._made = session.begin(position, self._joining)
         self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
         self._finish: Callable[[Batch], Batch] | None = None
 
@@ -129,7 +130,7 @@ class Epoch:
                 if place is not None and self._moves == "end":
                     self._arrive(place)
                 return batch
-        self._made.forget((self._end - 1 - self._start.step) // self._session.recipe.num_joined)
+        self._made.forget(self._joining.group(self._end - 1 - self._start.step))
         self._latest = (-1, None)
         self._made.close()
         raise StopIteration
@@ -168,7 +169,7 @@ class Epoch:
 
     def _take(self, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        number = (step - self._start.step) // self._session.recipe.num_joined
+        number = self._joining.group(step - self._start.step)
         latest, made = self._latest
         if latest != number:
             self._made.forget(number - 1)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable
+from math import inf
 
 from gpuload import device as devices
 from gpuload.errors import ClosedError, GpuloadError, RowError
@@ -18,6 +19,7 @@ from gpuload.kernels import aside
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Made, mended, run_alone
 from gpuload.pipeline.damage import Damage
+from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.step import Step
@@ -68,14 +70,19 @@ class Session:
         self._has_executor = executor is not None
         self._running: list[weakref.ref[Workers | Batches]] = []
 
-    def begin(self, position: Position) -> Workers | Batches:
-        """Begin to make the steps of an epoch from a position on; number 0 is the first of them."""
-        self.check()
+    def joining(self, position: Position) -> Joining:
+        """Return which steps of an epoch from a position on are done together."""
         recipe = self.recipe
-        num_steps = -(-(recipe.plan.end(position) - position.step) // recipe.num_joined)
+        num_first = self.num_threads if recipe.graph.ops else 0
+        return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
+
+    def begin(self, position: Position, joining: Joining) -> Workers | Batches:
+        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first of them."""
+        self.check()
+        recipe, num_steps = self.recipe, joining.most_groups
         self.ring.begin()
         workers = Workers(
-            self._maker(position),
+            self._maker(position, joining),
             num_steps=num_steps,
             num_ahead=recipe.num_ahead,
             num_threads=self.num_threads,
@@ -126,7 +133,7 @@ class Session:
     def num_ready(self) -> int:
         """Return how many steps of all iterators are finished and not taken."""
         running = [made for one in self._running if (made := one()) is not None]
-        return sum(made.num_ready() for made in running) * self.recipe.num_joined
+        return sum(made.num_ready() for made in running)
 
     def check(self) -> None:
         """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
@@ -153,23 +160,32 @@ class Session:
         if self.lane is not None:
             self.lane.close()
 
-    def _maker(self, position: Position) -> Callable[[int], Step]:
-        """Return what makes steps 0, 1, 2, ... of an epoch; it refers to what iterators share, never to one of them."""
+    def _maker(self, position: Position, joining: Joining) -> Callable[[int], Step | None]:
+        """Return what makes groups 0, 1, 2, ... of an epoch; it refers to what iterators share, not to an iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
-        plan, many = recipe.plan, recipe.num_joined
-        end = plan.end(position)
+        plan, end = recipe.plan, recipe.plan.end(position)
         windows = Windows(recipe)
         stretch: Stretch | None = None
+        reached = position.step  # the step behind the stretch
+        first_steps: list[Step] = []
 
-        def make(number: int) -> Step:
-            nonlocal stretch
-            first = position.step + number * many
-            if number % recipe.num_stretched == 0:
-                stretch = _stretch(recipe, plan.at(position, first), min(many * recipe.num_stretched, end - first))
-            windows.ask(position, first, min(many, end - first))
-            return Step(
-                recipe, ring, counters, plan.at(position, first), min(many, end - first), stretch, damage=damage
-            )
+        def make(number: int) -> Step | None:
+            nonlocal stretch, reached
+            if first_steps and number == joining.num_first:
+                joining.settle(min((step.work_s for step in first_steps if step.work_s), default=inf))
+                first_steps.clear()
+            first, num_steps = joining.steps(number)
+            if not num_steps:
+                return None
+            first += position.step
+            if first + num_steps > reached:
+                reached = min(first + recipe.num_joined * recipe.num_stretched, end)
+                stretch = _stretch(recipe, plan.at(position, first), reached - first)
+            windows.ask(position, first, num_steps)
+            step = Step(recipe, ring, counters, plan.at(position, first), num_steps, stretch, damage=damage)
+            if number < joining.num_first:
+                first_steps.append(step)
+            return step
 
         return make
 

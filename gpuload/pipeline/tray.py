@@ -71,6 +71,10 @@ class Tray(Generic[Item]):
         """How many things lie on it."""
         return len(self._items)
 
+    def items(self) -> list[Item]:
+        """Return the things that lie on it."""
+        return list(self._items.values())  # one call of C: threads may put meanwhile
+
     def forget(self, number: int) -> None:
         """Let go of what was taken."""
         self._first = max(self._first, number + 1)

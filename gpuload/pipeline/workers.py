@@ -29,8 +29,9 @@ class Workers:
     """Threads that do the steps of an epoch in order, some ahead.
 
     Args:
-        make: returns step 0, 1, 2, ..., not done yet; called by one worker at a time, in order.
-        num_steps: how many steps there are.
+        make: returns step 0, 1, 2, ..., not done yet, and None behind the last; called in order, by one worker at a
+            time.
+        num_steps: how many steps there are, at most.
         num_ahead: how many are begun beyond the one that is being taken, at most.
         num_threads: how many threads.
         counters: ``wait_s`` is added to; None to count nothing.
@@ -39,7 +40,7 @@ class Workers:
 
     def __init__(
         self,
-        make: Callable[[int], Step],
+        make: Callable[[int], Step | None],
         *,
         num_steps: int,
         num_ahead: int,
@@ -63,7 +64,7 @@ class Workers:
 
     def num_ready(self) -> int:
         """Return how many are finished."""
-        return len(self._board.tray)
+        return sum(step.num_steps for step in self._board.tray.items())
 
     def forget(self, number: int) -> None:
         """Let go of a step that was taken."""
@@ -90,7 +91,7 @@ class _Board:
     """
 
     def __init__(
-        self, make: Callable[[int], Step], num_steps: int, num_threads: int, ended: Callable[[], None] | None
+        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, ended: Callable[[], None] | None
     ) -> None:
         self.tray: Tray[Step] = Tray()
         self.num_parts = 1
@@ -138,6 +139,9 @@ class _Board:
                 if self._next >= self._allowed:
                     return None
                 self._step, self._number, self._part = self._make(self._next), self._next, 0
+                if self._step is None:
+                    self._num_steps = self._allowed = self._next
+                    return None
                 self.num_parts = min(self._step.num_parts, self._num_threads)
                 self._next += 1
             step, part = self._step, self._part

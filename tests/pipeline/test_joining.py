@@ -1,0 +1,74 @@
+"""Which short steps are done together, and that slow ones are not kept waiting for one another."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.pipeline.joining import GROUP_S, Joining
+
+WAIT_S = 20  # until a thread that should have come is missed
+
+
+@pytest.mark.parametrize("num_steps", [1, 3, 4, 5, 11, 12, 30])
+@pytest.mark.parametrize("step_s", [GROUP_S / 4.5, GROUP_S * 9, GROUP_S / 1e6])
+def test_the_groups_hold_every_step_once_and_in_order(num_steps, step_s):
+    joining = Joining(num_steps, most=8, num_first=3)
+    steps, group = [], 0
+
+    while True:
+        if group == joining.num_first:
+            joining.settle(step_s)
+        first, count = joining.steps(group)
+        if not count:
+            break
+        steps += range(first, first + count)
+        assert [joining.group(step) for step in range(first, first + count)] == [group] * count
+        group += 1
+
+    assert steps == list(range(num_steps))
+    assert group == joining.most_groups
+
+
+def test_the_time_of_a_step_decides_how_many_are_done_together():
+    sizes = {}
+    for step_s in (GROUP_S * 2, GROUP_S / 2.5, 1e-9):
+        joining = Joining(100, most=16, num_first=2)
+        joining.settle(step_s)
+        sizes[step_s] = joining.steps(2)[1]
+
+    assert list(sizes.values()) == [1, 2, 16]
+
+
+def test_a_slow_op_on_small_records_runs_on_all_threads():
+    seen, all_there = set(), threading.Event()
+
+    def meets_the_others(x):
+        seen.add(threading.get_ident())
+        if len(seen) == 4:
+            all_there.set()
+        assert all_there.wait(WAIT_S)
+        return x
+
+    op = gl.ops.Python(meets_the_others, out={})
+    loader = gl.Loader(gl.arrays(x=np.arange(64.0)), 4, ops=[op], num_threads=4, device="cpu")
+
+    assert np.array_equal(np.concatenate([batch["x"] for batch in loader]), np.arange(64.0))
+
+
+def test_the_first_batch_comes_after_its_own_work():
+    taken, calls = threading.Event(), iter(range(64))
+
+    def waits_behind_the_first_batch(x):
+        assert next(calls) < 4 or taken.wait(WAIT_S)
+        return x
+
+    op = gl.ops.Python(waits_behind_the_first_batch, out={})
+    loader = gl.Loader(gl.arrays(x=np.arange(64.0)), 4, ops=[op], num_threads=1, device="cpu")
+
+    batches = iter(loader)
+    first = next(batches)
+    taken.set()
+
+    assert np.array_equal(np.concatenate([first["x"], *(batch["x"] for batch in batches)]), np.arange(64.0))
