@@ -71,7 +71,7 @@ def run(page: Path, blocks: list[Block], names: dict[str, Any], folder: Path) ->
         with contextlib.redirect_stdout(out):
             exec(code, names)
         assert out.getvalue().strip() == block.printed.strip(), (
-            f"{page.name}, line {block.line}, prints other than that"
+            f"{page.name}, line {block.line}, prints\n{out.getvalue()}"
         )
     return names
 

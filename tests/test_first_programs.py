@@ -1,0 +1,174 @@
+"""The programs of docs/first-programs.md run as they stand there, in a folder with files like those that they name."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import codeblocks
+
+PAGE = codeblocks.ROOT / "docs" / "first-programs.md"
+BLOCKS = codeblocks.blocks_of(PAGE)
+NEEDS = {
+    "cifar": "tensorflow", "convert": "tensorflow", "dali": "nvidia.dali", "hdf5": "h5py", "jax": "jax",
+    "layers": "tensorflow", "mnist": "tensorflow", "npz": "tensorflow", "several": "tensorflow", "split": "tensorflow",
+    "torch": "torch", "words": "tensorflow", "photos": "tensorflow", "resume": "tensorflow", "workers": "tensorflow",
+    "bfloat": "tensorflow",
+}  # fmt: skip
+
+
+def write_photos(folder, number_of=4):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(number_of):
+        name = "cat" if number < number_of // 2 else "dog"
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (30, 40, 3), np.uint8)
+        image.fromarray(pixels).save(folder / name / f"{number}.jpg")
+
+
+def write_idx(path, array):
+    header = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(gzip.compress(header + array.tobytes()))
+
+
+def samples():
+    Path("clips").mkdir()
+    for number in range(50):
+        np.save(f"clips/{number:03}.npy", np.full((20, 4), number, np.float32))
+    Path("labels.txt").write_text("\n".join(map(str, range(50))))
+
+
+def npz():
+    Path("samples").mkdir()
+    for number in range(10):
+        np.savez(f"samples/{number}.npz", image=np.full((8, 8, 3), number, np.float32), label=np.int64(number))
+
+
+def windows():
+    np.save("series.npy", np.arange(3000, dtype=np.float32).reshape(1000, 3))
+
+
+def mnist():
+    for part, length in (("train", 128), ("t10k", 64)):
+        write_idx(Path(f"{part}-images-idx3-ubyte.gz"), np.zeros((length, 28, 28), np.uint8))
+        write_idx(Path(f"{part}-labels-idx1-ubyte.gz"), np.arange(length, dtype=np.uint8) % 10)
+
+
+def cifar():
+    Path("cifar-10-batches-bin").mkdir()
+    for number in (1, 2):
+        records = np.random.default_rng(number).integers(0, 10, (100, 3073), np.uint8)
+        records.tofile(f"cifar-10-batches-bin/data_batch_{number}.bin")
+
+
+def csv():
+    lines = ["survived,sex,age,fare", "0,male,22,7.25", "1,female,38,71.28", "1,female,26,7.92", "1,female,35,53.1",
+             "0,male,35,8.05", "0,male,,8.46", "0,male,54,51.86", "1,male,,"]  # fmt: skip
+    Path("titanic.csv").write_text("\n".join(lines) + "\n")
+
+
+def masks():
+    image = pytest.importorskip("PIL.Image")
+    Path("photos").mkdir()
+    Path("masks").mkdir()
+    for number in range(6):
+        random = np.random.default_rng(number)
+        image.fromarray(random.integers(0, 256, (80, 100, 3), np.uint8)).save(f"photos/{number}.jpg")
+        image.fromarray(random.integers(0, 2, (80, 100), np.uint8) * np.uint8(7)).save(f"masks/{number}.png")
+    np.savetxt("tags.csv", np.eye(6, 3), delimiter=",")
+
+
+def moments():
+    np.random.default_rng(0).integers(0, 256, (300, 193), np.uint8).tofile("pixels.bin")
+
+
+def words():
+    Path("pets.csv").write_text("kind,age\ncat,3\ndog,5\ncat,1\ncat,9\n")
+
+
+def photos():
+    write_photos(Path("photos"))
+
+
+def more_photos():
+    write_photos(Path("photos"), number_of=8)
+
+
+def damaged():
+    more_photos()
+    Path("photos/cat/1.jpg").write_bytes(Path("photos/cat/1.jpg").read_bytes()[:300])
+
+
+def sixteen():
+    image = pytest.importorskip("PIL.Image")
+    Path("scans").mkdir()
+    for number in range(2):
+        image.fromarray(np.random.default_rng(number).integers(0, 65536, (20, 24), np.uint16)).save(f"scans/{number}.png")
+
+
+def bfloat():
+    pytest.importorskip("ml_dtypes")
+    np.zeros((8, 17), np.uint8).tofile("rows.bin")
+
+
+def convert():
+    Path("points.csv").write_text("x,label\n0.5,0\n1.5,1\n2.5,0\n")
+
+
+def hdf5():
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("data.h5", "w") as file:
+        file["x"], file["y"] = np.arange(10)[:, None] * [1, 1, 1], np.arange(10)
+
+
+def parquet():
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"x": np.arange(3.0), "y": np.arange(3)}), "data.parquet")
+
+
+def tar():
+    write_photos(Path("in"))
+    with tarfile.open("photos.tar", "w") as archive:
+        for name in ("cat", "dog"):
+            archive.add(f"in/{name}", name)
+
+
+PREPARE = {
+    "samples": samples, "npz": npz, "windows": windows, "mnist": mnist, "cifar": cifar, "csv": csv, "masks": masks,
+    "moments": moments, "dali": photos, "convert": convert, "hdf5": hdf5, "parquet": parquet, "tar": tar,
+    "words": words, "photos": more_photos, "damaged": damaged, "sixteen": sixteen, "bfloat": bfloat,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
+@pytest.mark.parametrize("name", sorted({block.name for block in BLOCKS}))
+def test_a_first_program_runs_and_prints_what_the_page_says(name, tmp_path, monkeypatch):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    monkeypatch.chdir(tmp_path)
+    PREPARE.get(name, lambda: None)()
+
+    codeblocks.run(PAGE, [block for block in BLOCKS if block.name == name], {}, tmp_path)
+
+
+def test_each_program_stands_alone():
+    names = [block.name for block in BLOCKS]
+    assert len(set(names)) == len(names)
+    assert set(PREPARE) | set(NEEDS) <= set(names)
+    assert [block.name for block in BLOCKS if "import gpuload as gl\n" not in block.code] == []
+
+
+def test_every_program_is_in_the_table_of_the_page():
+    text = PAGE.read_text()
+    anchors = {title.lower().replace(",", "").replace(" ", "-") for title in _titles(text)}
+    linked = {part.partition(")")[0] for part in text.split("](#")[1:]}
+    assert linked == anchors
+
+
+def _titles(text):
+    return [line[3:] for line in text.splitlines() if line.startswith("## ")]
