@@ -5,7 +5,8 @@
 
 Nobody can know beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
 thread, and its first batch would come after the work of all of them. So where there are ops, the first steps of each
-epoch are groups of one, and their time decides the size of the groups behind them. Batches do not depend on it.
+epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of reading: the
+first records may come from a cold disk). Batches do not depend on it.
 
 Who may do what: workers settle the size, one at a time, before they begin the first group that has it. Whoever takes
 steps asks for a later group only after that group was done.
@@ -38,7 +39,7 @@ class Joining:
         return min(self.num_first, self._num_steps) + -(-max(self._num_steps - self.num_first, 0) // self._size)
 
     def settle(self, step_s: float = inf) -> None:
-        """Choose the size of the groups behind the first steps, one of which took ``step_s`` seconds."""
+        """Choose the size of the groups behind the first steps; the ops of one of them took ``step_s`` seconds."""
         self._size = max(1, min(self._most, int(GROUP_S / max(step_s, 1e-9)))) if step_s < inf else 1
 
     def group(self, step: int) -> int:

@@ -172,7 +172,7 @@ class Session:
         def make(number: int) -> Step | None:
             nonlocal stretch, reached
             if first_steps and number == joining.num_first:
-                joining.settle(min((step.work_s for step in first_steps if step.work_s), default=inf))
+                joining.settle(min((step.ops_s for step in first_steps if step.ops_s), default=inf))
                 first_steps.clear()
             first, num_steps = joining.steps(number)
             if not num_steps:

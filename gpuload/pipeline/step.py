@@ -61,7 +61,7 @@ class Step:
         failed: True if its work raised something, so that it holds no fields.
         alone: for some short steps of which one failed: each by itself.
         uncompiled: True if NumPy did something for it that a kernel will do once it is compiled.
-        work_s: seconds that its parts took, once it is done; 0.0 before.
+        ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Step:
     ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
-        self.failed, self.work_s = False, 0.0
+        self.failed, self.ops_s = False, 0.0
         self.alone: list[Step] = []
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
@@ -177,7 +177,7 @@ class Step:
         read = time.perf_counter()
         self._run(part, begin, end, fields, draws)
         ended = time.perf_counter()
-        self.work_s += ended - began
+        self.ops_s += ended - read
         self._counters.add(read_s=read - began, ops_s=ended - read)
 
     # Damaged records
