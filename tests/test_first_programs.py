@@ -108,7 +108,9 @@ def sixteen():
     image = pytest.importorskip("PIL.Image")
     Path("scans").mkdir()
     for number in range(2):
-        image.fromarray(np.random.default_rng(number).integers(0, 65536, (20, 24), np.uint16)).save(f"scans/{number}.png")
+        image.fromarray(np.random.default_rng(number).integers(0, 65536, (20, 24), np.uint16)).save(
+            f"scans/{number}.png"
+        )
 
 
 def bfloat():
@@ -128,7 +130,9 @@ def hdf5():
 
 def parquet():
     arrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(arrow.table({"x": np.arange(3.0), "y": np.arange(3)}), "data.parquet")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        arrow.table({"x": np.arange(3.0), "y": np.arange(3)}), "data.parquet"
+    )
 
 
 def tar():
