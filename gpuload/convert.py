@@ -6,7 +6,8 @@
     gl.convert(gl.images("photos"), "copy/", format="images")
 
 Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
-Whole    A file is written under another name (``.part``), flushed, read back and compared with the source, and renamed.
+Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
+         source, and renamed.
 Going on Finished files stand in a journal beside the files (`writers/journal.py`), with what they depend on: source,
          format, arguments. The same call goes on behind them; another call is refused. That the source is the same
          its fingerprint says (`Source.fingerprint`); of ``gl.records`` that is what its ``version=`` says.
@@ -34,7 +35,7 @@ from gpuload.progress import Progress
 from gpuload.sources import opening, pickled
 from gpuload.sources.base import Source
 from gpuload.sources.described import SUFFIX as JSON
-from gpuload.storage.files import Paths, read_bytes
+from gpuload.storage.files import URL, Paths, check_name, read_bytes
 from gpuload.writers import folder as folders
 from gpuload.writers.base import Format, Records, Unread, check_fields
 from gpuload.writers.fixed import FIXED
@@ -45,7 +46,6 @@ from gpuload.writers.tfrecord import NAME as TFRECORD
 from gpuload.writers.tfrecord import SUFFIXES as TFRECORD_SUFFIXES
 from gpuload.writers.tfrecord import tfrecord
 
-PART = ".part"
 PLACEHOLDERS = ("shard", "num_shards", "field")
 FOLDER_RECORDS = 512  # of a folder of images so many are one piece of work
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
@@ -169,6 +169,13 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
             f"out = {out!r}", cause="it is the path of what is written", remedy="write 'out/train-{shard:05d}.tfrecord'"
         )
     text = os.path.expanduser(os.fspath(out))
+    check_name(text)
+    if URL.match(text):
+        raise SpecError(
+            f"out = {text!r}",
+            cause="it is a URL, and files are written to paths of this machine alone",
+            remedy="write to a local folder, and copy the files from there",
+        )
     return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
 
 
@@ -268,6 +275,8 @@ def _placeholders(path: str, pattern: str) -> set[str]:
 
 
 def _file_part(name: str, used: set[str]) -> str:
+    if "field" in used:
+        check_name(name)
     if "field" in used and (set(name) & set("/\\\0") or name.startswith(".")):
         raise SpecError(
             f"field {name!r} as a part of a file's name",
@@ -371,6 +380,8 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
     }
     beside = {file.path: form.beside(file.path, work.records(file)) for file in files}
     with Journal(os.path.join(folder, _stem(pattern) + JOURNAL)) as journal:
+        with _writing(path):
+            journal.remove_parts()
         _settle(journal, about, folder, overwrite=work.overwrite)
 
         def is_whole(file: _File) -> bool:
@@ -386,9 +397,10 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
         if not left:
             log.info("%s: all %d files were finished before", path, len(files))
         _refuse_strays(path, files)
+        part_suffix = journal.part_suffix() if left else ""
 
         def write(file: _File) -> None:
-            _write_file(file, form, work, beside[file.path])
+            _write_file(file, form, work, beside[file.path], part_suffix)
             journal.finish(file.name, file.path)
 
         work.each(write, left)
@@ -411,9 +423,9 @@ def _call(path: str, form: Format, source: Source, files: Sequence[_File], num_s
     return calls[0] if len(calls) == 1 else f"gl.zip({', '.join(calls)})"
 
 
-def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, bytes]) -> None:
+def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, bytes], part_suffix: str) -> None:
     """Write one file under another name, compare it, and give it its name, after the small files beside it."""
-    part = file.path + PART
+    part = file.path + part_suffix
     parts = {part: file.path}
     try:
         with _writing(file.path):
@@ -421,8 +433,9 @@ def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, byt
             if work.verify:
                 _compare(part, file, form, work)
             for suffix, content in beside.items():
-                parts = {f"{file.path}{suffix}{PART}": file.path + suffix, **parts}
-                with open(f"{file.path}{suffix}{PART}", "wb") as small:
+                small_part = f"{file.path}{suffix}{part_suffix}"
+                parts = {small_part: file.path + suffix, **parts}
+                with open(small_part, "xb") as small:
                     small.write(content)
             for written, final in parts.items():
                 _flush(written)
@@ -585,7 +598,7 @@ def _to_folder(work: _Work, path: str) -> Converted:
     source, folder = work.source, path.rstrip(os.sep)
     _, label = folders.parts_of(source.spec)
     classes = folders.class_folders(source, label)
-    part, names = folder + PART, source.spec.names
+    names = source.spec.names
     labels = "None" if label is None else "'folder'" if classes else repr(os.path.join(folder, folders.TABLE))
     call = f"gl.images({folder!r}, labels={labels})"
     _make_folder(os.path.dirname(folder))
@@ -606,7 +619,7 @@ def _to_folder(work: _Work, path: str) -> Converted:
         if os.path.lexists(folder):
             # It may have been killed when the folder had its name, before it could say that it is finished.
             whole = {piece.path for piece in pieces} <= set(journal.names())
-            all_done = goes_on and whole and not os.path.lexists(part)
+            all_done = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
             if os.path.isdir(folder) and (all_done or journal.is_of({**about, "finished": True})):
                 return Converted((folder,), len(source), _bytes_below(folder), len(pieces), call)
             is_ours = finished or replaces
@@ -619,8 +632,10 @@ def _to_folder(work: _Work, path: str) -> Converted:
                     remedy="choose another name, or remove it" + ", or pass overwrite=True, which removes it" * is_ours,
                 )
         if not goes_on:
-            shutil.rmtree(part, ignore_errors=True)
+            with _writing(folder):
+                journal.remove_parts()
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
+        part = folder + journal.part_suffix()
         done = set(journal.names()) if os.path.isdir(part) else set()
         left = [piece for piece in pieces if piece.path not in done]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -92,7 +93,7 @@ def test_ctrl_c_leaves_whole_files_alone_and_the_same_call_goes_on(tmp_path, thr
 
     names = os.listdir(tmp_path)
     assert "KeyboardInterrupt" in told
-    assert [name for name in names if name.endswith(".part")] == []
+    assert [name for name in names if ".part" in name] == []
     assert 0 < len(names) < 9
     assert int(run(tmp_path / "a-{shard}.npy")) == len(names) - 1
     np.testing.assert_array_equal(whole(tmp_path), values())
@@ -200,8 +201,8 @@ def test_a_kill_between_the_name_and_the_journal_costs_a_comparison_only(tmp_pat
 
     assert made.num_kept == 8
     np.testing.assert_array_equal(whole(tmp_path), values())
-    told = [json.loads(line).get("file") for line in journal.read_bytes().splitlines()]
-    assert sorted(told[1:]) == [f"a-{number}.npy" for number in range(8)]
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+    assert sorted(line["file"] for line in lines if "file" in line) == [f"a-{number}.npy" for number in range(8)]
 
 
 def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_path):
@@ -224,8 +225,9 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
     """
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, timeout=60)
     assert died.returncode == -9
-    assert sorted(os.listdir(tmp_path)) == ["in", "out.convert.jsonl", "out.part"]
-    (tmp_path / "out.part" / "0700.png").write_bytes(b"half")  # of the piece that was not finished
+    _, _, part = sorted(os.listdir(tmp_path))
+    assert re.fullmatch(r"out\.part-[0-9a-f]{8}", part)
+    (tmp_path / part / "0700.png").write_bytes(b"half")  # of the piece that was not finished
     source = gl.images(tmp_path / "in", labels=None)
 
     made = gl.convert(source, tmp_path / "out")
@@ -246,6 +248,64 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
 
 
 # --- what is there already
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "bin", "tfrecord"])
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_others_have_under_the_old_name_of_unfinished_files_stays(tmp_path, suffix, kind):
+    victim, part = tmp_path / "thesis.txt", tmp_path / f"a.{suffix}.part"
+    victim.write_text("all of it")
+    if kind == "file":
+        part.write_text("a download that is not done")
+    elif kind == "link":
+        part.symlink_to(victim)
+    else:
+        part.mkdir()
+        (part / "thesis.txt").write_text("all of it")
+
+    gl.convert(gl.arrays(x=values()), tmp_path / f"a.{suffix}")
+
+    assert victim.read_text() == "all of it"
+    assert part.is_symlink() == (kind == "link")
+    if kind == "file":
+        assert part.read_text() == "a download that is not done"
+    if kind == "folder":
+        assert (part / "thesis.txt").read_text() == "all of it"
+
+
+def test_a_folder_of_others_named_like_an_unfinished_one_stays(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "thesis.txt").write_text("all of it")
+    image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "in" / "a.png")
+
+    gl.convert(gl.images(tmp_path / "in", labels=None), tmp_path / "out")
+
+    assert (tmp_path / "out.part" / "thesis.txt").read_text() == "all of it"
+    assert os.listdir(tmp_path / "out") == ["0.png"]
+
+
+def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_path):
+    run(tmp_path / "a-{shard}.npy", at=5, do="os.kill(os.getpid(), signal.SIGKILL)", threads=1, status=-9)
+    [left] = [name for name in os.listdir(tmp_path) if ".part-" in name]
+    others = [tmp_path / "a-1.npy.part", tmp_path / "a-1.npy.part-00000000", tmp_path / "b.npy.part-1234abcd"]
+    for other in others:
+        other.write_text("mine")
+
+    run(tmp_path / "a-{shard}.npy", threads=1)
+
+    assert not (tmp_path / left).exists()
+    assert [other.read_text() for other in others] == ["mine"] * 3
+
+
+def test_the_journal_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "a.npy.convert.jsonl").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(FileError, match=r"a\.npy\.convert\.jsonl is a symbolic link(.|\n)*remove the link"):
+        gl.convert(gl.arrays(x=values()), tmp_path / "a.npy")
+
+    assert os.listdir(tmp_path) == ["a.npy.convert.jsonl"]
 
 
 def test_files_of_others_are_refused_and_stay(tmp_path):
@@ -452,7 +512,7 @@ def test_a_record_that_cannot_be_read_is_named_and_the_others_are_broken_off(tmp
     with pytest.raises(RecordError, match="record 300 is damaged"):
         gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8, num_threads=2)
 
-    assert [name for name in os.listdir(tmp_path) if name.endswith(".part")] == []
+    assert [name for name in os.listdir(tmp_path) if ".part" in name] == []
     with pytest.raises(RecordError, match="record 300 is damaged"):
         gl.convert(source, tmp_path / "b.npy")
     assert [name for name in os.listdir(tmp_path) if name.startswith("b")] == []  # nothing of it was finished
@@ -514,6 +574,9 @@ def test_a_full_disk_while_the_journal_is_written_is_an_error(tmp_path, monkeypa
         ("a.tfrecord", {"raw": ["x"], "tensors": ["x"]}, r"in both raw= and tensors="),
         ("a.npy", {"num_threads": 0}, "num_threads = 0"),
         ("a.npy", {"allow_pickle": True}, "a source is open already"),
+        ("a\0.npy", {}, "the character NUL"),
+        ("\ud800.npy", {}, "half of a surrogate pair"),
+        ("s3://bucket/a.npy", {}, r"it is a URL(.|\n)*local folder"),
         ("", {}, "it is the path of what is written"),
         (3, {}, "it is the path of what is written"),
     ],
@@ -525,6 +588,22 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path, monkeypatch, out, argum
         gl.convert(gl.arrays(x=np.arange(30.0)), out, **arguments)
 
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("out", ["{field}.npy", "a.npz"])
+def test_a_field_whose_name_no_file_can_have_is_refused(tmp_path, out):
+    with pytest.raises(SpecError, match="half of a surrogate pair"):
+        gl.convert(gl.arrays(**{"\ud800": np.arange(3)}), tmp_path / out)
+
+
+def test_a_label_that_is_no_text_is_named_by_its_record(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "in").mkdir()
+    image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "in" / "a.png")
+    source = gl.zip(gl.images(tmp_path / "in", labels=None), gl.arrays(label=np.array(["\ud800"])))
+
+    with pytest.raises(RecordError, match=r"record 0: (.|\n)*half of a surrogate pair"):
+        gl.convert(source, tmp_path / "out")
 
 
 def test_a_field_that_is_not_there_and_no_records_are_refused(tmp_path):
@@ -730,11 +809,12 @@ def test_the_journal_says_what_the_files_depend_on(tmp_path):
     source = gl.arrays(x=values())
     gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=2)
 
-    first, *files = map(json.loads, (tmp_path / "a-SHARD.npy.convert.jsonl").read_text().splitlines())
+    first, parts, *files = map(json.loads, (tmp_path / "a-SHARD.npy.convert.jsonl").read_text().splitlines())
 
     assert first == {
         "conversion": 1, "source": source.fingerprint(), "records": 1000, "format": "npy", "files": "a-{shard}.npy",
         "num_shards": 2, "fields": ["x: uint8 (50,)"],
     }  # fmt: skip
+    assert list(parts) == ["parts"]
     assert sorted(one["file"] for one in files) == ["a-0.npy", "a-1.npy"]
     assert {one["bytes"] for one in files} == {os.path.getsize(tmp_path / "a-0.npy")}

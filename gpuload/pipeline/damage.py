@@ -14,6 +14,7 @@ Trying   Whether a record is damaged is found out where it is used, each time: a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -24,13 +25,14 @@ from typing import cast
 import numpy as np
 
 from gpuload import rng
-from gpuload.errors import DamagedSourceError, RecordError, RowError
+from gpuload.errors import DamagedSourceError, FileError, RecordError, RowError
 from gpuload.ops.python import FunctionError
 from gpuload.sources.base import Source
-from gpuload.storage.files import open_error
+from gpuload.storage.files import check_name, open_error
 
 ON_ERROR = ("raise", "replace", "skip")
 MOST_ATTEMPTS = 64  # where half of all records are damaged, one in 2**64 would find no other
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
 STREAM = int.from_bytes(hashlib.sha256(b"damage:substitute").digest()[:8], "little")  # those of ops have no colon
 
 
@@ -81,6 +83,7 @@ class Damage:
         self._bad: dict[int | str, BadRecord] = {}
         self._lock = threading.Lock()
         if path is not None:
+            check_name(path)
             _append(path, b"")  # a folder that is missing is told now
 
     def substitute(self, record: int, epoch: int, attempt: int) -> int:
@@ -167,13 +170,30 @@ def _allowing(num_bad: int, length: int) -> float:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append whole lines by one call each, so that several processes may write to one file."""
+    """Append a whole line by one call, so that several processes may write to one file.
+
+    Raises:
+        FileError: the line cannot be written. A disk that is nearly full takes a part of it, which is taken away again.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
-            if line:
-                os.write(descriptor, line)
+            done = 0
+            try:
+                while done < len(line):
+                    done += os.write(descriptor, line[done:])
+            except OSError:
+                end = os.lseek(descriptor, 0, os.SEEK_CUR)
+                if done and os.fstat(descriptor).st_size == end:  # no other process has written behind it
+                    os.ftruncate(descriptor, end - done)
+                raise
         finally:
             os.close(descriptor)
     except OSError as error:
+        if error.errno in FULL:
+            raise FileError(
+                f"{path}: the line of a damaged record cannot be written",
+                cause=str(error.strerror),
+                remedy="make room, or name a file on another disk: quarantine=",
+            ) from None
         raise open_error(path, error) from None

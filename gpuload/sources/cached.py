@@ -15,6 +15,7 @@ Files   cache.json stands for all of them and is written last, by one process wh
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage import open_storage
 from gpuload.storage.derived import kept
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import look_at, open_error, read_bytes
+from gpuload.storage.files import check_name, look_at, open_error, read_bytes
 
 if TYPE_CHECKING:
     from gpuload.sources.base import Source
@@ -138,6 +139,7 @@ def in_files(source: Source, folder: str | os.PathLike[str]) -> Kept:
         raise SpecError(
             f"cache(path={folder!r})", cause="it is the path of a folder", remedy="write path='cache/train'"
         )
+    check_name(os.fspath(folder))
     path = os.path.abspath(os.path.expanduser(os.fspath(folder)))
     if os.path.exists(path) and not os.path.isdir(path):
         raise FileError(f"{path} is no folder", cause="a file has this name", remedy="choose another path")
@@ -172,8 +174,10 @@ def num_bytes_of(budget: int | str) -> int:
         return int(budget)
     found = AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
     units = {unit.lower(): size for unit, size in UNITS.items()}
-    if found is not None and found[2].lower() in units and float(found[1]) > 0:
-        return int(float(found[1]) * units[found[2].lower()])
+    if found is not None and found[2].lower() in units:
+        amount = float(found[1]) * units[found[2].lower()]
+        if 1 <= amount < math.inf:
+            return int(amount)
     raise SpecError(
         f"cache(memory={budget!r})",
         cause="it is the most bytes that the values may take",

@@ -193,9 +193,8 @@ def _is_there(descriptor: int, path: str) -> bool:
 
 def _write(place: str, make: Callable[[str], None], *, is_alone: bool) -> None:
     """Make a file: under another name, flushed, renamed. Whoever calls it holds the lock, if there are locks."""
-    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    _remove_parts(place, f"{PART}{machine}" if is_alone else None)
-    part = f"{place}{PART}{machine}-{secrets.token_hex(4)}"
+    _remove_parts(place, f"{PART}{machine()}" if is_alone else None)
+    part = f"{place}{PART}{machine()}-{secrets.token_hex(4)}"
     try:
         make(part)
         descriptor = os.open(part, os.O_RDWR)
@@ -209,6 +208,36 @@ def _write(place: str, make: Callable[[str], None], *, is_alone: bool) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
     log.info("wrote %s, %d bytes", place, num_bytes)
+
+
+def machine() -> str:
+    """Return what this machine is called in the names of unfinished files: eight hexadecimal digits."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) -> bool:
+    """Return True if a process left this unfinished file or folder and will not go on with it.
+
+    That process was one of this machine and is gone, or had the number of this process; or nothing was written to it
+    for STALE_S.
+
+    Args:
+        path: of a file, or of a folder of files.
+        of_machine: what `machine` returned there; None if it is not known.
+        process: the number of the process, as it stands in the name.
+    """
+    if of_machine == machine() and os.name == "posix":
+        try:
+            os.kill(int(process), 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except OSError:  # another user's process
+            pass
+        return int(process) == os.getpid()
+    with contextlib.suppress(OSError):
+        entries = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
+        return time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries]) > STALE_S
+    return False
 
 
 def _remove_parts(place: str, own: str | None) -> None:

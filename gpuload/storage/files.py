@@ -58,6 +58,7 @@ READ_AT = getattr(os, "preadv", None)  # nor this
 MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
 # Non-blocking: opening a pipe must not wait for its writer. Binary: Windows would change line ends.
 OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # for files that gpuload writes: a link at their name is not followed
 REMEDIES = {
     errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
     errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",
@@ -163,7 +164,7 @@ def _matches(given: Path) -> list[str]:
 
 
 def _check_text(text: str) -> None:
-    """Refuse what cannot be the name of a file here; Python would raise a ValueError wherever it is first used."""
+    """Refuse what cannot be the path of a file here."""
     if not text:
         raise SpecError("'' as a path", cause="the text is empty", remedy="name a file")
     if URL.match(text) and not os.path.lexists(text):
@@ -172,6 +173,15 @@ def _check_text(text: str) -> None:
             cause="it is a URL: remote paths are not read yet, and files of this machine are named by their path alone",
             remedy="copy the files to a local disk, or mount what holds them, and pass that path",
         )
+    check_name(text)
+
+
+def check_name(text: str) -> None:
+    """Refuse characters that no file's name can hold; Python would raise a ValueError wherever the name is first used.
+
+    Raises:
+        SpecError: a character is NUL, or half of a surrogate pair.
+    """
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError as error:

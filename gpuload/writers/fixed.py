@@ -19,7 +19,7 @@ def _refusal(one: Field) -> Refusal | None:
 
 def _write(path: str, records: Records) -> None:
     dtype = record_dtype(records.spec)
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         for numbers, fields in records.chunks():
             file.write(as_rows(fields, dtype, numbers.size).tobytes())
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload.errors import RecordError, SpecError
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
@@ -130,8 +131,22 @@ def table(folder: str, source: Source, label: Field) -> bytes:
     for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
         values = np.asarray(fields[label.name])
         values = values.astype(np.int64) if values.dtype.kind == "b" else values
+        _check_text(source, numbers.tolist(), values)
         lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))
     return text.getvalue().encode()
+
+
+def _check_text(source: Source, numbers: Sequence[int], values: NDArray[Any]) -> None:
+    """Raise ``RecordError`` if a label cannot be written as UTF-8; names its record."""
+    for number, value in zip(numbers, values.tolist(), strict=True) if values.dtype.kind == "U" else ():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError(
+                f"{source.where(number)}: the label {value!r} cannot be written as UTF-8",
+                cause=f"character {error.start} is half of a surrogate pair",
+                remedy="repair the text; errors='surrogateescape' may have been used to read it",
+            ) from None
 
 
 def beside(source: Source) -> Mapping[str, Any]:

@@ -7,19 +7,27 @@
 The first line is what the files depend on: the source's fingerprint, format and arguments. A line for each file follows
 when the file has its name: its size, and a digest of a sample of its bytes (`storage.files.Files.digest`). Lines are
 appended; a last line that was cut short by a kill is taken away. While a process converts it holds a lock of the file.
+
+An unfinished file has a name that ends in ``.part-`` and eight random digits. The line ``{"parts": "1f3a90c2"}`` stands
+in the journal before the first such file is written, so a later call knows which unfinished files are its own. A file
+of somebody else that ends in ``.part`` is never touched.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
+import shutil
+import stat
 import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from gpuload.errors import FileError
-from gpuload.storage.files import look_at, open_error
+from gpuload.storage.files import NO_LINKS, look_at, open_error
 
 try:
     import fcntl
@@ -29,6 +37,7 @@ except ImportError:  # Windows
 SUFFIX = ".convert.jsonl"
 KEY, VERSION = "conversion", 1
 BEGINNING = b'{"conversion": '
+PART, TOKEN = ".part-", re.compile("[0-9a-f]{8}")
 
 
 class Journal:
@@ -49,8 +58,16 @@ class Journal:
         self.about: dict[str, Any] | None = None
         self._busy = threading.Lock()
         self._done: dict[str, dict[str, Any]] = {}
+        self._token = ""
+        if os.path.islink(path):
+            raise FileError(
+                f"{path} is a symbolic link",
+                cause="the journal of the conversion is written under this name, and no link is followed",
+                remedy="remove the link, or choose another name for what is written",
+            )
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor = os.open(path, flags, 0o666)
         except OSError as error:
             raise open_error(path, error) from None
         try:
@@ -75,7 +92,7 @@ class Journal:
     def begin(self, about: Mapping[str, Any]) -> None:
         """Begin anew, with nothing finished."""
         os.ftruncate(self._descriptor, 0)
-        self.about, self._done = None, {}
+        self.about, self._done, self._token = None, {}, ""
         self._append({KEY: VERSION, **about})
         self.about = {KEY: VERSION, **about}
 
@@ -107,6 +124,28 @@ class Journal:
         with self._busy:
             self._append({"file": name})
             self._done[name] = {"file": name}
+
+    def part_suffix(self) -> str:
+        """Return the end of the names of unfinished files; the journal holds it from the first call on."""
+        if not self._token:
+            token = secrets.token_hex(4)
+            self._append({"parts": token})
+            self._token = token
+        return PART + self._token
+
+    def remove_parts(self) -> None:
+        """Remove the unfinished files, or the unfinished folder, that a killed call of this journal left."""
+        if not self._token:
+            return
+        home = os.path.dirname(self.path)
+        for name in os.listdir(home):
+            if name.endswith(PART + self._token):
+                path = os.path.join(home, name)
+                mode = os.lstat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    shutil.rmtree(path, ignore_errors=True)
+                elif stat.S_ISREG(mode):
+                    os.unlink(path)
 
     def names(self) -> list[str]:
         """Return the names of all files that were finished."""
@@ -142,6 +181,8 @@ class Journal:
                     break
                 if number == 0:
                     self.about = told
+                elif isinstance(told.get("parts"), str) and TOKEN.fullmatch(told["parts"]):
+                    self._token = told["parts"]
                 elif isinstance(told.get("file"), str):
                     self._done[told["file"]] = told
                 whole += len(line)

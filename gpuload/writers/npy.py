@@ -31,11 +31,16 @@ def _refusal_npz(one: Field) -> Refusal | None:
             "the name of a field is the name of a file in the archive, and this is none",
             f"rename it: source.rename(**{{{one.name!r}: 'x'}})",
         )
+    if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
+        return (
+            "its name holds half of a surrogate pair, and an archive has names in UTF-8",
+            "rename it: source.rename(...)",
+        )
     return uniform_only(one, "an NPZ file")
 
 
 def _write_npy(path: str, records: Records) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         if len(records.spec) == 1:
             _write_field(file, records, records.spec.fields[0])
             return
@@ -48,7 +53,7 @@ def _write_npy(path: str, records: Records) -> None:
 def _write_npz(path: str, records: Records) -> None:
     import zipfile
 
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for one in records.spec:
             with archive.open(zipfile.ZipInfo(f"{one.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:
                 _write_field(file, records, one)

@@ -140,7 +140,7 @@ def _feature(one: Field, way: str) -> str:
 
 
 def _write(path: str, records: Records, way: Callable[[Field], str]) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         for numbers, fields in records.chunks():
             file.write(b"".join(framed(_payloads(records, numbers, fields, way))))
 

@@ -19,7 +19,8 @@ tf = pytest.importorskip("tensorflow")
 
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
-from gpuload.errors import SpecError, StateError  # noqa: E402
+from gpuload.errors import FileError, SpecError, StateError  # noqa: E402
+from gpuload.storage import derived  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -174,6 +175,66 @@ def test_a_save_that_was_broken_off_is_not_taken_up(tmp_path, whole, monkeypatch
         model, _ = run(tmp_path, 3)
 
     check_equal(model, whole)
+
+
+def test_drafts_of_processes_that_are_gone_go_and_all_else_stays(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+    here = derived.machine()
+    drafts = {
+        "gone": tmp_path / f"draft-{here}-{gone.pid}",
+        "this process": tmp_path / f"draft-{here}-{os.getpid()}",
+        "old": tmp_path / "draft-00000000-7",
+        "alive": tmp_path / f"draft-{here}-{os.getppid()}",
+        "another machine": tmp_path / "draft-00000000-8",
+        "no draft": tmp_path / f"draft-{here}-{gone.pid}-of-my-thesis",
+    }
+    for draft in drafts.values():
+        draft.mkdir()
+        (draft / "model.weights.h5").write_bytes(b"half")
+    for path in (drafts["old"], drafts["old"] / "model.weights.h5"):
+        os.utime(path, (0, 0))
+    mine = tmp_path / "draft-1"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("all of it")
+    os.utime(mine / "thesis.txt", (0, 0))
+    os.utime(mine, (0, 0))
+    backup = tmp_path / "epoch-000007-step-000000000"
+    backup.mkdir()
+    (backup / "notes.txt").write_text("mine")
+
+    run(tmp_path, 1)
+
+    left = {name for name, draft in drafts.items() if draft.exists()}
+    assert left == {"alive", "another machine", "no draft"}
+    assert (mine / "thesis.txt").read_text() == "all of it"
+    assert (backup / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_of_others_with_the_name_of_a_save_is_refused_and_stays(tmp_path):
+    (tmp_path / "epoch-000001-step-000000000").mkdir()
+    (tmp_path / "epoch-000001-step-000000000" / "thesis.txt").write_text("all of it")
+
+    with pytest.raises(FileError, match="epoch-000001-step-000000000 is there already"):
+        run(tmp_path, 1, save_freq="epoch")
+
+    assert (tmp_path / "epoch-000001-step-000000000" / "thesis.txt").read_text() == "all of it"
+
+
+def test_a_state_is_written_beside_the_drafts_of_others(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+    left = tmp_path / f"state.json.{derived.machine()}-{gone.pid}.tmp"
+    left.write_text("half")
+    link = tmp_path / f"state.json.{os.getpid()}.tmp"
+    link.symlink_to(tmp_path / "victim")
+    loader, model = loader_of(), model_of()
+
+    model.fit(
+        plain(loader), epochs=1, shuffle=False, verbose=0, callbacks=[gltf.checkpoint(loader, tmp_path / "state.json")]
+    )
+
+    assert sorted(os.listdir(tmp_path)) == ["state.json", link.name]
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import gc
 import importlib
 import json
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -290,6 +292,27 @@ def test_where_a_record_is_and_what_is_wrong_is_listed(rows, tmp_path):
     assert {line["record"] for line in lines} == DAMAGED
 
 
+def test_a_line_that_the_disk_takes_a_part_of_is_an_error_and_leaves_nothing(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"{}\n")
+    code = f"""
+import resource
+from gpuload.errors import FileError
+from gpuload.pipeline import damage
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+damage._append({str(path)!r}, b"x" * 50 + b"\\n")
+try:
+    damage._append({str(path)!r}, b"y" * 50 + b"\\n")
+except FileError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert "bad.jsonl: the line of a damaged record cannot be written" in done.stdout
+    assert "quarantine=" in done.stdout
+    assert path.read_bytes() == b"{}\n" + b"x" * 50 + b"\n"
+
+
 def test_lines_are_appended_behind_those_of_another_run(rows, tmp_path):
     path = tmp_path / "bad.jsonl"
     for _ in range(2):
@@ -392,6 +415,7 @@ def test_an_unknown_policy_share_or_file_is_refused(tmp_path):
         ({"max_bad": 2}, "max_bad = 2"),
         ({"max_bad": True}, "max_bad = True"),
         ({"quarantine": 3, "on_error": "skip"}, "quarantine = 3"),
+        ({"quarantine": "a\0b", "on_error": "skip"}, "the character NUL"),
         ({"quarantine": tmp_path / "bad.jsonl"}, "with on_error='raise'"),
     ):
         with pytest.raises(SpecError, match=told):

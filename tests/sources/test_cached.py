@@ -181,7 +181,7 @@ def test_bytes_are_written_as_people_do(text, num_bytes):
     assert cached.num_bytes_of(text) == num_bytes
 
 
-@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1]])
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1], "1" * 400, "0.1"])
 def test_a_budget_that_is_none_is_refused(budget):
     with pytest.raises(SpecError, match="the most bytes that the values may take"):
         gl.arrays(x=[1]).cache(memory=budget)
@@ -194,6 +194,8 @@ def test_it_is_kept_in_one_place(tmp_path):
             source.cache(**arguments)
     with pytest.raises(SpecError, match="the path of a folder"):
         source.cache(path=3)
+    with pytest.raises(SpecError, match="the character NUL"):
+        source.cache(path=tmp_path / "a\0b")
 
 
 def test_the_cache_of_other_data_is_refused(tmp_path):

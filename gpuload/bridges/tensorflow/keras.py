@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -22,10 +23,11 @@ import numpy as np
 
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
-from gpuload.errors import SpecError, StateError
+from gpuload.errors import FileError, SpecError, StateError
 from gpuload.kernels import aside
 from gpuload.order import checked_count
 from gpuload.spec import is_whole
+from gpuload.storage import derived
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 keras: Any = aside.call(lambda: importlib.import_module("keras"))
 
 WEIGHTS, STATE = "model.weights.h5", "state.json"
+SAVE, DRAFT = re.compile(r"epoch-\d{6,}-step-\d{9,}"), re.compile(r"draft-(?:([0-9a-f]{8})-)?(\d+)")
 SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
 )
@@ -135,8 +138,14 @@ class Checkpoint(_Counting):
 
     def save(self) -> None:
         """Write the state; a reader sees the old one or the new one."""
-        text, draft = json.dumps(self.state()), f"{self._path}.{os.getpid()}.tmp"
-        with open(draft, "w", encoding="utf-8") as file:
+        text, home = json.dumps(self.state()), Path(self._path).parent
+        name = re.compile(re.escape(Path(self._path).name) + r"\.([0-9a-f]{8})-(\d+)\.tmp")
+        for old in home.iterdir():
+            owner = name.fullmatch(old.name)
+            if owner and derived.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
+                old.unlink(missing_ok=True)
+        draft = f"{self._path}.{derived.machine()}-{os.getpid()}.tmp"
+        with open(draft, "x", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(draft, self._path)
 
@@ -234,8 +243,15 @@ class ResumeLoader(_Counting):
         text = json.dumps({"epoch": self._next_epoch(position), "loader": self.state()})
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._folder / f"draft-{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
+        self._remove_drafts()
+        draft = self._folder / f"draft-{derived.machine()}-{os.getpid()}"
+        for path in (draft, self._folder / name):
+            if os.path.lexists(path) and not _is_save(path):
+                raise FileError(
+                    f"{path} is there already",
+                    cause="it is not what ResumeLoader writes, and nothing of others is replaced",
+                    remedy="move it away, or name another folder",
+                )
         draft.mkdir()
         self.model.save_weights(str(draft / WEIGHTS))
         (draft / STATE).write_text(text + "\n", encoding="utf-8")
@@ -262,7 +278,15 @@ class ResumeLoader(_Counting):
         return self._epoch + int(is_whole and self._trained > self._before)
 
     def _saves(self) -> list[Path]:
-        return sorted(self._folder.glob("epoch-*-step-*")) if self._folder.is_dir() else []
+        names = self._folder.glob("epoch-*-step-*") if self._folder.is_dir() else ()
+        return sorted(save for save in names if SAVE.fullmatch(save.name) and _is_save(save))
+
+    def _remove_drafts(self) -> None:
+        """Remove what processes left that were killed while they saved."""
+        for draft in self._folder.glob("draft-*"):
+            owner = DRAFT.fullmatch(draft.name)
+            if owner and _is_save(draft) and derived.is_left(draft, *owner.groups()):
+                shutil.rmtree(draft, ignore_errors=True)
 
     def _latest(self) -> Path | None:
         saves = self._saves()
@@ -295,6 +319,14 @@ class ResumeLoader(_Counting):
     def _is_chief(self) -> bool:
         strategy = getattr(self.model, "distribute_strategy", None)
         return strategy is None or bool(strategy.extended.should_checkpoint)
+
+
+def _is_save(folder: Path) -> bool:
+    """Return True for a folder, and no link to one, that holds nothing but what `ResumeLoader` writes."""
+    try:
+        return not folder.is_symlink() and {entry.name for entry in folder.iterdir()} <= {WEIGHTS, STATE}
+    except OSError:  # a file, or another process has just renamed it
+        return False
 
 
 class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
