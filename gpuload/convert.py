@@ -23,18 +23,22 @@ import re
 import shutil
 import string
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
+import numpy as np
+
+from gpuload.batch import Batch
+from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.kernels import threads
 from gpuload.order import checked_count
 from gpuload.progress import Progress
 from gpuload.sources import opening, pickled
 from gpuload.sources.base import Source
 from gpuload.sources.described import SUFFIX as JSON
+from gpuload.spec import Spec
 from gpuload.storage.files import URL, Paths, check_name, read_bytes
 from gpuload.writers import folder as folders
 from gpuload.writers.base import Format, Records, Unread, check_fields
@@ -83,6 +87,7 @@ def convert(
     verify: bool = True,
     overwrite: bool = False,
     allow_pickle: bool = False,
+    record: str | None = None,
 ) -> Converted:
     """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
 
@@ -98,8 +103,10 @@ def convert(
         verify: read every file back and compare it with the source before it gets its name.
         overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
             of another conversion names are removed. Finished files of this very conversion are kept all the same.
-        allow_pickle: ``source`` is the path of an NPY file of Python objects that you trust: reading it runs what its
-            writer put there (`sources/pickled.py`).
+        allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
+            what their writer put there (`sources/pickled.py`).
+        record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
+            By default what a file holds says it: a dict or a tuple is one record, an array of dicts has one for each.
 
     Raises:
         SpecError: an argument does not fit, or a format cannot hold a field; says which, and what to choose instead.
@@ -109,7 +116,7 @@ def convert(
     """
     num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
-    given = _opened(source, trusts_pickles=allow_pickle)
+    given = _opened(source, trusts_pickles=allow_pickle, record=record)
     path = _checked_path(out)
     name = _format_name(path, format)
     if not len(given):
@@ -134,16 +141,52 @@ def convert(
     return _to_files(work, path, _format(name, given, raw, tensors), num_shards)
 
 
-def _opened(source: Source | Paths, *, trusts_pickles: bool) -> Source:
+def _opened(source: Source | Paths, *, trusts_pickles: bool, record: str | None) -> Source:
+    if isinstance(source, Source) and trusts_pickles:
+        raise SpecError(
+            f"allow_pickle=True with a {type(source).__name__}",
+            cause="it is for the path of an NPY file of Python objects; a source is open already",
+            remedy="leave allow_pickle out, or pass the path",
+        )
+    if record is not None and not trusts_pickles:
+        raise SpecError(
+            f"record={record!r} without allow_pickle=True",
+            cause="it says what the records of files of Python objects are",
+            remedy='open the files and pass the source: gl.convert(gl.npy(paths, record="file"), out)',
+        )
     if isinstance(source, Source):
-        if trusts_pickles:
-            raise SpecError(
-                f"allow_pickle=True with a {type(source).__name__}",
-                cause="it is for the path of an NPY file of Python objects; a source is open already",
-                remedy="leave allow_pickle out, or pass the path",
-            )
         return source
-    return pickled.trusted(source) if trusts_pickles else opening.open(source)
+    _check_paths(source)
+    return pickled.trusted(source, record) if trusts_pickles else opening.open(source)
+
+
+def _check_paths(source: object) -> None:
+    """Raise ``SpecError`` with the form that works for what is neither a source nor paths."""
+    if isinstance(source, (str, os.PathLike)):
+        return
+    items = source if isinstance(source, (list, tuple)) else ()
+    if isinstance(source, Mapping):
+        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(**fields)"
+    elif isinstance(source, np.ndarray) and source.ndim and source.dtype.kind not in "OU":
+        cause, remedy = "arrays in memory are records as soon as they are a source", "write gl.arrays(x=array)"
+    elif any(isinstance(item, Mapping) for item in items):
+        cause = "a list of dicts is not read: records lie in files, or in arrays"
+        remedy = "write gl.arrays(x=[record['x'] for record in records], ...), or gl.records(len(records), read)"
+    elif any(isinstance(item, Source) for item in items):
+        cause, remedy = "a conversion has one source", "join them: gl.concat(a, b), or gl.zip(a, b) for their fields"
+    elif items and not any(isinstance(item, (str, os.PathLike)) for item in items):
+        cause = "the items of a list are the paths of files"
+        remedy = "write gl.arrays(x=array, label=labels) for arrays in memory"
+    elif isinstance(source, Batch):
+        cause, remedy = (
+            "its records are in memory",
+            "pass gl.arrays(**batch), or the loader, for the records of all batches",
+        )
+    elif not isinstance(source, Iterable):
+        cause, remedy = "it is neither a source nor the path of files", "pass a path, or gl.arrays(x=array)"
+    else:
+        return
+    raise SpecError(f"gl.convert of a {type(source).__name__}", cause=cause, remedy=remedy)
 
 
 # --- what is to be written
@@ -214,6 +257,19 @@ def _format(name: str, source: Source, raw: Sequence[str], tensors: Sequence[str
         )
     forms = {form.name: form for form in (NPY, NPZ, FIXED)}
     return tfrecord(raw, tensors) if name == TFRECORD else forms[name]
+
+
+def _check_fields(form: Format, spec: Spec) -> None:
+    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call for TFRecord that holds all."""
+    try:
+        check_fields(form, spec)
+    except SpecError as error:
+        with suppress(MissingPackageError):
+            tensors = [one.name for one in spec if tfrecord().refusal(one)]
+            if tensors and not any(tfrecord(tensors=tensors).refusal(one) for one in spec):
+                options = " ".join(f"--tensor {name}" for name in tensors)
+                error.remedy += f"; all fields fit by gl.convert(..., 'out.tfrecord', tensors={tensors}) ({options})"
+        raise
 
 
 def _planned(source: Source, path: str, num_shards: int | None) -> list[_File]:
@@ -361,7 +417,7 @@ class _Work:
 
 def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> Converted:
     source = work.source
-    check_fields(form, source.spec)
+    _check_fields(form, source.spec)
     files = _planned(source, path, num_shards)
     _check_not_read(source, [file.path for file in files])
     for one in source.spec:

@@ -2,7 +2,7 @@
 
     gpuload convert data/*.npy out.npz
     gpuload convert photos 'out/train-{shard:05d}.tfrecord' --num-shards 16
-    gpuload convert objects.npy out.tfrecord --allow-pickle
+    gpuload convert 'samples/*.npy' out.npz --allow-pickle
 
 The same command goes on with a conversion that was interrupted. Exit status 0 if all files are there, 2 if not.
 """
@@ -14,7 +14,9 @@ import time
 from typing import Any
 
 from gpuload.convert import convert
+from gpuload.errors import SpecError
 from gpuload.sources import opening, pickled
+from gpuload.sources.base import Source
 
 
 def add_parser(verbs: Any) -> None:
@@ -45,6 +47,11 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="IN are NPY files of Python objects that you trust: reading them runs what their writer put there",
     )
+    parser.add_argument(
+        "--record",
+        choices=pickled.RECORD,
+        help="of files of Python objects: each file is one record, or each item of a file is (default: what it holds)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,7 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.perf_counter()
     if arguments.allow_pickle:
         print("--allow-pickle: the files are unpickled, which runs whatever code their writer put there")
-        source = pickled.trusted(arguments.input)
+        source: Source = pickled.trusted(arguments.input, arguments.record)
+    elif arguments.record is not None:
+        raise SpecError(
+            f"--record {arguments.record} without --allow-pickle",
+            cause="it says what the records of files of Python objects are",
+            remedy="leave it out, or add --allow-pickle",
+        )
     else:
         source = opening.open(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
     with source:

@@ -50,7 +50,8 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     check_name(field)
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
-    found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
+    with npyheader.naming_conversion(paths):
+        found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
     opening = Opening(npy, {"paths": found.paths, "field": field, "record": record})
     _check_dtypes(found, headers)
     if record == "row":

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
+import shlex
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -25,7 +28,7 @@ import numpy as np
 
 from gpuload.errors import FormatError
 from gpuload.spec import LARGEST_NDIM
-from gpuload.storage.files import gzip_error, read_bytes
+from gpuload.storage.files import Paths, gzip_error, read_bytes
 
 MAGIC = b"\x93NUMPY"
 ARCHIVE = b"PK\x03\x04"  # of ZIP, which .npz files are
@@ -67,12 +70,16 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+class ObjectsError(FormatError):
+    """An NPY file holds Python objects."""
+
+
 class _Refused(Exception):
     """Why a header is refused: cause and remedy."""
 
-    def __init__(self, cause: str, remedy: str = "write it with numpy.save") -> None:
+    def __init__(self, cause: str, remedy: str = "write it with numpy.save", *, objects: bool = False) -> None:
         super().__init__(cause)
-        self.cause, self.remedy = cause, remedy
+        self.cause, self.remedy, self.kind = cause, remedy, ObjectsError if objects else FormatError
 
 
 def read(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes] | None = None) -> Header:
@@ -98,7 +105,27 @@ def read(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes] |
             )
         return header
     except _Refused as refused:
-        raise FormatError(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
+        raise refused.kind(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
+
+
+@contextmanager
+def naming_conversion(paths: Paths) -> Iterator[None]:
+    """Name, where files are refused because they hold Python objects, the calls that convert them.
+
+    Args:
+        paths: the files, as the user named them.
+    """
+    try:
+        yield
+    except ObjectsError as error:
+        alone = paths[0] if isinstance(paths, (list, tuple)) and len(paths) == 1 else paths
+        path = os.fspath(alone) if isinstance(alone, (str, os.PathLike)) else ""
+        error.remedy += (
+            "; if you trust its writer, this makes a file without objects, with a record of each dict or tuple: "
+            f"gl.convert({repr(path) if path else 'paths'}, 'records.npz', allow_pickle=True), or "
+            f"gpuload convert --allow-pickle {shlex.quote(path) if path else 'FILES'} records.npz"
+        )
+        raise
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -189,8 +216,8 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     if dtype.hasobject:
         raise _Refused(
             f"its dtype {dtype} holds Python objects (a pickle), which could run any code when read",
-            "store numbers, bytes or text of fixed length; records of varying shape go into one file each; if you "
-            "trust its writer, `gpuload convert IN OUT --allow-pickle` makes a file without objects of it",
+            "store numbers, bytes or text of fixed length",
+            objects=True,
         )
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
         raise _Refused(f"its dtype {dtype} is none that an array can have")

@@ -1,136 +1,458 @@
-"""Pickled arrays: NPY files of Python objects, for data that the user trusts. `gpuload convert` is the one way to them.
+"""Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is the one way to them.
 
-An NPY file of objects is a pickle: reading it runs whatever code its writer put there, with all the rights of this
-process. So no source opens one. ``gl.convert(path, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do,
-once, for a file whose writer is known, and make a file of it that holds bytes alone.
+Such a file is a pickle: reading it runs whatever code its writer put there, with all the rights of this process. So no
+source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do, for files
+whose writer is known, and write files that hold bytes alone.
 
-Records  an array of objects has a record for each element: dicts are records with fields, other values one field ``x``.
-         Arrays of one shape, numbers, texts and bytes become such a field; arrays of different shapes one that varies.
-         An array of no axes that holds a dict of arrays (``numpy.save(path, {...})``) has a field for each of them.
-Memory   the whole file.
+Records  What a file holds decides how many records it has; that lengths agree never does:
+
+             {"a": array, "label": 1}                    one record, with a field for each key
+             (array, array, 1)                           one record, with the fields x0, x1, x2
+             a list or an array of such dicts or tuples  a record for each of them
+             [array, array, ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the field x. Several
+                                                         files: each is one record if its items are of different kinds,
+                                                         else ``record=`` has to say it
+             an NPZ file                                 the dict of its arrays
+
+         ``record="file"``: each file is one record. ``record="row"``: each item of a file is one, and record i of a
+         dict holds item i of each of its values.
+Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as arrays. Their dtype is
+         the smallest that holds the values of all records; where their shapes differ the field has axes that vary.
+Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is read once to learn what
+         its records are, and again when they are written and compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
-import os
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.arrays import arrays
+from gpuload.progress import Progress
+from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
-from gpuload.sources.records import records
-from gpuload.storage.files import Paths, expand, look_at
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values, starts_of
+from gpuload.spec import Field, Spec
+from gpuload.storage.files import Files, Paths, expand, look_at
 
+NUMBERS = "biuf"  # kinds of dtypes that one field may mix
+CACHED_BYTES = 1 << 28
+KINDS = {"b": "a number", "i": "a number", "u": "a number", "f": "a number", "U": "text", "S": "bytes"}
+RECORD = ("file", "row")
+BY_FILE = "if the items of each file are the fields of one record, pass record='file' (--record file)"
 log = logging.getLogger("gpuload")
+Record = dict[str, Any]
 
 
-def trusted(paths: Paths) -> Source:
-    """Return the records of NPY files of Python objects, which are unpickled: code in them is run.
+def trusted(paths: Paths, record: str | None = None) -> PickledSource:
+    """Return the records of files of Python objects, which are unpickled: code in them is run.
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these.
+        record: ``"file"`` or ``"row"``; None where what the files hold says it.
 
     Raises:
+        SpecError: records differ in their fields; a field differs in kind; ``record`` has to be said.
         FormatError: a file cannot be unpickled, or holds something that is no record.
         FileError: a file is missing or cannot be read.
     """
-    named = expand(paths)
-    files, _ = look_at(named, 0, lambda path, size, head: None)
-    log.warning("%s: unpickled, which runs what its writer put there; allow_pickle was given", named[0])
-    tables = [_fields(path) for path in files.paths]
-    names = list(tables[0])
-    for path, one in zip(named, tables, strict=True):
-        if list(one) != names:
-            raise SpecError(
-                f"{path} has the fields {list(one)}, {named[0]} has {names}",
-                cause="the records of a source have the same fields",
-                remedy="convert them one by one",
-            )
-    columns = {name: [value for one in tables for value in one[name]] for name in names}
-    return _source(columns, _digest(named))
+    if record is not None and record not in RECORD:
+        raise SpecError(f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two")
+    files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
+    log.warning("%s: unpickled, which runs what its writer put there; allow_pickle was given", files.paths[0])
+    return PickledSource(ObjectFiles(files, record))
 
 
-def _fields(path: str) -> dict[str, Any]:
+class PickledSource(Source):
+    """Records of pickled files."""
+
+    def __init__(self, objects: ObjectFiles) -> None:
+        self._leaf: ObjectLeaf | None = ObjectLeaf(objects)
+        self._objects = objects
+        super().__init__((Group(self._leaf.spec, None),))
+
+    def __len__(self) -> int:
+        return int(self._objects.starts[-1])
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaf = self._leaf  # one look: another thread may close the source meanwhile
+        if leaf is None:
+            self.check_open()
+            return []
+        return [Share(leaf, 0, numbers)]
+
+    def _where(self, number: int) -> str:
+        return self._objects.where(number)
+
+    def _title(self) -> str:
+        return "pickled files"
+
+    def _digest(self) -> str:
+        return self._objects.digest
+
+    def _reads(self) -> Sequence[str]:
+        return self._objects.files.paths
+
+    def close(self) -> None:
+        """Let go of the objects."""
+        super().close()
+        self._leaf = None
+
+
+class ObjectFiles:
+    """Files of objects, unpickled when their records are asked for; safe to use from several threads at once.
+
+    Attributes:
+        files: the files.
+        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all records.
+        fields: the fields of the records.
+        digest: a text that differs for other bytes.
+    """
+
+    def __init__(self, files: Files, record: str | None) -> None:
+        self.files, self.record = files, record
+        self._busy = threading.Lock()
+        self._recent: OrderedDict[int, list[Record]] = OrderedDict()  # records of files that were read last
+        self._recent_bytes = 0
+        text = hashlib.sha256(repr((files.names, record)).encode("utf-8", "surrogateescape"))
+        counts, columns = list[int](), dict[str, _Column]()
+        with Progress("unpickling") as progress:
+            for number, path in enumerate(files.paths):
+                progress.show(number, len(files), "files")
+                raw = self._bytes(number)
+                text.update(hashlib.sha256(raw).digest())
+                records = _records(path, raw, record, alone=len(files) == 1)
+                self._keep(number, records)
+                for row, fields in enumerate(records):
+                    where = _where(path, row, len(records))
+                    if not columns:
+                        columns = {name: _Column(name) for name in fields}
+                    _check_names(fields, list(columns), where, files.paths[0])
+                    for name, column in columns.items():
+                        column.add(fields[name], where)
+                counts.append(len(records))
+        self.starts = starts_of(counts)
+        self.fields = tuple(column.field for column in columns.values())
+        self.digest = text.hexdigest()[:16]
+
+    def where(self, number: int) -> str:
+        """Return the file of a record, and which of its records that is."""
+        file, row = self._place(number)
+        return _where(self.files.paths[file], row, int(self.starts[file + 1] - self.starts[file]))
+
+    def record_at(self, number: int) -> Record:
+        """Return the values of a record, as they were pickled."""
+        file, row = self._place(number)
+        with self._busy:
+            records = self._recent.get(file)
+            if records is None:
+                records = _records(self.files.paths[file], self._bytes(file), self.record, alone=len(self.files) == 1)
+                self._keep(file, records)
+            self._recent.move_to_end(file)
+            return records[row]
+
+    def _place(self, number: int) -> tuple[int, int]:
+        file = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return file, number - int(self.starts[file])
+
+    def _bytes(self, number: int) -> bytes:
+        with self.files.opened(number) as descriptor, io.FileIO(descriptor, closefd=False) as file:
+            return file.readall()
+
+    def _keep(self, number: int, records: list[Record]) -> None:
+        self._recent[number] = records
+        self._recent_bytes += int(self.files.sizes[number])
+        while self._recent_bytes > CACHED_BYTES and len(self._recent) > 1:
+            oldest, _ = self._recent.popitem(last=False)
+            self._recent_bytes -= int(self.files.sizes[oldest])
+
+
+class ObjectLeaf(Leaf):
+    """Records that are objects. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+
+    how = "unpickled"
+
+    def __init__(self, objects: ObjectFiles) -> None:
+        self.objects, self.spec, self.num_records = objects, Spec(objects.fields), int(objects.starts[-1])
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return zeros: the records have no raw bytes."""
+        return np.zeros(numbers.size, np.int64)
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Do nothing: there are no raw bytes."""
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records."""
+        records = [self.objects.record_at(number) for number in numbers.tolist()]
+        where = [self.objects.where(number) for number in numbers.tolist()]
+        return [
+            _batch(field, [_cast(field, record[field.name], at) for record, at in zip(records, where, strict=True)])
+            for field in self.spec
+        ]
+
+
+def _batch(field: Field, values: list[Array]) -> Values:
+    if field.uniform:
+        return np.stack(values)
+    return Ragged.of(values, field.dtype) if field.ragged else values
+
+
+# --- what a file holds
+
+
+def _records(path: str, raw: bytes, record: str | None, *, alone: bool) -> list[Record]:
+    """Return the records of a file.
+
+    Args:
+        path: of the file, for messages.
+        raw: its bytes.
+        record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
+        alone: True if it is the only file.
+    """
+    content = _unpickled(path, raw)
+    if isinstance(content, Mapping):
+        if record == "row":
+            return list(_rows_of(path, content))
+        if record is None and alone:
+            _tell_of_rows(path, content)
+        return [_named(content, path)]
+    if isinstance(content, np.ndarray) and content.dtype.names:
+        names = content.dtype.names
+        if record == "file":
+            return [{name: content[name] for name in names}]
+        return [{name: row[name] for name in names} for row in content.reshape(-1)]
+    if not isinstance(content, (list, tuple)) and not (isinstance(content, np.ndarray) and content.ndim):
+        raise FormatError(
+            f"{path} holds one {type(content).__name__}",
+            cause="a record is a dict, a tuple or an array of values",
+            remedy="save a dict of arrays: numpy.save(path, {'image': image, 'label': 3})",
+        )
+    items = list(content)
+    if record == "file" or (record is None and not _is_sequence_of_records(path, content, items, alone=alone)):
+        return [_of_items(items)]
+    return [
+        _named(item, _where(path, row, len(items))) if isinstance(item, Mapping)
+        else _of_items(list(item)) if _is_tuple(item)
+        else {"x": item}
+        for row, item in enumerate(items)
+    ]  # fmt: skip
+
+
+def _unpickled(path: str, raw: bytes) -> Any:
     try:
-        loaded = np.load(path, allow_pickle=True)
+        loaded = np.load(io.BytesIO(raw), allow_pickle=True)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            return (
+                loaded.item()
+                if isinstance(loaded, np.ndarray) and loaded.dtype.kind == "O" and not loaded.ndim
+                else loaded
+            )
+        with loaded:
+            members = {name: loaded[name] for name in loaded.files}
     except Exception as error:  # a pickle may raise anything
         raise FormatError(
             f"{path} cannot be unpickled",
             cause=f"{type(error).__name__}: {error}",
             remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
         ) from None
-    if not isinstance(loaded, np.ndarray):
+    return {name: one.item() if one.dtype.kind == "O" and not one.ndim else one for name, one in members.items()}
+
+
+def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, alone: bool) -> bool:
+    """Return True if each item of a sequence is a record, False if the sequence is one.
+
+    Raises:
+        SpecError: it may be either.
+    """
+    if items and (all(isinstance(item, Mapping) for item in items) or all(map(_is_tuple, items))):
+        return True
+    if isinstance(content, tuple):
+        return False
+    if alone or not items:
+        return True
+    kinds = {_kind(item) for item in items}
+    if len(kinds) > 1:
+        return False
+    raise SpecError(
+        f"{path} holds {len(items)} values of one kind, and there are other files",
+        cause="they may be the fields of one record, or one record each",
+        remedy="say it: record='file' makes one record of each file, record='row' one of each value (--record)",
+    )
+
+
+def _kind(item: Any) -> tuple[str, int]:
+    """Return what two values have in common that may be the same field of two records."""
+    try:
+        array = np.asarray(item)
+    except (TypeError, ValueError):
+        return "", -1
+    kind = array.dtype.kind
+    return ("n" if kind in NUMBERS and not array.ndim else kind), array.ndim
+
+
+def _is_tuple(item: Any) -> bool:
+    """Return True for a tuple, and for a list or an array that holds objects, as NumPy makes of lists of tuples."""
+    if isinstance(item, list):
+        return _kind(item)[0] in ("", "O")
+    return isinstance(item, tuple) or (isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim > 0)
+
+
+def _of_items(items: list[Any]) -> Record:
+    return {f"x{number}": item for number, item in enumerate(items)}
+
+
+def _named(content: Mapping[Any, Any], where: str) -> Record:
+    """Return a dict as a record, whose names are texts."""
+    for key in content:
+        if not isinstance(key, str) or not key:
+            raise FormatError(
+                f"{where}: its key {key!r}"[:200],
+                cause="the keys of a dict are the names of fields, which are texts",
+                remedy="save the dict with keys that are texts",
+            )
+    return dict(content)
+
+
+def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
+    """Give row i of each value of a dict as record i."""
+    lengths = {str(name): _length(value) for name, value in content.items()}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
         raise FormatError(
-            f"{path} is no NPY file of objects",
-            cause=f"numpy.load makes a {type(loaded).__name__} of it",
-            remedy="convert it without allow_pickle",
+            f"{path}: its values have {lengths} items"[:300],
+            cause="with record='row' record i holds item i of each value, so that all of them have as many",
+            remedy="leave record= out: the dict is one record then",
         )
-    values = loaded.item() if loaded.ndim == 0 else loaded
-    if isinstance(values, Mapping):
-        return {str(name): list(one) for name, one in values.items()}
-    if loaded.ndim == 0:
+    named = _named(content, path)
+    for row in range(next(iter(lengths.values())) or 0):
+        yield {name: value[row] for name, value in named.items()}
+
+
+def _length(value: Any) -> int | None:
+    if isinstance(value, np.ndarray):
+        return len(value) if value.ndim else None
+    return len(value) if isinstance(value, (list, tuple)) else None
+
+
+def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
+    lengths = {_length(value) for value in content.values()}
+    if len(lengths) == 1 and (length := lengths.pop()) is not None and length > 1:
+        log.warning(
+            "%s: its dict is one record; if it is a table, record='row' (--record row) makes %d records of its rows",
+            path,
+            length,
+        )
+
+
+def _check_names(fields: Record, names: list[str], where: str, first: str) -> None:
+    missing, more = [name for name in names if name not in fields], [name for name in fields if name not in names]
+    if missing or more:
+        raise SpecError(
+            f"{where} has no field {missing[0]!r}" if missing else f"{where} has the field {more[0]!r}",
+            cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[:300],
+            remedy="leave the file out, or save all of them with the same keys",
+        )
+
+
+def _where(path: str, row: int, count: int) -> str:
+    return path if count == 1 else f"{path}, record {row}"
+
+
+# --- what a field holds
+
+
+class _Column:
+    """What the values of a field have in common."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.first = name, ""
+        self.dtype: np.dtype[Any] | None = None
+        self.shape: tuple[int | None, ...] = ()
+
+    def add(self, value: Any, where: str) -> None:
+        """Take in the value of one more record.
+
+        Raises:
+            FormatError: it is no value of a field, or none of this one.
+        """
+        array = _array(self.name, value, where)
+        if self.dtype is None:
+            self.dtype, self.shape, self.first = array.dtype, array.shape, where
+            return
+        kinds = {self.dtype.kind, array.dtype.kind}
+        if len(kinds) > 1 and not kinds <= set(NUMBERS):
+            here, first = (KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype))
+            raise FormatError(
+                f"field {self.name!r} of {where} is {here}",
+                cause=f"that of {self.first} is {first}, and the values of a field are of one kind",
+                remedy=f"save all of them as one kind; {BY_FILE}",
+            )
+        if array.ndim != len(self.shape):
+            raise FormatError(
+                f"field {self.name!r} of {where} has {array.ndim} axes",
+                cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have as many axes",
+                remedy=f"save all of them with the same axes, as value.reshape(...); {BY_FILE}",
+            )
+        self.dtype = np.result_type(self.dtype, array.dtype)
+        self.shape = tuple(mine if mine == its else None for mine, its in zip(self.shape, array.shape, strict=True))
+
+    @property
+    def field(self) -> Field:
+        """The field."""
+        return Field(self.name, np.dtype(self.dtype).newbyteorder("="), self.shape)
+
+
+def _array(name: str, value: Any, where: str) -> NDArray[Any]:
+    """Return the value of a field as an array; bytes as uint8, for they may end in zeros.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return np.frombuffer(value, np.uint8)
+    cause = "a field holds numbers, text or bytes, or an array of these"
+    try:
+        array = None if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        array, cause = None, f"{cause}: {error}"
+    if array is None or array.dtype.hasobject or array.dtype.names is not None:
+        what = "None" if value is None else f"a {type(value).__name__}"
         raise FormatError(
-            f"{path} holds one {type(values).__name__}",
-            cause="it has no records",
-            remedy="save an array of records, or a dict of arrays of one length",
+            f"field {name!r} of {where} is {what}",
+            cause=cause,
+            remedy="save a number in its place (-1 or NaN, say), or save the files without this field"
+            if value is None
+            else "save it as arrays of numbers, text or bytes; the items of a dict under keys of their own",
         )
-    listed = list(loaded)
-    if listed and all(isinstance(one, Mapping) for one in listed):
-        names = list(listed[0])
-        for number, one in enumerate(listed):
-            if list(one) != names:
-                raise FormatError(
-                    f"{path}, record {number}: its keys are {list(one)}, those of record 0 are {names}",
-                    cause="all records have the same fields",
-                    remedy="give all of them the same keys, in one order",
-                )
-        return {str(name): [one[name] for one in listed] for name in names}
-    return {"x": listed}
+    return array
 
 
-def _source(columns: dict[str, list[Any]], version: str) -> Source:
-    """Return a source of lists of values: arrays where they have one shape, else each value for itself."""
-    made = {name: _column(name, values) for name, values in columns.items()}
-    if all(isinstance(one, np.ndarray) for one in made.values()):
-        return arrays(**made)
-    length = len(next(iter(made.values())))
+def _cast(field: Field, value: Any, where: str) -> NDArray[Any]:
+    """Return the value of a field in the field's dtype.
 
-    def read(numbers: NDArray[np.int64]) -> dict[str, Any]:
-        chosen = numbers.tolist()
-        return {
-            name: one[numbers] if isinstance(one, np.ndarray) else [one[number] for number in chosen]
-            for name, one in made.items()
-        }
-
-    return records(length, read, version=version)
-
-
-def _column(name: str, values: list[Any]) -> NDArray[Any] | list[Any]:
-    if values and all(isinstance(value, (bytes, bytearray)) for value in values):
-        return [bytes(value) for value in values]  # of any length, and with zeros at their ends
-    listed = [np.asarray(value) for value in values]
-    kinds = {one.dtype.kind for one in listed}
-    if "O" in kinds or (len(kinds) > 1 and not kinds <= set("biuf")):
-        bad = next(number for number, one in enumerate(listed) if one.dtype.kind in ("O", *sorted(kinds)[1:]))
+    Raises:
+        FormatError: that dtype cannot hold it.
+    """
+    array = _array(field.name, value, where)
+    cast = np.array(array, field.dtype, order="C")
+    if array.dtype.kind in "iu" and field.dtype.kind == "f" and not _is_exact(cast, array):
         raise FormatError(
-            f"field {name!r}, record {bad}: a value of {type(values[bad]).__name__}",
-            cause="records are numbers, text, bytes, and arrays of these; all records of a field are of one kind",
-            remedy="make arrays of the objects before they are saved",
+            f"field {field.name!r} of {where} holds whole numbers that {field.dtype} cannot hold",
+            cause="other records have real numbers, or whole numbers of another sign, in this field",
+            remedy="save all of them in one dtype",
         )
-    dtype = np.result_type(*{one.dtype for one in listed})
-    if len({one.shape for one in listed}) == 1:
-        return np.stack(listed).astype(dtype)
-    return [one.astype(dtype) for one in listed]
+    return cast
 
 
-def _digest(paths: list[str]) -> str:
-    text = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            text.update(os.path.basename(path).encode("utf-8", "surrogateescape"))
-            while piece := file.read(1 << 20):
-                text.update(piece)
-    return text.hexdigest()
+def _is_exact(cast: NDArray[Any], whole: NDArray[Any]) -> bool:
+    """Return True if real numbers are the whole numbers that they were made of."""
+    with np.errstate(invalid="ignore"):  # 2.0**63 is no int64
+        return np.array_equal(cast.astype(whole.dtype), whole)

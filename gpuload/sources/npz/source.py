@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
+from gpuload.sources import npyheader
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
@@ -61,7 +62,8 @@ def npz(paths: Paths, record: Literal["row", "file"] = "row", fields: str | Sequ
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     wanted = _wanted(fields)
-    files, found = look_at(expand(paths), HEAD_BYTES, partial(_arrays_in, wanted))
+    with npyheader.naming_conversion(paths):
+        files, found = look_at(expand(paths), HEAD_BYTES, partial(_arrays_in, wanted))
     names = list(wanted or found[0])
     _check_alike(files, found, names)
     if record == "row":
