@@ -25,7 +25,7 @@ import numpy as np
 from gpuload import device as devices
 from gpuload import kernels, rng, state
 from gpuload.batch import Batch, Output, names_in
-from gpuload.errors import SpecError
+from gpuload.errors import RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside, threads
@@ -178,11 +178,15 @@ class Loader:
 
     def __iter__(self) -> Epoch:
         """Go on from the position to the end of its epoch; the position moves with each batch."""
-        return Epoch(self._session, self.output, self.position, self._place)
+        return Epoch(self._session, self.output, self._begin(), self._place)
+
+    def _begin(self) -> Cursor:
+        """Return the cursor of an iterator that begins now."""
+        return self._place.begin(self._plan)
 
     def epoch(self, number: int) -> Epoch:
         """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
-        return Epoch(self._session, self.output, Position(rng.checked_word(number, "epoch")))
+        return Epoch(self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch"))))
 
     def ahead(self, feed: Session | None = None) -> Epoch:
         """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` does.
@@ -194,7 +198,7 @@ class Loader:
             feed: what ``feed`` returned, for batches that are not run here; ``batch.output`` is then a dict.
         """
         output = self.output if feed is None else None
-        batches = Epoch(feed or self._session, output, self.position, self._place, "end")
+        batches = Epoch(feed or self._session, output, self._begin(), self._place, "end")
         self._ahead = weakref.ref(batches)
         return batches
 
@@ -231,12 +235,12 @@ class Loader:
         return session
 
     def go_to(self, position: Position) -> None:
-        """Go on from a position that ``position`` or ``after`` gave."""
-        self._place.cursor = Cursor(_checked_position(position))
+        """Go on from a position that ``position`` or ``after`` gave; iterators that are there stay where they are."""
+        self._place.go_to(_checked_position(position))
 
     def follow(self, batches: Epoch) -> None:
-        """Take an iterator of a loader with the same steps for the one that reads ahead of this loader's position."""
-        self._ahead = weakref.ref(batches)
+        """Take an iterator of a loader with the same steps for the one that reads ahead of this loader; it moves it."""
+        self._ahead = weakref.ref(batches.take_along(self._place))
 
     def num_ready(self) -> int:
         """Return how many steps are made and wait for whoever takes them."""
@@ -266,7 +270,7 @@ class Loader:
 
         The position goes where ``move`` of the iterator says, and so the state is always that of the training.
         """
-        return Epoch(self._session, self.output, self.position, self._place, "told")
+        return Epoch(self._session, self.output, self._begin(), self._place, "told")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -286,6 +290,20 @@ class Loader:
     def batch_of(self, position: Position) -> Batch:
         """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
         return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
+
+    def peek(self) -> Batch:
+        """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.
+
+        ``next(iter(loader))`` takes the batch away from the next loop. Made anew as by ``batch_at``, in this thread.
+
+        Raises:
+            RecordIndexError: the source has no records.
+        """
+        if not len(self):
+            raise RecordIndexError(
+                "loader.peek()", cause="the source has no records, so there is no batch", remedy="check its paths"
+            )
+        return self.batch_of(self.position)
 
     def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
         """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
@@ -365,6 +383,9 @@ class Loader:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where a state was saved, with any number of shards and any batch size.
+
+        Iterators that were made before go on there, too. Those that read ahead of the training (of ``tf.data``, of
+        DALI) raise an error when they are asked for the next batch, if they have delivered one before.
 
         Raises:
             StateError: the state is of other data, ops, shuffle or seed; says what differs.

@@ -839,3 +839,99 @@ def test_describe_speaks_of_steps_and_megabytes(prefetch):
     assert f"{loader(3000, prefetch=prefetch).prefetch} steps are made ahead" in lines["prefetch"]
     assert "MB for a step" in lines["memory"]
     assert "step" in lines["threads"]
+
+
+def test_to_peek_gives_the_next_batch_and_moves_nothing():
+    load = loader()
+    first = load.peek()
+    run = iter(load)
+    assert np.array_equal(next(run)["image"], first["image"])
+    for batch in run:
+        assert load.peek().records.tolist() != batch.records.tolist()
+    assert (load.peek().epoch, load.peek().step, place(load)) == (1, 0, (1, 0))
+    assert load.stats()["batches"] == len(load) + 1 + (len(load) - 1) + 2
+    with pytest.raises(RecordIndexError, match="no records"):
+        gl.Loader(gl.arrays(x=np.zeros(0)), 4).peek()
+
+
+# a state that is loaded while iterators are alive
+
+
+def state_at(*place):
+    return loader().state_dict(*place)
+
+
+@pytest.mark.parametrize("num_taken", [0, 1, 3])
+def test_an_iterator_that_was_made_before_a_state_was_loaded_goes_on_there(num_taken):
+    load, expected = loader(), list(loader().epoch(2))
+    run = iter(load)
+    for _ in range(num_taken):
+        next(run)
+    load.load_state_dict(state_at(2, 4))
+    rest = list(run)
+    assert [(batch.epoch, batch.step) for batch in rest] == [(2, step) for step in range(4, len(load))]
+    assert np.array_equal(rest[0]["image"], expected[4]["image"])
+    assert place(load) == (3, 0)
+
+
+def test_a_loop_whose_body_loads_a_state_goes_on_there():
+    load, seen = loader(), []
+    for batch in load:
+        seen.append((batch.epoch, batch.step))
+        if len(seen) == 3:
+            load.load_state_dict(state_at(1, len(load) - 2))
+    assert seen == [(0, 0), (0, 1), (0, 2), (1, 7), (1, 8)]
+
+
+def test_each_of_several_iterators_goes_on_where_the_loader_is_when_it_is_asked():
+    load = loader()
+    runs = [iter(load), iter(load)]
+    next(runs[0])
+    load.load_state_dict(state_at(1, 3))
+    assert [next(run).step for run in runs] == [3, 4]
+    assert place(load) == (1, 5)
+
+
+def test_an_iterator_that_ended_stays_ended_and_takes_no_loader_back():
+    load = loader()
+    run = iter(load)
+    list(run)
+    load.load_state_dict(state_at(4, 2))
+    assert next(run, None) is None
+    assert place(load) == (4, 2)
+
+
+def test_an_epoch_by_its_number_is_not_moved_by_a_state():
+    load = loader()
+    run = load.epoch(0)
+    next(run)
+    load.load_state_dict(state_at(2, 4))
+    assert (next(run).epoch, run.position.step) == (0, 2)
+    assert place(load) == (2, 4)
+
+
+@pytest.mark.parametrize("kind", ["ahead", "counted"])
+def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_nothing(kind):
+    load = loader()
+    run, unread = getattr(load, kind)(), getattr(load, kind)()
+    next(run)
+    load.load_state_dict(state_at(2, 4))
+    for _ in range(2):
+        with pytest.raises(
+            SpecError, match=r"is at epoch 2, step 4[\s\S]*a state was loaded[\s\S]*make a new iterator"
+        ):
+            next(run)
+    assert place(load) == (2, 4)
+    assert next(unread).step == 4
+
+
+def test_a_state_that_is_where_what_reads_ahead_left_the_loader_changes_nothing():
+    load = loader()
+    run = load.counted()
+    next(run), next(run)
+    run.move(run.position)
+    next(run)
+    load.load_state_dict(load.state_dict())
+    assert next(run).step == 3
+    run.move(run.position)
+    assert place(load) == (0, 4)

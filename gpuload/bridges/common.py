@@ -42,6 +42,13 @@ class Tensors:
     def __iter__(self) -> Iterator[Batch]:
         return converted(iter(self.loader), self._convert, waits=self._waits)
 
+    def peek(self) -> Batch:
+        """Return the batch that the next loop begins with, and move nothing."""
+        batch = self.loader.peek()
+        if self._waits:
+            batch.synchronize()
+        return batch.with_fields(self._convert)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loader: where the next loop goes on."""
         return self.loader.state_dict()

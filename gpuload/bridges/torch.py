@@ -201,16 +201,16 @@ class _Pass:
     """The batches from the loader's position to the end of the epoch, in the process of the training."""
 
     def __init__(self, whole: LoaderDataset) -> None:
-        self._whole, self._start = whole, whole.loader.position
+        self._whole = whole
         self._batches = common.converted(whole.loader.ahead(), _converter(whole.loader))
-        whole._pass = self._start, self._start
+        whole._pass = self._batches.position, self._batches.position
 
     def __iter__(self) -> _Pass:
         return self
 
     def __next__(self) -> Any:
         batch = next(self._batches)
-        self._whole._pass = self._start, self._batches.position
+        self._whole._pass = self._batches.cursor.start, self._batches.position
         return batch.output
 
 

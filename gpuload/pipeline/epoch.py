@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
-from gpuload.order import Position
+from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.session import Session
@@ -28,11 +28,14 @@ class Cursor:
         now: the position of the next batch, and the position that a state saves. They are the same, except after a step
             that raised an error: the iterator goes on behind it, a state begins with it again until a batch after it
             was delivered. Both change at once, by one assignment.
+        origin: an object that all cursors share until a state is loaded. An iterator with another origin than its
+            loader began before that.
     """
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: Position, origin: object | None = None) -> None:
         self.start = position
         self.now = (position, position)
+        self.origin = object() if origin is None else origin
 
     @property
     def position(self) -> Position:
@@ -55,6 +58,37 @@ class Place:
     def __init__(self, position: Position) -> None:
         self.cursor = Cursor(position)
 
+    def begin(self, plan: Plan) -> Cursor:
+        """Return the cursor of an iterator that begins now."""
+        cursor = self.cursor
+        return Cursor(plan.settled(cursor.saved), cursor.origin)
+
+    def go_to(self, position: Position) -> None:
+        """Move the loader; iterators go on where they are, and take it along when they are asked next."""
+        self.cursor = Cursor(position, self.cursor.origin)
+
+
+class _Run:
+    """What an iterator goes through: the steps from a position to the end of its epoch.
+
+    Attributes:
+        cursor: where the iterator is.
+        reached: where it takes the loader, if not to ``cursor``.
+        end: the number of steps of the epoch.
+        joining: which steps are done together.
+        batches: what makes them.
+        latest: number and content of what was taken last, which may hold several steps.
+        is_over: True once it raised ``StopIteration``.
+    """
+
+    def __init__(self, session: Session, cursor: Cursor) -> None:
+        self.cursor, self.end = cursor, session.recipe.plan.end(cursor.start)
+        self.reached = Cursor(cursor.start, cursor.origin)
+        self.joining = session.joining(cursor.start)
+        self.batches = session.begin(cursor.start, self.joining)
+        self.latest: tuple[int, Made | None] = (-1, None)
+        self.is_over = False
+
 
 class Epoch:
     """An iterator over the batches of one epoch, from a position on.
@@ -62,27 +96,31 @@ class Epoch:
     Args:
         session: of the loader.
         output: how batches are arranged.
-        position: of its first batch.
+        cursor: where it begins.
         place: of the loader, which moves along; None to move nothing.
         moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch;
-            ``"told"``: when and where ``move`` is called.
+            ``"second"``: with each batch from the second on, and with the last one; ``"told"``: when and where ``move``
+            is called.
+        num_between: for ``"second"``: so many batches stand between this iterator and who takes them. The place stays
+            so many behind, and moves to the next epoch when this iterator ends.
 
     The position changes in one place, and nothing is called between that and handing the batch out. So whatever
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
     ``next`` at once may both make the same batch ready, but whoever finds the position changed meanwhile goes on with
     the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
+
+    When a state was loaded into the loader since, the iterator goes on from there as one that is made now. Where its
+    batches are read ahead of the training (all but ``"each"``) and some were delivered already, the next call is an
+    error instead: nobody knows what becomes of those.
     """
 
     def __init__(
-        self, session: Session, output: Output, position: Position, place: Place | None = None,
-        moves: Literal["each", "end", "told"] = "each",
+        self, session: Session, output: Output, cursor: Cursor, place: Place | None = None,
+        moves: Literal["each", "end", "second", "told"] = "each", num_between: int = 0,
     ) -> None:  # fmt: skip
         self._session, self._output, self._place, self._moves = session, output, place, moves
-        self._cursor, self._start, self._end = Cursor(position), position, session.recipe.plan.end(position)
-        self._told = Cursor(position)
-        self._joining = session.joining(position)
-        self._made = session.begin(position, self._joining)
-        self._latest: tuple[int, Made | None] = (-1, None)  # what was taken last, which may hold several steps
+        self._num_between = num_between
+        self._run = _Run(session, cursor)
         self._finish: Callable[[Batch], Batch] | None = None
 
     def then(self, finish: Callable[[Batch], Batch]) -> Epoch:
@@ -93,20 +131,32 @@ class Epoch:
         self._finish = finish
         return self
 
+    def take_along(self, place: Place) -> Epoch:
+        """Move another loader, which is where this iterator begins and has as many steps; returns self."""
+        self._place = place
+        self._run.cursor.origin = self._run.reached.origin = place.cursor.origin
+        return self
+
     def __iter__(self) -> Epoch:
         return self
 
     def __next__(self) -> Batch:
-        cursor, place = self._cursor, self._place
+        place = self._place
+        if self._run.is_over:
+            raise StopIteration
+        if place is not None and place.cursor.origin is not self._run.cursor.origin:
+            self._go_along(place)
+        run = self._run
+        cursor = run.cursor
         if place is not None and self._moves == "each":
             place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
-        while (before := cursor.now)[0].step < self._end:
+        while (before := cursor.now)[0].step < run.end:
             self._session.check()
             step = before[0].step
-            made = self._take(step)
+            made = self._take(run, step)
             if made is None:  # another thread was faster
                 continue
-            after = self._session.recipe.plan.at(self._start, step + 1)
+            after = self._session.recipe.plan.at(cursor.start, step + 1)
             if made.error is not None:
                 error, failed = raisable(made.error), (after, before[1])
                 if cursor.now is before:
@@ -127,18 +177,26 @@ class Epoch:
                     raise
             if cursor.now is before:
                 cursor.now = delivered
-                if place is not None and self._moves == "end":
-                    self._arrive(place)
+                if place is not None and self._moves in ("end", "second"):
+                    self._arrive(place, run)
                 return batch
-        self._made.forget(self._joining.group(self._end - 1 - self._start.step))
-        self._latest = (-1, None)
-        self._made.close()
+        run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
+        run.latest = (-1, None)
+        run.batches.close()
+        if place is not None and self._moves == "second" and run.reached.position.step < run.end:
+            self._reach(place, run, run.end)
+        run.is_over = True
         raise StopIteration
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where it is; tells that also when the iterator is gone."""
+        return self._run.cursor
 
     @property
     def position(self) -> Position:
         """The position of the next batch."""
-        return self._cursor.position
+        return self._run.cursor.position
 
     def move(self, position: Position) -> None:
         """Take the loader to a position that this iterator had: whoever reads ahead of the training has come so far.
@@ -146,45 +204,76 @@ class Epoch:
         Raises:
             SpecError: the loader is not where the last call left it; somebody else has moved it.
         """
-        place, told, settled = self._place, self._told, self._session.recipe.plan.settled
+        place, reached = self._place, self._run.reached
         if place is None:
             return
-        here, left = settled(place.cursor.saved), settled(told.saved)
-        if place.cursor is not told and here != left:
-            raise SpecError(
-                f"the loader is at epoch {here.epoch}, step {here.step}, and what reads ahead of it left it at epoch "
-                f"{left.epoch}, step {left.step}",
-                cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
-                remedy="load states before the pipeline is made, give each pipeline a loader of its own (shard_id=, "
-                "num_shards=), and look at batches with loader.batch_at(step, epoch)",
-            )
-        told.now = (position, position)
-        place.cursor = told
+        if place.cursor is not reached and not self._is_where_it_left(place):
+            raise self._error_of_move(place)
+        reached.now = (position, position)
+        reached.origin = place.cursor.origin
+        place.cursor = reached
 
-    def _arrive(self, place: Place) -> None:
-        """Move the loader to the next epoch if this one was delivered, unless another iterator did so before."""
-        here = self._session.recipe.plan.settled(place.cursor.saved)  # a loop that is done leaves it at an epoch's end
-        if self._cursor.position.step == self._end and here.epoch == self._start.epoch:
-            place.cursor = Cursor(Position(self._start.epoch + 1))
+    def _is_where_it_left(self, place: Place) -> bool:
+        settled = self._session.recipe.plan.settled
+        return settled(place.cursor.saved) == settled(self._run.reached.saved)
 
-    def _take(self, step: int) -> Made | None:
+    def _error_of_move(self, place: Place) -> SpecError:
+        settled = self._session.recipe.plan.settled
+        here, left = settled(place.cursor.saved), settled(self._run.reached.saved)
+        return SpecError(
+            f"the loader is at epoch {here.epoch}, step {here.step}, and what reads ahead of it left it at epoch "
+            f"{left.epoch}, step {left.step}",
+            cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
+            remedy="load states before the pipeline is made, or make a new iterator; give each pipeline a loader of "
+            "its own (shard_id=, num_shards=), and look at batches with loader.peek() or loader.batch_at(step, epoch)",
+        )
+
+    def _go_along(self, place: Place) -> None:
+        """Begin anew where a state was loaded; raises ``SpecError`` where batches may be on their way already."""
+        run = self._run
+        if self._moves != "each" and run.cursor.position != run.cursor.start:
+            if self._moves == "told" and self._is_where_it_left(place):
+                run.cursor.origin = place.cursor.origin
+                return
+            raise self._error_of_move(place)
+        run.batches.close()
+        self._run = _Run(self._session, place.begin(self._session.recipe.plan))
+
+    def _arrive(self, place: Place, run: _Run) -> None:
+        """Move the loader behind the batch that was delivered just now, if that is how this iterator moves it."""
+        step = run.cursor.position.step
+        if self._moves == "end":
+            # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
+            here = self._session.recipe.plan.settled(place.cursor.saved)
+            if step == run.end and here.epoch == run.cursor.start.epoch:
+                place.go_to(Position(run.cursor.start.epoch + 1))
+        elif (step == run.end and not self._num_between) or step - self._num_between - run.cursor.start.step > 1:
+            self._reach(place, run, step - self._num_between)
+
+    def _reach(self, place: Place, run: _Run, step: int) -> None:
+        position = self._session.recipe.plan.at(run.cursor.start, step)
+        run.reached.now = (position, position)
+        if place.cursor.origin is run.reached.origin:
+            place.cursor = run.reached
+
+    def _take(self, run: _Run, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        number = self._joining.group(step - self._start.step)
-        latest, made = self._latest
+        number = run.joining.group(step - run.cursor.start.step)
+        latest, made = run.latest
         if latest != number:
-            self._made.forget(number - 1)
-            taken = self._made.take(number)
+            run.batches.forget(number - 1)
+            taken = run.batches.take(number)
             if taken is None:
                 return None
             made = taken if isinstance(taken, Made) else _made(taken)
-            self._latest = number, made
+            run.latest = number, made
         if made is not None and made.step.alone:
             return _made(made.step.alone[step - made.step.position.step])
         return made
 
     def close(self) -> None:
         """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
-        self._made.close()
+        self._run.batches.close()
 
 
 def _made(step: Step) -> Made:

@@ -117,6 +117,32 @@ def test_the_state_of_the_batches_goes_on_in_another_loop(tensors: Any) -> None:
         tensors(loader_of(shuffle=True, seed=1)).load_state_dict(saved)
 
 
+@pytest.mark.parametrize("num_taken", [0, 2])
+def test_a_loop_that_began_before_a_state_was_loaded_goes_on_there(tensors: Any, num_taken: int) -> None:
+    batches, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(3))
+    loop = iter(batches)
+    for _ in range(num_taken):
+        next(loop)
+
+    batches.load_state_dict(batches.loader.state_dict(3, 1))
+
+    assert labels_of(loop) == whole[1:]
+    assert (batches.loader.position.epoch, batches.loader.position.step) == (4, 0)
+
+
+def test_to_peek_gives_the_next_batch_and_moves_nothing(tensors: Any, framework: str) -> None:
+    batches, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(0))
+    next(iter(batches))
+    state = batches.state_dict()
+
+    peeks = [batches.peek() for _ in range(2)]
+
+    assert labels_of(peeks) == [whole[1]] * 2
+    assert type(peeks[0]["label"]).__name__ == type(next(iter(batches))["label"]).__name__
+    assert state["step"] == 1
+    assert labels_of(batches) == whole[2:]
+
+
 # memory
 
 

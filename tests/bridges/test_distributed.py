@@ -226,6 +226,18 @@ def test_a_loader_is_kept_by_its_dataset_and_by_nothing_else():
     assert weak() is None
 
 
+def test_an_iterator_says_that_a_state_was_loaded_and_moves_nothing():
+    loader = loader_of(batch_size=1)
+    run = iter(gltf.distribute(loader, tf.distribute.get_strategy()))
+    next(run)
+
+    loader.load_state_dict(loader.state_dict(2, 4))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"SpecError: the loader is at epoch 2, step 4"):
+        list(run)
+    assert (loader.position.epoch, loader.position.step) == (2, 4)
+
+
 def strategy_of(num_replicas: int) -> Any:
     return SimpleNamespace(distribute_datasets_from_function=None, num_replicas_in_sync=num_replicas)
 

@@ -442,6 +442,23 @@ def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -
     assert epochs == [expected[0][1:], expected[1]]
 
 
+@pytest.mark.parametrize("change", [lambda data: data, lambda data: data.prefetch(1)])
+def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing(change: Any) -> None:
+    loader = loader_of(shuffle=True, batch_size=1)
+    data = change(gltf.dataset(loader))
+    run, unread = iter(data), iter(data)
+    next(run)
+
+    loader.load_state_dict(loader.state_dict(2, 4))
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"SpecError: the loader is at epoch 2, step 4[\s\S]*make a new"
+    ):
+        list(run)
+    assert (loader.position.epoch, loader.position.step) == (2, 4)
+    assert next(unread)[1].numpy().tolist() == loader.batch_at(4, 2)["label"].tolist()
+
+
 def test_dropping_an_iterator_of_a_dataset_in_mid_epoch_leaves_no_thread() -> None:
     with none_left():
         data = gltf.dataset(loader_of())

@@ -214,6 +214,20 @@ def test_a_state_that_was_loaded_counts_whatever_was_delivered_before() -> None:
     assert data.state_dict() == start
 
 
+def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing() -> None:
+    data = gltorch.dataset(counting())
+    run, unread = iter(data), iter(data)
+    next(run)
+
+    data.load_state_dict(counting().state_dict(2, 4))
+
+    with pytest.raises(SpecError, match=r"the loader is at epoch 2, step 4[\s\S]*make a new iterator"):
+        next(run)
+    assert data.state_dict() == counting().state_dict(2, 4)
+    assert next(unread)[1].tolist() == in_loops()[22]
+    assert data.state_dict() == counting().state_dict(2, 5)
+
+
 def test_a_state_begins_with_a_step_that_failed_and_the_loop_goes_on_behind_it() -> None:
     def read(records: Any) -> dict[str, Any]:
         if 6 in records:
