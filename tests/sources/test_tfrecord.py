@@ -544,6 +544,15 @@ class TestFeaturesThatAreFound:
         assert source.read([3])["tags"][0].tolist() == []
         assert pickle.loads(pickle.dumps(source)).spec == source.spec
 
+    @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF"])
+    def test_images_of_every_format_are_images(self, tmp_path, kind):
+        coded = io.BytesIO()
+        Image.fromarray(IMAGES[0]).save(coded, kind)
+
+        source = gl.tfrecord(write(tmp_path / "i.tfrecord", [example(image=coded.getvalue())] * 2))
+
+        assert source.spec["image"].encoded
+
     def test_lists_are_found_too(self, tmp_path):
         payloads = [sequence_example({"y": 0.5}, {"x": [1] * length, "s": [b"ab"] * length}) for length in (2, 3)]
 

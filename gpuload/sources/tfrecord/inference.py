@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuload.errors import FormatError, RecordError, SpecError
+from gpuload.images.head import LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
 from gpuload.sources.tfrecord import tensorproto, wire
 from gpuload.sources.tfrecord.features import RECORD, Column, Image, Raw, Tensor, columns_of
@@ -26,10 +27,6 @@ from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT6
 
 FIRST_RECORDS, MOST_BYTES = 64, 1 << 24  # of the records that are looked at
 LONGEST_TEXT, SHORTEST_TEXT = 4096, 16
-BEGINNINGS = (
-    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ",
-    b"\xff\x4f\xff\x51",
-)  # fmt: skip
 (WHOLE,) = columns_of(Raw(), None)
 NUMBERS = {INT64_LIST: "i8", FLOAT_LIST: "f4"}
 log = logging.getLogger("gpuload")
@@ -180,11 +177,7 @@ def _look(own: Seen, data: bytes, kind: int, values: list[Any]) -> None:
     if kind == BYTES_LIST:
         for begin, end in values:
             own.longest = max(own.longest, end - begin)
-            own.are_images &= data.startswith(BEGINNINGS, begin, end) or _is_webp(data[begin : begin + 12])
-
-
-def _is_webp(beginning: bytes) -> bool:
-    return beginning.startswith(b"RIFF") and beginning.endswith(b"WEBP")
+            own.are_images &= kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
 
 
 def _wanted(name: str, own: Seen, num_records: int, *, is_list: bool) -> Any:
