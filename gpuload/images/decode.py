@@ -8,7 +8,8 @@ Pillow        for machines without the first (macOS, Windows). Only its decoders
               other than JPEG and PNG its readers are used, one by name, behind our own reading of the header.
 Choice        made once in a process: nvImageCodec if it works, else Pillow. The pixels are the same, or Pillow's are
               refused (`UNLIKE`): of TIFF with a palette, with alpha that was multiplied in, or 10 to 14 bits, and of
-              colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case.
+              colours of 16 bits in TIFF, PNM and JPEG 2000, of which it keeps 8. GIF and AVIF are Pillow's in any case,
+              and so is a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, whatever the kind of file.
@@ -123,7 +124,8 @@ def decode(
         raise SpecError(f"mode {mode!r}", cause="images are decoded to 'RGB' or 'GRAY'", remedy="take one of these")
     if region is not None:
         _check_region(region, head)
-    chosen = _chosen() if FORMATS[head.kind].in_dali else _of_pillow(FORMATS[head.kind].title)
+    in_codec = FORMATS[head.kind].in_dali and head.form != "default bits"
+    chosen = _chosen() if in_codec else _of_pillow(FORMATS[head.kind].title)
     pixels = chosen.decode(data, head, region, dtype, strict)
     size, own = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
     if pixels.shape != (*size, 3) or pixels.dtype not in (own, dtype):  # who takes the pixels trusts the size

@@ -78,6 +78,16 @@ def kind_of(beginning: bytes) -> str | None:
     return next((kind for kind, one in FORMATS.items() if beginning.startswith(one.beginnings)), None)
 
 
+def foreign_to_dali(data: NDArray[Any]) -> str:
+    """Return what kind of file an image is that DALI has no codec for; "" for any other."""
+    kind = kind_of(bytes(data[:LOOKED_AT_BYTES]))
+    if kind is not None and not FORMATS[kind].in_dali:
+        return FORMATS[kind].title
+    if kind == "tiff" and not tiff.gives_bits(memoryview(cast(Any, data))):
+        return "TIFF without BitsPerSample"
+    return ""
+
+
 def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
     """Return the head of an encoded image (uint8 ``[num_bytes]``).
 

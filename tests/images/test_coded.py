@@ -55,7 +55,7 @@ class TestWhole:
         assert coded.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")), len(raw)) >= len(raw)
 
     def test_packbits(self, raw):
-        assert coded.packbits_bytes(memoryview(compressed(raw, "packbits")), len(raw) + 1) == len(raw)
+        assert coded.packbits_bytes(memoryview(compressed(raw, "packbits")), len(raw) + 1, len(raw)) == len(raw)
 
     def test_a_part_is_shorter(self, lzw_bytes, raw):
         if len(raw) < 300:
@@ -65,7 +65,7 @@ class TestWhole:
 
         assert lzw_bytes(half, len(raw)) < len(raw)
         packed = compressed(raw, "packbits")
-        assert coded.packbits_bytes(memoryview(packed[: len(packed) // 2]), len(raw)) < len(raw)
+        assert coded.packbits_bytes(memoryview(packed[: len(packed) // 2]), len(raw), len(raw)) < len(raw)
         with pytest.raises(HeadError, match="do not end"):
             coded.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1)
 

@@ -281,6 +281,41 @@ class TestTiff:
 
         np.testing.assert_array_equal(decoded(data), by_pillow(data))
 
+    @pytest.mark.parametrize("lengths", [(32,), (12, 12, 8), (12, 12, 8, 8), (8, 8, 9, 7)], ids=str)
+    def test_packbits_runs_across_rows_are_refused(self, lengths):
+        raw = bytes(range(10, 42)) + bytes(8)
+        ends = np.cumsum(lengths).tolist()
+        runs = b"".join(
+            bytes([length - 1]) + raw[end - length : end] for length, end in zip(lengths, ends, strict=True)
+        )
+
+        with pytest.raises(HeadError, match="PackBits data reaches across rows, of 8 bytes"):
+            heads.read(made.tiff(4, 8, 1, pieces=[runs], tags={259: (3, [32773])}))
+
+    @pytest.mark.parametrize("tail", [b"", b"\x80", b"\7" + bytes(8)])
+    def test_packbits_runs_within_rows_are_read(self, chosen, tail):
+        rows = np.arange(10, 42, dtype=np.uint8).reshape(4, 8)
+        runs = b"".join(b"\3" + row[:4].tobytes() + b"\x80\3" + row[4:].tobytes() for row in rows) + tail
+        data = made.tiff(4, 8, 1, pieces=[runs], tags={259: (3, [32773])})
+
+        assert decoded(data)[..., 0].tolist() == rows.tolist()
+
+    def test_packbits_runs_across_rows_of_a_tile_are_read(self, chosen):
+        rows = made.pixels(16, 16, 1)
+        runs = b"".join(b"\x7f" + rows.tobytes()[begin : begin + 128] for begin in (0, 128))
+        tiles = {322: (3, [16]), 323: (3, [16]), 324: (4, [0]), 325: (4, [len(runs)]), 273: None, 278: None, 279: None}
+        data = made.tiff(16, 16, 1, pieces=[runs], tags={259: (3, [32773]), **tiles})
+
+        np.testing.assert_array_equal(decoded(data)[..., 0], rows[..., 0])
+
+    def test_bits_that_no_tag_gives_are_one(self, chosen):
+        data = made.tiff(8, 8, 1, 1, pieces=[bytes(range(1, 9))], tags={258: None})
+        written = saved(Image.fromarray((np.indices((8, 8)).sum(0) % 2 * 255).astype("u1")).convert("1"), "TIFF")
+
+        for file in (data, written):
+            np.testing.assert_array_equal(decoded(file), by_pillow(file))
+            assert heads.foreign_to_dali(np.frombuffer(file, np.uint8)) == "TIFF without BitsPerSample"
+
     @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
     def test_faxes(self, chosen, compression):
         data = saved(photograph().convert("1"), "TIFF", compression=compression)
@@ -335,7 +370,7 @@ class TestTiff:
             ({"tags": {262: (3, [32803])}}, "colour filter"), ({"tags": {262: None}}, "kind of colours"),
             ({"tags": {339: (3, [3, 3, 3])}}, "floating-point"), ({"tags": {339: (3, [2, 2, 2])}}, "signed"),
             ({"tags": {259: (3, [50000])}}, "ZSTD"), ({"tags": {259: (3, [6])}}, "old JPEG"),
-            ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"), ({"tags": {258: None}}, "bits per sample"),
+            ({"tags": {258: (3, [8, 8, 4])}}, "bits per sample"), ({"tags": {258: None}}, "3 channels of 1 bits"),
             ({"tags": {256: None}}, "no width"), ({"tags": {256: (4, [0])}}, "x 0 pixels"),
             ({"tags": {277: None}}, "for 1 channels"), ({"tags": {254: (4, [1])}}, "small copy"),
             ({"tags": {32997: (4, [3])}}, "volume"), ({"tags": {279: None}}, "0 lengths"),

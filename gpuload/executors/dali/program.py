@@ -256,12 +256,11 @@ class Started:
 def _check_formats(files: Any) -> None:
     """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which."""
     for row, data in enumerate(files):
-        kind = head.kind_of(bytes(data[: head.LOOKED_AT_BYTES]))
-        if kind is not None and not (found := head.FORMATS[kind]).in_dali:
+        if title := head.foreign_to_dali(data):
             raise RowError(
                 row,
-                f"it is of the format {found.title}",
-                cause=f"DALI has no codec for {found.title}; the array executor decodes it with Pillow",
+                f"it is of the format {title}",
+                cause=f"DALI has no codec for {title}; the array executor decodes it with Pillow",
                 remedy='make the loader with device="cpu", executor="array", or store the image as PNG',
             )
 

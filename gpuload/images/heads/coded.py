@@ -117,15 +117,29 @@ def _lzw_lengths(codes: NDArray[np.int64]) -> int:
     return int(lengths.sum())
 
 
-def packbits_bytes(coded: memoryview, enough: int) -> int:
-    """Return how many bytes come out, at least if they are enough."""
+def packbits_bytes(coded: memoryview, enough: int, row_bytes: int) -> int:
+    """Return how many bytes come out, at least if they are enough.
+
+    Args:
+        coded: runs, each of a byte that says its length and what it holds.
+        enough: the bytes that are needed.
+        row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row by row: it throws
+            away what is left of a run, and begins the next row with the next run.
+
+    Raises:
+        HeadError: a run reaches into another row.
+    """
     count = place = 0
     while place < len(coded) - 1 and count < enough:
         head = coded[place]
         if head < 128:
-            count += min(head + 1, len(coded) - place - 1)
+            length = min(head + 1, len(coded) - place - 1)
             place += head + 2
         else:
-            count += 257 - head if head > 128 else 0
+            length = 257 - head if head > 128 else 0
             place += 2 if head > 128 else 1
+        end_of_row = count - count % row_bytes + row_bytes
+        count += length
+        if count > end_of_row and end_of_row < enough:
+            raise HeadError(f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids")
     return count

@@ -7,7 +7,8 @@ Not     what OpenCV, and so DALI, reads wrongly or not at all (4.13): floating p
         gray, gray with alpha, more than one extra channel, L*a*b*, YCbCr but as JPEG, planes of 16 bits or of four
         channels, white as 0 with more than 8 bits; ZSTD, LZMA, WebP, JPEG XR, old JPEG, volumes.
 Whole   libtiff fills up what is damaged, and OpenCV takes that. So what is compressed by Deflate, LZW or PackBits is
-        gone through here (`coded`). Of CCITT and JPEG only the places are checked: damage inside is not seen.
+        gone through here (`coded`). PackBits runs across the rows of a strip are refused: libtiff cuts them off. Of
+        CCITT and JPEG only the places are checked: damage inside is not seen.
 Source  TIFF 6.0; TIFF technical note 2 (JPEG); BigTIFF, https://libtiff.gitlab.io/libtiff/specification/bigtiff.html
 """
 
@@ -45,7 +46,6 @@ CHECKED: dict[int, Callable[[memoryview, int], int]] = {
     DEFLATE: coded.deflate_bytes,
     OLD_DEFLATE: coded.deflate_bytes,
     LZW: coded.lzw_bytes,
-    PACKBITS: coded.packbits_bytes,
 }
 ASSOCIATED = 1  # alpha that the colours were multiplied by
 MAX_SIDE = 2**20  # CV_IO_MAX_IMAGE_WIDTH of OpenCV
@@ -71,10 +71,20 @@ def read(view: memoryview) -> Head:
     return upright("tiff", height, width, samples, deep, turn, form=_form(tags, kind, channels, bits))
 
 
+def gives_bits(view: memoryview) -> bool:
+    """Return False for a TIFF whose first page has no tag BitsPerSample; True for what is no whole TIFF."""
+    try:
+        return BITS in _Tags.of(view).values
+    except (HeadError, IndexError, struct.error):
+        return True
+
+
 def _form(tags: _Tags, kind: int, channels: int, bits: int) -> str:
     """Return the word for what Pillow reads in another way."""
     if kind == RGB and channels == 4 and tags.one(EXTRA, "extra channel", 0) == ASSOCIATED:
         return "associated"
+    if BITS not in tags.values:
+        return "default bits"
     return "palette" if kind == INDEXED else "CMYK" if kind == CMYK else "" if bits in (1, 8, 16) else "odd bits"
 
 
@@ -132,11 +142,13 @@ class _Tags:
 
 
 def _bits(tags: _Tags, channels: int) -> int:
-    found = tags.values.get(BITS)
-    if found is None or len(found) != channels or (found != found[0]).any():
-        told = "none" if found is None else found[:8].tolist()
-        raise HeadError(f"its bits per sample are {told}, for {channels} channels")
-    return int(found[0])
+    """Return the bits of a sample: where no tag says them it is 1 (TIFF 6.0, section 8, BitsPerSample)."""
+    bits = tags.values.get(BITS)
+    if bits is None:
+        return 1
+    if len(bits) != channels or (bits != bits[0]).any():
+        raise HeadError(f"its bits per sample are {bits[:8].tolist()}, for {channels} channels")
+    return int(bits[0])
 
 
 def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: int) -> None:
@@ -149,7 +161,7 @@ def _check_kind(tags: _Tags, kind: int, channels: int, bits: int, compression: i
         raise HeadError("it is a volume of several slices")
     if tags.one(SUBFILE, "kind", 0) & 1:
         raise HeadError("its first page is a small copy of another one, as in raw files of cameras")
-    if compression not in {PLAIN, JPEG, *FAX, *CHECKED}:
+    if compression not in {PLAIN, JPEG, PACKBITS, *FAX, *CHECKED}:
         raise HeadError(f"it is compressed by {COMPRESSIONS.get(compression, compression)}, which is not decoded")
     deep = (10, 12, 14, 16)
     sound: dict[int, dict[int, tuple[int, ...]]] = {
@@ -215,6 +227,9 @@ def _check_pixels(
         piece, have = view[begin : begin + size], size
         if compression in CHECKED:
             have = CHECKED[compression](piece, needed)
+        elif compression == PACKBITS:
+            # nvImageCodec has libtiff read strips row by row, and tiles as one piece.
+            have = coded.packbits_bytes(piece, needed, needed if TILE_WIDTH in tags.values else row_bytes)
         elif compression == JPEG:
             have = needed if bytes(piece[:2]) == b"\xff\xd8" and b"\xff\xd9" in bytes(piece[-8:]) else 0
         elif compression in FAX:
