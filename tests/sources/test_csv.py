@@ -389,7 +389,7 @@ def test_the_scan_finds_the_lines_that_a_count_finds(parts):
         (["9223372036854775807", "-9223372036854775808", "0"], np.array([2**63 - 1, -(2**63), 0])),
         (["1", "0x1f", "3"], np.array(["1", "0x1f", "3"])),
         (["9223372036854775808", "18446744073709551615", "0"], np.array([2**63, 2**64 - 1, 0], np.uint64)),
-        (["1e400", "-inf", "0.1"], np.array([np.inf, -np.inf, 0.1])),
+        (["inf", "-inf", "0.1"], np.array([np.inf, -np.inf, 0.1])),
         (["99999999999999999999999", "0.5", "1"], np.array([1e23, 0.5, 1])),
         (["2024-01-31", "NaT" * 0, "1900-12-01"], np.array(["2024-01-31", "NaT", "1900-12-01"], "M8[D]")),
         (
@@ -447,6 +447,43 @@ def test_types_are_those_of_the_whole_data_wherever_it_is_cut(tmp_path_factory, 
         found = values(gl.csv(folder / "a.csv"))["x"]
 
     assert_same(found, csvfiles.column(texts))
+
+
+@pytest.mark.parametrize("before", ["1", "0.5"])
+@pytest.mark.parametrize("text", ["9" * 309, "-" + "9" * 309, "9" * 5000, "1e400"], ids=lambda text: text[:6])
+def test_a_number_that_no_float_holds_is_refused_with_line_and_column(tmp_path, place, before, text):
+    path = written(tmp_path, "a,b\n" + f"1,{before}\n" * 30 + f"2,{text}\n3,1\n")
+
+    with pytest.raises(SpecError, match=r"a\.csv, line 32, column 'b' has '.*\n.*no dtype holds it"):
+        gl.csv(path)
+    with pytest.raises(RecordError, match=r"a\.csv, line 32, column 'b': '.* is no float64"):
+        gl.csv(path, columns={"b": "f8"})
+    assert bytes(gl.csv(path, columns={"b": bytes}).read([30])["b"][0]) == text.encode()
+
+
+def test_a_number_that_a_float_of_four_bytes_does_not_hold_is_refused(tmp_path, place):
+    path = written(tmp_path, "a,b\n1,2\n3,1e39\n")
+
+    with pytest.raises(RecordError, match=r"a\.csv, line 3, column 'b': '1e39' is no float32"):
+        gl.csv(path, columns={"b": "f4"})
+    assert gl.csv(path, columns={"b": "f8"}).read([1])["b"].tolist() == [1e39]
+
+
+@pytest.mark.parametrize("dtype", [None, "f4", "f8"])
+def test_infinity_in_words_is_infinite(tmp_path, place, dtype):
+    path = written(tmp_path, "a,b\n1,inf\n2,-Infinity\n3,nan\n4,\n5,0.5\n")
+
+    assert gl.csv(path, columns={"b": dtype}).read(range(5))["b"].astype(str).tolist() == [
+        "inf", "-inf", "nan", "nan", "0.5",
+    ]  # fmt: skip
+
+
+def test_leading_zeros_of_any_number_are_read(tmp_path, place):
+    texts = ["7", "0" * 5000 + "9" * 19, "0" * 5000 + "1"]
+
+    found = values(gl.csv(written(tmp_path, "a,b\n" + "".join(f"{text},1\n" for text in texts))))["a"]
+
+    assert found.tolist() == [7, 9999999999999999999, 1]
 
 
 def test_a_text_that_comes_late_makes_a_column_text_with_nothing_lost(tmp_path, place):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.csv.columns import Column, Dialect, told
-from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, is_measured, is_ragged, needs_value
+from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_ragged, needs_value
 from gpuload.sources.csv.lines import Block, Record, scan
-from gpuload.sources.csv.parse import FALSE, TEXT, TRUE
+from gpuload.sources.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
 
 LONGEST_FOUND = 256  # characters of text whose length nobody said: each record has room for the longest
 MOST_SHOWN = 60
@@ -48,23 +49,25 @@ def _of_record(
     if len(record.values) != len(names):
         return _of_count(path, record, names)
     for column, kind in zip(columns, form, strict=True):
-        value = record.values[column.number]
-        where = f"{path}, line {record.line}, column {_short(column.name)}"
         try:
-            text = value.decode()
+            text = record.values[column.number].decode()
         except UnicodeDecodeError as error:
             return _no_utf8(path, block, record, column, error)
-        if kind.read == TEXT:
-            if (long := _too_long(where, text, column, kind.width)) is not None:
-                return long
-        elif column.dtype is None:
-            continue  # another kind would have been found
-        elif text in dialect.na_values:
-            if needs_value(column):
-                return _missing(where, text, column)
-        elif (reason := _reason(text, kind.name)) is not None:
-            return _no_value(where, text, column, reason)
+        if (fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)) is not None:
+            return fault
     return None
+
+
+def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str) -> GpuloadError | None:
+    if kind.read != TEXT and column.dtype is None:
+        return None  # another kind would have been found
+    where = f"{line}, column {_short(column.name)}"
+    if kind.read == TEXT:
+        return _too_long(where, text, column, kind.width)
+    if text in dialect.na_values:
+        return _missing(where, text, column) if needs_value(column) else None
+    reason = _reason(text, kind.name)
+    return None if reason is None else _no_value(where, text, column, reason)
 
 
 def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
@@ -129,15 +132,23 @@ def _no_value(where: str, text: str, column: Column, reason: str) -> RecordError
 
 
 def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
-    """Return the error for the first integer of a block that no dtype of integers holds."""
+    """Return the error for the first number of a block that no dtype holds, of an integer no dtype of integers."""
     chosen = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
     for record in scan(block.data, dialect, block.line):
         for column, kind in chosen:
             if column.number >= len(record.values):  # a line that is wrong and kept
                 continue
             text = record.values[column.number].decode("utf-8", "replace").strip()
+            if kind.name == OVER:
+                if not _overflows(text, np.dtype(np.float64)):
+                    continue
+                return SpecError(
+                    f"{path}, line {record.line}, column {_short(column.name)} has {_short(text)}",
+                    cause="no dtype holds it: float64 ends at 1.8e308",
+                    remedy=f"repair it, or take its text: columns={{{_short(column.name)}: bytes}}",
+                )
             most = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
-            if WHOLE.fullmatch(text) and not -most <= int(text) <= most:
+            if WHOLE.fullmatch(text) and not -most <= whole(text) <= most:
                 return SpecError(
                     f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
                     cause="no dtype holds it exactly and the other values of the column"
@@ -157,13 +168,15 @@ def _reason(text: str, kind: str) -> str | None:
         if not WHOLE.fullmatch(text):
             return "it is no whole number in decimal digits"
         limits = np.iinfo(dtype)
-        fits = limits.min <= int(text[:400]) <= limits.max
+        fits = limits.min <= whole(text) <= limits.max
         return None if fits and text[0] != "+" else f"it has the numbers {limits.min} to {limits.max}, without a +"
     if dtype.kind == "f":
         try:
             float(text)
         except ValueError:
             return "it is no number"
+        if _overflows(text, dtype):
+            return f"{dtype} ends at {np.finfo(dtype).max:.2g}"
         return "a number has no _" if "_" in text else None
     try:
         with warnings.catch_warnings():
@@ -172,6 +185,16 @@ def _reason(text: str, kind: str) -> str | None:
     except (ValueError, Warning) as error:
         return str(error)
     return None
+
+
+def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
+    """Return True if a text has the digits of a number that becomes infinite as a float of this size."""
+    try:
+        with np.errstate(over="ignore"):
+            is_infinite = bool(np.isinf(np.array(float(text), dtype)))
+    except ValueError:
+        return False
+    return is_infinite and re.match(NO_NUMBER, text) is None
 
 
 def _short(text: str) -> str:

@@ -172,13 +172,13 @@ def _settled(job: Job, form: Form) -> Form:
     """Return a form without integers that are too large: floats, where other lines of the column hold floats.
 
     Raises:
-        SpecError: they hold none; names the first line with such an integer.
+        SpecError: they hold none, or a number is larger than any float; names the first line with such a number.
     """
     huge = [place for place, kind in enumerate(form) if kind.is_huge]
     numbers = [job.columns[place].number for place in huge]
     floats: set[int] = set()
 
-    def look(block: Block) -> list[tuple[str, bool]]:
+    def look(job: Job, block: Block) -> list[tuple[str, bool]]:
         return parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
 
     for number in range(len(job.files)) if huge else ():
@@ -186,7 +186,7 @@ def _settled(job: Job, form: Form) -> Form:
             found = soundly(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
             floats.update(place for place, (name, _) in zip(huge, found, strict=False) if name == FLOAT)
     settled = tuple(kind.seen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
-    for number, path in enumerate(job.files.paths) if len(floats) < len(huge) else ():
+    for number, path in enumerate(job.files.paths) if any(kind.is_huge for kind in settled) else ():
         for block in bodies(job, number):
             error = faults.huge(path, block, job.dialect, job.columns, settled)
             if error is not None:

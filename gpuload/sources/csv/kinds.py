@@ -3,7 +3,8 @@
 none   all values are missing: becomes float64, not-a-number
 bool   true, True, TRUE, false ...           with missing ones: text
 int    int64, above that uint64              with missing ones: float64; what no such type holds exactly: an error
-float  float64                               missing: not-a-number; also where other lines hold integers
+float  float64                               missing: not-a-number; also where other lines hold integers; a number
+                                             beyond its range: an error
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
 text   anything else, also numbers in one line and words in another; as long as the longest
 """
@@ -17,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from gpuload.sources.csv.columns import TIME_UNITS, Column
-from gpuload.sources.csv.parse import HUGE, NONE, TEXT, WORDS
+from gpuload.sources.csv.parse import HUGE, NONE, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
-NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT)  # each holds what those before it hold, or says that it cannot
+NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds what those before it hold, or says that it cannot
 TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LARGEST_EXACT = (1 << 53) - 1  # a float64 up to it comes from no other integer
@@ -32,7 +33,7 @@ class Kind:
     """How the values of a column are read and kept.
 
     Attributes:
-        name: a dtype as text, or one of `parse.NONE`, `parse.WORDS`, `parse.HUGE`, `parse.TEXT`.
+        name: a dtype as text, or one of `parse.NONE`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
         width: of text: the characters (dtype S: bytes) that a row has room for.
         unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
         has_missing: of a type that is found: True if values are missing, where that makes a difference.
@@ -48,12 +49,12 @@ class Kind:
         """What the values are read as: a dtype as text, `parse.NONE`, `parse.WORDS` or `parse.TEXT`."""
         if self.has_missing and self.name in WITH_MISSING:
             return WITH_MISSING[self.name]
-        return FLOAT if self.name == HUGE else self.name
+        return FLOAT if self.name in (HUGE, OVER) else self.name
 
     @property
     def is_huge(self) -> bool:
-        """True for integers that no dtype holds exactly, together with what is missing."""
-        return self.name == HUGE or (self.name == UNSIGNED and self.has_missing)
+        """True for integers that no dtype holds exactly, together with what is missing, and numbers that none holds."""
+        return self.name in (HUGE, OVER) or (self.name == UNSIGNED and self.has_missing)
 
     def seen(self, name: str, has_missing: bool) -> Kind:
         """Return the kind that holds values of another kind, too, or missing ones."""

@@ -29,8 +29,12 @@ TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 HEXADECIMAL = ((b"x", b"0x"), (b"X", b"0X"))  # to look for one byte takes a hundredth of the time of two
 LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 
-# What a column is found to be, beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1.
-NONE, WORDS, HUGE, TEXT = "none", "words", "huge", "text"
+MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
+NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
+
+# What a column is found to be, beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
+# HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds.
+NONE, WORDS, HUGE, OVER, TEXT = "none", "words", "huge", "over", "text"
 
 
 class Unreadable(Exception):
@@ -116,6 +120,33 @@ def found(
     return [(TEXT, False) if number in hexadecimal else one for number, one in zip(numbers, kinds, strict=True)]
 
 
+def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, values: Array, *, has_quotes: bool) -> bool:
+    """Return True if a float of a column is infinite, and its text has digits: no float of this size holds it.
+
+    Args:
+        data: the block that was read.
+        dialect: its form.
+        num_columns: of a line.
+        number: of the column.
+        values: float ``[n]``, what its texts were read as; 0 where one is missing.
+        has_quotes: True if there is a quote in the block.
+    """
+    infinite = np.isinf(values)
+    if not infinite.any():
+        return False
+    pa = _arrow()
+    table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
+    texts = table[str(number)].combine_chunks().filter(pa.array(infinite))
+    return not pa.compute.all(pa.compute.match_substring_regex(texts, NO_NUMBER)).as_py()
+
+
+def whole(text: str) -> int:
+    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype holds."""
+    digits = text.lstrip("+-").lstrip("0")
+    number = int(digits or "0") if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS
+    return -number if text.startswith("-") else number
+
+
 def _hexadecimal(
     data: bytes, dialect: Dialect, num_columns: int, integers: Sequence[int], has_quotes: bool
 ) -> list[int]:
@@ -196,7 +227,11 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     """Return what floats are that may be integers too large for int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
-    if largest is None or not LARGEST_INT64 <= largest < float("inf"):
+    if largest == float("inf"):
+        values = column.fill_null(0).to_numpy()
+        is_over = overflows(data, dialect, num_columns, number, values, has_quotes=has_quotes)
+        return OVER if is_over else "<f8"
+    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
         return "<f8"
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
     texts = table[str(number)].combine_chunks()
@@ -204,7 +239,7 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     texts = pa.compute.utf8_trim_whitespace(texts.filter(pa.compute.invert(missing)))
     if not pa.compute.all(pa.compute.match_substring_regex(texts, "^-?[0-9]+$")).as_py():
         return "<f8"
-    return "<u8" if all(0 <= int(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else HUGE
+    return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else HUGE
 
 
 def _values(pa: ModuleType, column: Any, asked: Asked, dialect: Dialect) -> Numbers | Texts:

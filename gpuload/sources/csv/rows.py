@@ -44,7 +44,7 @@ from gpuload.sources.csv.kinds import (
     row_dtype,
 )
 from gpuload.sources.csv.lines import BLOCK_BYTES, Block, Record, blocks, cut, num_ends, scan
-from gpuload.sources.csv.parse import HUGE, NONE, TEXT, Asked, Numbers, Texts, Unreadable
+from gpuload.sources.csv.parse import HUGE, NONE, OVER, TEXT, Asked, Numbers, Texts, Unreadable
 from gpuload.storage.files import Files
 
 AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
@@ -55,7 +55,9 @@ PIECE_ROWS = 64
 ROWS_BYTES = 1 << 24  # of rows of a block that a thread makes at once; those of more are made when they are written
 PLACE = re.compile(r"^byte [0-9]+, ")  # which the source says itself
 OF_COLUMN = re.compile(r"In CSV column #([0-9]+): (?:Row #[0-9]+: )?(.*)", re.DOTALL)  # as PyArrow's words begin
-SHORT_BYTES = 1 << 14  # of the pieces of a block in which a line is wrong
+SHORT_BYTES = 1 << 14  # of the pieces of a block in which a line is wrong: at least these, and as many a column
+SHORT_COLUMN_BYTES = 64  # measured: to parse a piece takes 25 us a column, to look at each of its values 1 us
+PARTS = 8  # into which a block with a wrong line is cut, and each part with one again
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 LEAST_WIDTH = 16  # characters: room for text that was taken for numbers at first
 UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
@@ -148,8 +150,8 @@ def guess(job: Job) -> Form:
     for number in range(len(job.files)):
         for block in bodies(job, number, BLOCK_BYTES):
             if block.data:
-                look = partial(_form_of, job, job.files.paths[number], form)
-                form = soundly(job, job.files.paths[number], block, form, look, form)
+                path = job.files.paths[number]
+                form = soundly(job, path, block, form, partial(_form_of, path, form), form)
                 return tuple(
                     replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), faults.LONGEST_FOUND))
                     if kind.read == TEXT and is_measured(column)
@@ -159,19 +161,19 @@ def guess(job: Job) -> Form:
     return form
 
 
-def _form_of(job: Job, path: str, form: Form, block: Block) -> Form:
+def _form_of(path: str, form: Form, job: Job, block: Block) -> Form:
     return _looked_at(job, path, block, form)[0]
 
 
-def soundly(job: Job, path: str, block: Block, form: Form, read: Callable[[Block], T], nothing: T) -> T:
+def soundly(job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], nothing: T) -> T:
     """Return what a function reads of a block; of its lines that are right, where the others are kept."""
     try:
-        return read(block)
+        return read(job, block)
     except (RecordError, Unreadable):
         if not job.keeps_bad:
             raise
     block, _ = _without_bad(job, path, block, form)
-    return read(block) if block.data else nothing
+    return read(replace(job, keeps_bad=False), block) if block.data else nothing
 
 
 def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
@@ -285,7 +287,7 @@ def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
             raise
     block, bad = _without_bad(job, path, block, form)
     dtype = row_dtype(job.columns, form)
-    made = _whole(job, path, block, form) if block.data else _Made(0, [0] * len(form), [])
+    made = _whole(replace(job, keeps_bad=False), path, block, form) if block.data else _Made(0, [0] * len(form), [])
     if not isinstance(made, _Made):
         return made
     return _Made(made.count + len(bad), made.longest, _with_bad(made, bad, dtype), bad)
@@ -327,7 +329,12 @@ def check_count(path: str, bad: Sequence[Bad]) -> None:
 
 
 def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadError:
-    """Return the error for the first line of a block that is wrong; with ``said`` where none is found."""
+    """Return the error for the first line of a block that is wrong; with ``said`` where none is found.
+
+    Where wrong lines are kept they are all looked for later, and here none is.
+    """
+    if job.keeps_bad:
+        return RecordError(said)
     for short, count in _shorts(job, block, form):
         if count is None:
             for _, error in _judged(job, path, short, form):
@@ -342,9 +349,15 @@ def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadE
 
 
 def _shorts(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | None]]:
-    """Yield a block in short pieces, each with the number of its records; None if one of these is wrong."""
-    for short in cut(block, job.dialect, SHORT_BYTES):
-        yield short, _count_or_words(job, short, form)[0]
+    """Yield a block in pieces, each with the number of its records; None for a short one, in which a line is wrong."""
+    short_bytes = max(SHORT_BYTES, SHORT_COLUMN_BYTES * len(job.names))
+    part_bytes = max(short_bytes, len(block.data) // PARTS)
+    for part in cut(block, job.dialect, part_bytes):
+        count = _count_or_words(job, part, form)[0]
+        if count is None and part_bytes > short_bytes and len(part.data) < len(block.data):
+            yield from _shorts(job, part, form)
+        else:
+            yield part, count
 
 
 def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
@@ -444,10 +457,21 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
         for column, kind in zip(job.columns, form, strict=True)
     ]
     read = parse.read(block.data, job.dialect, len(job.names), asked, has_quotes=block.has_quotes)
+    for column, values in zip(job.columns, read, strict=True):
+        if column.dtype is not None and _overflows(job, block, column, values):
+            raise Unreadable(f"In CSV column #{column.number}: a number is larger than {column.dtype} holds")
     return [
         _Text.of(values) if isinstance(values, Texts) and _is_unicode(column) else values
         for column, values in zip(job.columns, read, strict=True)
     ]
+
+
+def _overflows(job: Job, block: Block, column: Column, values: Numbers | Texts) -> bool:
+    """Return True if a number of a column was read as infinite."""
+    if not isinstance(values, Numbers) or values.values.dtype.kind != "f" or not np.isinf(values.values).any():
+        return False
+    floats = values.values if values.missing is None else np.where(values.missing, 0, values.values)
+    return parse.overflows(block.data, job.dialect, len(job.names), column.number, floats, has_quotes=block.has_quotes)
 
 
 def _is_unicode(column: Column) -> bool:
@@ -507,6 +531,8 @@ def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, some: Number
         numbers = [column.number]
         [(name, _)] = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
         return kind.seen(FLOAT if name == FLOAT else HUGE, True)
+    if kind.name == FLOAT and _overflows(job, block, column, some):
+        return kind.seen(OVER, False)
     return kind
 
 
@@ -550,19 +576,28 @@ def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int])
     among some that only uint64 holds, which no type holds together.
     """
     wider = list(form)
-    for place in free:
-        if _is_unreadable(job, block, place, form[place]):
-            is_signed = form[place].name == UNSIGNED and not _is_unreadable(job, block, place, Kind(INTEGER))
-            wider[place] = replace(form[place], name=HUGE if is_signed else TEXT)
+    for place in _unreadable(job, block, form, free):
+        is_signed = form[place].name == UNSIGNED and _is_readable(job, block, [place], [Kind(INTEGER)])
+        wider[place] = replace(form[place], name=HUGE if is_signed else TEXT)
     return wider
 
 
-def _is_unreadable(job: Job, block: Block, place: int, kind: Kind) -> bool:
+def _unreadable(job: Job, block: Block, form: Sequence[Kind], places: Sequence[int]) -> list[int]:
+    """Return which columns cannot be read; by halves, for a file may have thousands."""
+    if not places or _is_readable(job, block, places, [form[place] for place in places]):
+        return []
+    if len(places) == 1:
+        return list(places)
+    half = len(places) // 2
+    return [one for some in (places[:half], places[half:]) for one in _unreadable(job, block, form, some)]
+
+
+def _is_readable(job: Job, block: Block, places: Sequence[int], kinds: Sequence[Kind]) -> bool:
     try:
-        _read(replace(job, columns=(job.columns[place],)), block, (kind,))
+        _read(replace(job, columns=tuple(job.columns[place] for place in places)), block, tuple(kinds))
     except Unreadable:
-        return True
-    return False
+        return False
+    return True
 
 
 def _rows(
