@@ -77,6 +77,11 @@ class Op:
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
 
+    @property
+    def is_random(self) -> bool:
+        """True if the op draws random numbers, so that a record may become another one in each epoch."""
+        return self.num_uniforms > 0
+
     def __post_init__(self) -> None:
         """Check ``on``; a subclass checks its own arguments after this."""
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))

@@ -133,8 +133,13 @@ class Graph:
         return draws
 
 
-def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
+def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Graph:
     """Return the graph of these ops on records of this spec.
+
+    Args:
+        spec: the fields before the first op.
+        ops: the ops, in order.
+        before: the ops that made these records; they count where ops of one class are numbered for their draws.
 
     Raises:
         SpecError: an op does not fit the fields that it acts on; the message names the op, its place and the field.
@@ -161,7 +166,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op]) -> Graph:
             raise error.within(f"ops[{place}]") from None
         specs.append(now)
     crops = _crops(ops, targets)
-    return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams(ops)), crops)
+    return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams([*before, *ops])[len(before) :]), crops)
 
 
 def _how_to_make(value: object) -> str:

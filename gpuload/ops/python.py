@@ -80,6 +80,11 @@ class Python(Op):
         except (TypeError, ValueError):  # of some functions written in C nothing can be told
             return False
 
+    @property
+    def is_random(self) -> bool:
+        """True if the function takes ``rng``."""
+        return self.takes_rng
+
     def field_after(self, field: Field) -> Field:
         """What ``out`` says, or what the function makes of zeros."""
         if field.encoded:

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from gpuload import rawdecode
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
+from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split
 from gpuload.sources import cached, filtering
 from gpuload.sources.layouts import packed
@@ -49,6 +50,7 @@ class Source(ABC):
         groups: fields that come out of one raw record each; together they are the fields of the source, in order.
         spec: these fields.
         classes: the names of the classes of labels, that of label 0 first; empty where there are none.
+        ops: the ops whose results the records are, those of ``loader.cache`` for instance; empty for what was read.
         endless: True if records are numbered on over the epochs, as those of a mix are: record i of epoch e is number
             ``e * len(source) + i``, and may be another one in each epoch.
     """
@@ -56,6 +58,7 @@ class Source(ABC):
     groups: tuple[Group, ...]
     spec: Spec
     classes: tuple[str, ...] = ()
+    ops: tuple[Op, ...] = ()
     endless: bool = False
     _closed: bool = False
     _fingerprint: str = ""
@@ -63,6 +66,11 @@ class Source(ABC):
     def __init__(self, groups: tuple[Group, ...]) -> None:
         self.groups = groups
         self.spec = Spec(tuple(field for group in groups for field in group.spec))
+
+    @property
+    def raw(self) -> Source:
+        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        return self
 
     @abstractmethod
     def __len__(self) -> int:
@@ -638,6 +646,12 @@ class Cached(Composed):
         kept = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
         self._how, self._leaves = kept.place, kept.leaves
         super().__init__(kept.groups, source)
+        self.ops = source.ops
+
+    @property
+    def raw(self) -> Source:
+        """The source to whose records ``ops`` were applied; the source itself where there are none."""
+        return self._source.raw if self.ops else self
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._memory, None if self._path is None else os.path.abspath(self._path)

@@ -82,7 +82,7 @@ def _num_bytes(source: Source, names: tuple[str, ...], numbers: Indices) -> Indi
     total = np.full(numbers.size, fixed, np.int64)
     for share in source.resolve(numbers):
         if share.group in wanted and source.groups[share.group].layout is None:
-            total[... if share.rows is None else share.rows] += share.leaf.num_bytes(share.numbers)
+            total[... if share.rows is None else share.rows] += share.leaf.value_bytes(share.numbers)
     return total
 
 

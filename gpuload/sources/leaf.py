@@ -62,6 +62,10 @@ class Leaf(ABC):
             raise NotImplementedError(f"{type(self).__name__} does not say how long its records are")
         return np.full(numbers.size, self.layout.record_bytes, np.int64)
 
+    def value_bytes(self, numbers: Indices) -> Indices:
+        """Return about how many bytes the values of each record take, int64 ``[n]``, to size pieces of work."""
+        return self.num_bytes(numbers)
+
     def read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Copy the bytes of record ``numbers[i]`` to ``out[begins[i]:]``. All is checked before the first is copied.
 

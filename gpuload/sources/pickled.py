@@ -187,6 +187,12 @@ class ObjectLeaf(Leaf):
         """Return zeros: the records have no raw bytes."""
         return np.zeros(numbers.size, np.int64)
 
+    def value_bytes(self, numbers: Indices) -> Indices:
+        """Return about how many bytes the values of each record take, int64 ``[n]``: its part of its file."""
+        starts = self.objects.starts
+        files = np.searchsorted(starts, numbers, side="right") - 1
+        return self.objects.files.sizes[files] // np.maximum(1, np.diff(starts)[files])
+
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         """Do nothing: there are no raw bytes."""
 

@@ -1,0 +1,153 @@
+"""Records that ops make, as a source: what a loader's ops make of each record, in the order of the source.
+
+    OpsSource(source, ops, names, seed=7)             of ops that draw nothing
+    OpsSource(source, ops, names, seed=7, epoch=3)    as in that epoch
+
+A record's values are the bytes that a batch of a loader with these ops holds: draws depend on (seed, epoch, record, op),
+and a row depends on nothing but its record and its draws. The array executor makes them, on the CPU, in the thread that
+reads. Nothing is stored: `sources/cached.py` keeps them, and `convert.py` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from gpuload import state
+from gpuload.errors import RowError
+from gpuload.executors import choose
+from gpuload.executors.base import RowExecutor
+from gpuload.ops.base import Op
+from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ragged import Ragged
+from gpuload.sources.base import Composed, Source
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
+from gpuload.spec import Spec
+
+EXPANSION = 16  # times the bytes of an encoded image, which its pixels may need; a guess that sizes pieces of work
+
+
+class OpsSource(Composed):
+    """What ops make of the records of a source.
+
+    Args:
+        source: what is read.
+        ops: what is done to each record; those that DALI alone runs are refused.
+        names: the fields that the records have.
+        seed: of the draws.
+        epoch: of the draws; it makes no difference where no op is random.
+
+    Raises:
+        SpecError, UnknownFieldError: an op does not fit the fields.
+        DeviceError, MissingPackageError: the array executor does not run an op.
+    """
+
+    def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
+        graph = compile_ops(source.spec, list(ops), before=source.ops).only(list(names))
+        self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
+        self._own_ops = tuple(ops)
+        self._leaf = OpsLeaf(source, graph, graph.spec_out.only(self._names), seed, epoch)
+        super().__init__((Group(self._leaf.spec, None),), source)
+        self.endless = source.endless
+        self._is_random = any(op.is_random for op in ops)
+        if not self._is_random:  # else the records are those of one epoch, and no loader's
+            self.ops = (*source.ops, *ops)
+
+    @property
+    def raw(self) -> Source:
+        """The source whose records the ops were applied to; this source itself where an op is random."""
+        return self._source.raw if self.ops else self
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._own_ops, self._names, self._seed, self._epoch
+
+    def _title(self) -> str:
+        return f"{self._source._title()} behind {len(self._own_ops)} ops"
+
+    def _place(self) -> str:
+        return self._source._place()
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._source._by_file()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return [Share(self._leaf, 0, numbers)]
+
+    def _where(self, number: int) -> str:
+        return self._source.where(number)
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins, of what the ops were applied to."""
+        return self._source.origin(index)
+
+    def _digest(self) -> str:
+        draws = (self._seed, self._epoch) if self._is_random else ()
+        functions = [_told_of_code(getattr(op, "fn", None)) for op in self._own_ops]
+        return self._digest_with([state.told(op) for op in self._own_ops], functions, sorted(self._names), draws)
+
+
+class OpsLeaf(Leaf):
+    """Records that ops make. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+
+    def __init__(self, source: Source, graph: Graph, spec: Spec, seed: int, epoch: int) -> None:
+        self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch
+        self.spec, self.num_records = spec, 2**62 if source.endless else len(source)
+        self.how = f"{source.describe()}, then by {len(graph.ops)} ops"
+        self._needed = graph.touched.union(spec.names)
+        self._executor = _executor(graph)
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return zeros: how long records are is known when the ops have made them."""
+        return np.zeros(numbers.size, np.int64)
+
+    def value_bytes(self, numbers: Indices) -> Indices:
+        """Return about how many bytes those values take whose shape varies, int64 ``[n]``."""
+        total = np.zeros(numbers.size, np.int64)
+        if not all(field.uniform for field in self.spec):
+            for share in self.source.resolve(numbers):
+                rows = slice(None) if share.rows is None else share.rows
+                total[rows] += EXPANSION * share.leaf.value_bytes(share.numbers)
+        return total
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Do nothing: there are no raw bytes."""
+
+    def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
+        """Return the fields of records after all ops."""
+        graph, fields = self.graph, self.source._read(numbers, self._needed)
+        try:
+            sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
+            draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes)
+            if self._executor is not None:
+                fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
+        except RowError as error:
+            raise self.source.damaged(int(numbers[error.row]), error) from None
+        return [fields[name] for name in self.spec.names]
+
+
+def _executor(graph: Graph) -> RowExecutor | None:
+    if not graph.ops:
+        return None
+    choose.choose("array", graph, "cpu")
+    executor = choose.make("array", graph, device="cpu", batch_size=1, num_threads=1)
+    return executor if executor.kind == "rows" else None
+
+
+def _told_of_code(function: Any) -> str:
+    """Return a text of what a function of the user's does, as far as its own code shows it; "" where it has none."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    return repr((_code(code), state.told(cells), state.told(getattr(function, "__defaults__", None))))
+
+
+def _code(code: CodeType) -> Any:
+    constants = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return code.co_code, constants, code.co_names
