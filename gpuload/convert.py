@@ -4,6 +4,7 @@
     gl.convert("data/*.npy", "out.npz")
     gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
     gl.convert(gl.images("photos"), "copy/", format="images")
+    gl.convert(loader, "out.npz")                                       what its batches hold, behind its ops
 
 Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
 Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
@@ -33,6 +34,7 @@ import numpy as np
 from gpuload.batch import Batch
 from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.kernels import threads
+from gpuload.loader import Loader
 from gpuload.order import checked_count
 from gpuload.progress import Progress
 from gpuload.sources import opening, pickled
@@ -76,7 +78,7 @@ class Converted:
 
 
 def convert(
-    source: Source | Paths,
+    source: Source | Loader | Paths,
     out: str | os.PathLike[str],
     *,
     num_shards: int | None = None,
@@ -88,11 +90,13 @@ def convert(
     overwrite: bool = False,
     allow_pickle: bool = False,
     record: str | None = None,
+    epoch: int | None = None,
 ) -> Converted:
     """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
 
     Args:
-        source: a source, or the paths of files, which `gl.open` opens.
+        source: a source, or the paths of files, which `gl.open` opens; or a loader: what its batches hold, behind all
+            ops, of all records in the order of its source (`Loader.to_source`).
         out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each field:
             ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images the folder.
         num_shards: into how many files the records go; of a mix those of the first epoch.
@@ -107,6 +111,7 @@ def convert(
             what their writer put there (`sources/pickled.py`).
         record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
             By default what a file holds says it: a dict or a tuple is one record, an array of dicts has one for each.
+        epoch: of a loader with random ops: whose draws are written.
 
     Raises:
         SpecError: an argument does not fit, or a format cannot hold a field; says which, and what to choose instead.
@@ -116,7 +121,7 @@ def convert(
     """
     num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
-    given = _opened(source, trusts_pickles=allow_pickle, record=record)
+    given = _opened(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
     path = _checked_path(out)
     name = _format_name(path, format)
     if not len(given):
@@ -141,8 +146,8 @@ def convert(
     return _to_files(work, path, _format(name, given, raw, tensors), num_shards)
 
 
-def _opened(source: Source | Paths, *, trusts_pickles: bool, record: str | None) -> Source:
-    if isinstance(source, Source) and trusts_pickles:
+def _opened(source: Source | Loader | Paths, *, trusts_pickles: bool, record: str | None, epoch: int | None) -> Source:
+    if isinstance(source, (Source, Loader)) and trusts_pickles:
         raise SpecError(
             f"allow_pickle=True with a {type(source).__name__}",
             cause="it is for the path of an NPY file of Python objects; a source is open already",
@@ -153,6 +158,14 @@ def _opened(source: Source | Paths, *, trusts_pickles: bool, record: str | None)
             f"record={record!r} without allow_pickle=True",
             cause="it says what the records of files of Python objects are",
             remedy='open the files and pass the source: gl.convert(gl.npy(paths, record="file"), out)',
+        )
+    if isinstance(source, Loader):
+        return source.to_source(epoch)
+    if epoch is not None:
+        raise SpecError(
+            f"epoch={epoch!r} with a {type(source).__name__}",
+            cause="a source has the same records in each epoch; the random ops of a loader have not",
+            remedy="leave epoch= out, or convert the loader",
         )
     if isinstance(source, Source):
         return source

@@ -13,6 +13,7 @@ position that the loader has at that moment. The position is that of the iterato
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import weakref
@@ -25,7 +26,7 @@ import numpy as np
 from gpuload import device as devices
 from gpuload import kernels, rng, state
 from gpuload.batch import Batch, Output, names_in
-from gpuload.errors import RecordIndexError, SpecError
+from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside, threads
@@ -34,6 +35,7 @@ from gpuload.ops.graph import Graph, compile_ops
 from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
+from gpuload.pipeline.oprecords import OpsSource
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
@@ -112,8 +114,9 @@ class Loader:
         self.num_threads = num_threads or threads.num_cores()
         self.batch_size, self.num_shards = self._plan.batch_size, self._plan.num_shards
         self.last_batch = last_batch
-        whole = compile_ops(source.spec, ops)
+        whole = compile_ops(source.spec, ops, before=source.ops)
         names = names_in(output, whole.spec_out)
+        self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
         self._graph = whole.only(names)
         self.device, self._device_why = devices.choose(device)
@@ -275,7 +278,7 @@ class Loader:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What a state is compared by; found out when it is first needed, for it looks into the data."""
-        return state.identity(self.source.fingerprint(), self.ops, self._plan)
+        return state.identity(self.source.raw.fingerprint(), (*self.source.ops, *self.ops), self._plan)
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.
@@ -400,6 +403,91 @@ class Loader:
                 f"replace got {unknown}", cause="Loader has no such argument", remedy=f"use {sorted(self._arguments)}"
             )
         return Loader(**{**self._arguments, **changes})
+
+    def to_source(self, epoch: int | None = None) -> Source:
+        """Return what batches hold as a source: the records of this loader's source, in its order, behind all ops.
+
+        It has the fields that ``output=`` names. Records are made when they are read, and not kept: ``gl.convert``
+        writes them to files, ``cache`` of the source keeps them. A damaged record is an error, whatever ``on_error``
+        says.
+
+        Args:
+            epoch: whose random draws the records have; needed where an op is random.
+
+        Raises:
+            SpecError: an op is random and no epoch is named; the loader is one of several shards.
+            DeviceError: the ops run on a GPU or in DALI here.
+        """
+        drawn = next((op for op in self.ops if op.is_random), None)
+        if epoch is None and drawn is not None:
+            raise SpecError(
+                f"the records behind {drawn}",
+                cause="it is random, so that each epoch has other ones",
+                remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); or leave random "
+                "ops out, loader.replace(ops=[...]), and put them behind what was written, to be drawn in each epoch",
+            )
+        number = rng.checked_word(0 if epoch is None else epoch, "epoch")
+        if number and self.source.endless:
+            raise SpecError(
+                f"epoch {number} of a mix",
+                cause="a mix is written as its first epoch",
+                remedy="pass epoch=0, or convert its parts and mix these",
+            )
+        if self.num_shards > 1:
+            raise SpecError(
+                f"the records of shard {self.shard_id} of {self.num_shards}",
+                cause="a shard has other records in each epoch",
+                remedy="take all: loader.replace(num_shards=1, shard_id=0)",
+            )
+        return self._behind(self.ops, self.spec_out.names, number)
+
+    def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Loader:
+        """Return a loader that has done what comes before the first random op: decoding and resizing, say.
+
+            loader.cache(memory="2GB")          kept in memory, if it takes no more than that
+            loader.cache(path="cache/train")    in files below a folder, which are found there the next time
+
+        All records go through these ops now, with progress, and are kept as ``source.cache`` keeps them. The ops from
+        the first random one on are run and drawn anew in each epoch. The batches are those of this loader, bit for bit,
+        and the states of both can be loaded into either. The loader that is returned is at the beginning of epoch 0;
+        its ``source`` holds what is kept, its ``ops`` are those that are left.
+
+        Files of before are refused where the data, the ops, or the code of a function in ``gl.ops.Python`` are others;
+        functions that this one calls are not compared.
+
+        Args:
+            memory: the most bytes that the values may take, or a text such as ``"2GB"``.
+            path: a folder for this loader's source and ops alone.
+
+        Raises:
+            SpecError: neither or both are given; the source is a mix.
+            TooLargeError: the values take more bytes; says how many.
+            DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
+            FileError: the folder holds a cache of other data or ops, or cannot be written.
+            RecordError: a record is damaged, whatever ``on_error`` says.
+        """
+        ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
+        source = self.source
+        if ops:
+            graph = compile_ops(source.spec, self.ops, before=source.ops)
+            source = self._behind(ops, [name for name in source.spec.names if name in graph.touched | set(self._names)])
+        log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
+        return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
+
+    def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0) -> Source:
+        """Return the source of what some ops make of the records.
+
+        Raises:
+            DeviceError: another executor than that of the source would run them here.
+        """
+        if ops and not choose.runs_on_rows(self._executor_name, self.device):
+            raise DeviceError(
+                f"the records behind ops by executor {self._executor_name!r} on {self.device}",
+                cause="they are made by the array executor on the CPU, and pixels may differ from those made here",
+                remedy="have them made there: loader.replace(device='cpu', executor='array').cache(...); behind it "
+                ".replace(device='gpu', executor='auto') runs the ops that are left. gl.convert takes the first, too",
+            )
+        return OpsSource(self.source, ops, names, self.seed, epoch)
 
     def stats(self) -> Stats:
         """Return counters; ``print(loader.stats())`` says what each means."""

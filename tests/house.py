@@ -20,7 +20,8 @@ PACKAGE = "gpuload"
 LINES = (
     ("cli", "testing"),
     ("bridges",),
-    ("loader", "convert", "check"),
+    ("convert", "check"),
+    ("loader",),
     ("pipeline", "writers"),
     ("sources", "executors", "state"),
     ("ops", "order", "batch", "rawdecode"),
