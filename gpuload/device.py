@@ -10,7 +10,6 @@ Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import sys
@@ -59,6 +58,10 @@ def choose(device: str) -> tuple[str, str]:
 
 def gpu_problem(number: int) -> str | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
+    return aside.call(lambda: _gpu_problem(number))  # what a signal handler raises meanwhile is no fault of the GPU
+
+
+def _gpu_problem(number: int) -> str | None:
     if not aside.is_installed("cupy"):
         return "CuPy is not installed"
     try:
@@ -72,7 +75,7 @@ def gpu_problem(number: int) -> str | None:
 def cupy() -> ModuleType:
     """Return the module ``cupy``; raises ``MissingPackageError`` where it is not installed."""
     try:
-        return aside.call(lambda: importlib.import_module("cupy"))
+        return aside.import_package("cupy")
     except ImportError as error:
         raise missing_package("cupy", needed_for="a GPU", extra="cuda12", error=error) from None
 

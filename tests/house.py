@@ -76,7 +76,11 @@ UNSAFE = {
 # The one door to pickles: NPY files of Python objects that the user trusts, and who may open it.
 PICKLES, PICKLE_USERS = "sources/pickled.py", ("convert.py", "cli/convert.py")
 
-IMPORTERS = ("importlib.import_module", "builtins.__import__")
+# An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
+ASIDE = "gpuload.kernels.aside.import_package"
+IMPORTERS = ("importlib.import_module", "builtins.__import__", ASIDE)
+# Kernels are imported in a thread of their own; Ctrl-C ends a command; contracts are tests.
+IMPORT_THEMSELVES = ("kernels/*", "cli/*", "testing/*")
 BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
 
@@ -111,6 +115,11 @@ class Module:
         """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
         parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
         return sorted({(node.lineno, name) for node in parts if (name := self._dotted(node))} | set(self.imports))
+
+    @cached_property
+    def for_type_checkers(self) -> set[int]:
+        """The ids of the nodes that never run."""
+        return {id(inner) for node in self.nodes if _is_type_checking(node) for inner in ast.walk(node)}
 
     @cached_property
     def _aliases(self) -> dict[str, str]:
@@ -203,10 +212,9 @@ def _dotted_name(path: str) -> str:
 
 def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
     """Return the modules of the package that a module imports when it runs, wherever in its text."""
-    typed = {id(inner) for node in module.nodes if _is_type_checking(node) for inner in ast.walk(node)}
     found = set()
     for node in module.nodes:
-        for _, name in module._imported(node) if id(node) not in typed else ():
+        for _, name in module._imported(node) if id(node) not in module.for_type_checkers else ():
             target = name if name in names else name.rpartition(".")[0]
             if target in names and target != _dotted_name(module.path):
                 found.add(target)
@@ -240,6 +248,24 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
             owners = OWNERS.get(package, ())
             if not any(fnmatchcase(module.path, owner) for owner in owners):
                 yield f"{module.path}:{line}: imports {name}, which belongs to {' and '.join(owners) or 'nobody'}"
+
+
+def packages_are_imported_aside(modules: list[Module]) -> Iterator[str]:
+    """Packages are imported by ``aside.import_package``, where no signal handler runs; so is what functions need."""
+    for module in modules:
+        if any(fnmatchcase(module.path, free) for free in IMPORT_THEMSELVES):
+            continue
+        typed = module.for_type_checkers
+        functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
+        late = {id(inner) for function in functions for inner in ast.walk(function)}
+        for node in module.nodes:
+            if id(node) in typed or (isinstance(node, ast.Call) and module._dotted(node.func) == ASIDE):
+                continue
+            for line, name in module._imported(node):
+                package = name.partition(".")[0]
+                is_own = package in sys.stdlib_module_names and id(node) not in late
+                if package not in (PACKAGE, "numpy") and not is_own:
+                    yield f"{module.path}:{line}: imports {name}; write aside.import_package({name!r})"
 
 
 def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
@@ -299,6 +325,7 @@ CHECKS = (
     imports_go_downwards,
     modules_import_in_no_circle,
     packages_have_one_importer,
+    packages_are_imported_aside,
     threads_start_in_one_place,
     pure_modules_have_no_effects,
     nothing_is_unpickled_or_executed,

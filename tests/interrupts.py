@@ -12,8 +12,8 @@ class Alarm:
     class Rang(Exception):
         """The timer went off."""
 
-    def __init__(self, every_s: float = 0.0003) -> None:
-        self._every_s, self._armed = every_s, []
+    def __init__(self, every_s: float = 0.0003, *, armed: bool = False) -> None:
+        self._every_s, self._armed = every_s, [True] * armed
 
     def arm(self) -> None:
         self._armed.append(True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
 from gpuload import device
 from gpuload.errors import DeviceError, SpecError
 from tests import simdevice
+from tests.interrupts import Alarm
 
 
 @pytest.mark.parametrize("name", ["cuda", "gpu:", "gpu:-1", "GPU", 0, None])
@@ -21,6 +25,18 @@ def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
     assert device.choose("auto") == ("cpu", "no usable GPU: the fan is off")
     with pytest.raises(DeviceError, match="cause:  the fan is off"):
         device.choose("gpu:1")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(device.aside, "is_installed", lambda name: True)
+    monkeypatch.setattr(device, "cupy", lambda: go_on.wait(10))
+    try:
+        with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
+            device.choose("auto")
+    finally:
+        go_on.set()
 
 
 def test_auto_takes_the_first_gpu_that_is_there(monkeypatch):

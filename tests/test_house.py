@@ -101,6 +101,7 @@ CLEAN = {
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
     "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.pipeline.epoch import x',
+    "sources/csv/parse.py": '"""CSV."""\nfrom gpuload.kernels import aside\naside.import_package("pyarrow.csv")',
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "sources/npy.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
@@ -150,6 +151,12 @@ BROKEN = {
         ("stats.py", "import pandas", "belongs to nobody"),
         ("loader.py", "import importlib\nimportlib.import_module('cv2')", "loader.py:3: imports cv2"),
         ("loader.py", "__import__('ds'[::-1])", "imports ?, which belongs to nobody"),
+    ],
+    "packages_are_imported_aside": [
+        ("sources/csv/parse.py", "def f():\n    import pyarrow.csv", "parse.py:3: imports pyarrow.csv; write aside."),
+        ("images/decode.py", "from PIL import Image", "imports PIL.Image; write aside.import_package('PIL.Image')"),
+        ("device.py", "import importlib as i\ni.import_module('cupy')", "device.py:3: imports cupy; "),
+        ("sources/opening.py", "def f():\n    import zipfile", "imports zipfile; "),
     ],
     "threads_start_in_one_place": [
         ("loader.py", "import threading as t\nt.Thread()", "loader.py:3: threading.Thread; "),

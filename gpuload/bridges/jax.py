@@ -22,7 +22,6 @@ Devices  One process, one share of the records: ``shard="auto"`` divides by proc
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    jax: Any = aside.call(lambda: importlib.import_module("jax"))
+    jax: Any = aside.import_package("jax")
 except ImportError as error:
     raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax", error=error) from error
 

@@ -24,7 +24,6 @@ Workers  gpuload reads by threads, so ``num_workers=0`` is the right number. Wor
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    torch: Any = aside.call(lambda: importlib.import_module("torch"))
+    torch: Any = aside.import_package("torch")
 except ImportError as error:
     raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
 

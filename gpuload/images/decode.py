@@ -38,7 +38,6 @@ Limits        Of a damaged JPEG the codecs do not see: data that changed and did
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import os
@@ -259,7 +258,7 @@ def _nvimagecodec() -> _NvImageCodec:
     silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
     os.environ.update(silence)
     try:
-        found = _NvImageCodec(aside.call(lambda: importlib.import_module("nvidia.nvimgcodec")))
+        found = _NvImageCodec(aside.import_package("nvidia.nvimgcodec"))
         pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
@@ -309,7 +308,7 @@ class _Pillow:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             what = UNLIKE.get(head.form, "colours of more than 8 bits")
             raise ImageError(f"Pillow does not decode {what} as DALI does; nvImageCodec does, which comes with DALI")
-        files = aside.call(lambda: importlib.import_module("PIL.ImageFile"))
+        files = aside.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
             raise SpecError(
                 "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True",
@@ -322,7 +321,7 @@ class _Pillow:
                 if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
                     raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
                 if head.kind in TURNED:
-                    turn = aside.call(lambda: importlib.import_module("PIL.ImageOps")).exif_transpose
+                    turn = aside.import_package("PIL.ImageOps").exif_transpose
                     image.load()  # a TIFF is turned by that alone
                     return self._colours(turn(image), head)
                 return self._colours(image, head)
@@ -335,7 +334,7 @@ class _Pillow:
         """Return the reader of a format, which an old Pillow may not have, or not with its library."""
         module, name = READERS[kind]
         try:
-            plugin = aside.call(lambda: importlib.import_module(f"PIL.{module}"))
+            plugin = aside.import_package(f"PIL.{module}")
         except ImportError:
             plugin = None
         if plugin is None or not getattr(plugin, "SUPPORTED", True):
@@ -403,7 +402,7 @@ class _Pillow:
 @cache
 def _pillow() -> _Pillow:
     """Return the second codec; ImportError where it is not installed."""
-    return _Pillow(aside.call(lambda: importlib.import_module("PIL.Image")))
+    return _Pillow(aside.import_package("PIL.Image"))
 
 
 def _blocks(pixels: NDArray[Any]) -> Iterator[slice]:

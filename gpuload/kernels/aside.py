@@ -16,18 +16,26 @@ Other threads do the work themselves: no signal handler can break it off there.
 Finalizers    may run in the thread, as in any other. None of gpuload's imports, compiles or calls a kernel.
 Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
               under way; it could only be that of a caller who was interrupted, or of another thread.
+Advice        Who turns any exception of a package or a function into advice does that aside, too: what is caught there
+              is theirs, and what a signal handler raises meanwhile reaches the caller as itself.
 Python's end  waits for the work, as for all threads (`threads`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import encodings.ascii
+import encodings.cp437
+import encodings.utf_8_sig
+import encodings.utf_32_be
+import encodings.utf_32_le  # noqa: F401  # codecs that gpuload uses: Python would import each at its first use
+import functools
 import importlib.util
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TypeVar
 
 from gpuload.errors import GpuloadError
@@ -37,15 +45,14 @@ R = TypeVar("R")
 
 NAME = "gpuload-aside"
 HARMLESS = "gpuload.bridges."
-FIND_AND_LOAD = ("<frozen importlib._bootstrap>", "_find_and_load")
 
 
 def call(function: Callable[[], R]) -> R:
     """Return ``function()``, which no exception of a signal handler breaks off.
 
-    It is for what happens once in a process: to start the thread takes 0.1 ms.
+    It is for what happens once in a process: to start the thread takes 0.2 ms.
     """
-    if threading.current_thread() is not threading.main_thread() or _is_importing():
+    if not threads.in_main() or _is_importing():
         return function()
     results: list[R] = []
     errors: list[BaseException] = []
@@ -68,7 +75,22 @@ def call(function: Callable[[], R]) -> R:
     threads.join(started)
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
-    return results.pop()
+    return results.pop() if results else function()  # a child of a fork in a signal handler has not the thread
+
+
+def import_package(name: str) -> ModuleType:
+    """Return a module, imported where no signal handler breaks the import off.
+
+    It is the one way to import what is neither NumPy nor gpuload's own, and what Python's library has and only some
+    need. Once the module is there, this costs a look into ``sys.modules``.
+
+    Raises:
+        ImportError: there is none, or its import failed.
+    """
+    module = sys.modules.get(name)
+    if module is None or getattr(module.__spec__, "_initializing", False):  # another thread is importing it
+        module = call(functools.partial(importlib.import_module, name))
+    return module
 
 
 def is_installed(name: str) -> bool:
@@ -93,8 +115,7 @@ def _is_importing() -> bool:
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        where = (frame.f_code.co_filename, frame.f_code.co_name)
-        if where == FIND_AND_LOAD and not str(frame.f_locals.get("name")).startswith(HARMLESS):
+        if threads.is_import(frame) and not str(frame.f_locals.get("name")).startswith(HARMLESS):
             return True
         frame = frame.f_back
     return False
@@ -103,8 +124,9 @@ def _is_importing() -> bool:
 def _wait_for_all() -> None:
     """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
     here = threading.current_thread()
-    while any(thread.ident is not None and thread is not here for thread in threads.running(NAME)):
-        time.sleep(threads.SHORT_S)
+    others = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not here]
+    with contextlib.suppress(GpuloadError):  # one waits for ever; it is the child's loss alone if it needs that lock
+        threads.join(others, threads.END_S)
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,9 +3,11 @@
 Threads are daemons: Python's end does not wait for them by itself, it freezes them where they are. A thread that is in
 compiled code at that moment ends by unwinding its stack through frames of C++, which aborts the process. So this module
 keeps all threads that live, and its one `atexit` hook, which runs while threads still run, asks all of them to end and
-waits until they have. `weakref.finalize` must play no part in that: it registers its own hook at its first use,
-wherever that is, and once its hook has run it calls nothing any more.
+waits until they have, END_S at most. `weakref.finalize` must play no part in that: it registers its own hook at its
+first use, wherever that is, and once its hook has run it calls nothing any more.
 
+Signals         Python runs signal handlers in the main thread alone. So another thread starts the threads of the main
+                thread (`_Starter`), and none of them is half started when a handler raises.
 Who owns what   A thread refers to what it works on, and this module refers to the threads and to their ``stop`` as long
                 as they live. So neither the arguments nor ``stop`` may refer to an object whose garbage collection is
                 to end the threads.
@@ -23,10 +25,12 @@ Sources  sched_getaffinity(2); proc(5): /proc/self/cgroup; the kernel's Document
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import concurrent.futures.thread  # noqa: F401  # registers for forks before anything here does, and so does logging
 import contextlib
 import itertools
+import logging
 import math
 import os
 import signal
@@ -34,6 +38,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
 from gpuload.errors import GpuloadError
@@ -41,10 +46,16 @@ from gpuload.errors import GpuloadError
 Stop = Callable[[], None]
 T = TypeVar("T")
 R = TypeVar("R")
+log = logging.getLogger("gpuload")
 
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
-SHORT_S = 0.001
+SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
+END_S = 30.0  # Python's end waits so long; what a thread does without looking whether it was stopped takes 2 s at most
+
+# Where threads stand that import something, or wait to (CPython 3.10 to 3.14).
+IMPORTLIB, FIND_AND_LOAD = "<frozen importlib._bootstrap>", "_find_and_load"
+LOCKS_OF_IMPORTS = ("acquire", "_get_module_lock", "_lock_unlock_module")
 
 _running: dict[threading.Thread, Stop] = {}  # each operation on it is one step of the interpreter; there is no lock
 _ended = False
@@ -77,37 +88,192 @@ def start(
         threading.Thread(target=_run, args=(target, arguments), name=f"{name}-{number}", daemon=True)
         for number in range(count)
     ]
+    starter = _Starter(threads)
     try:
         for thread in threads:
             _running[thread] = stop  # before it runs, so that the hook never misses one
-            thread.start()
-    except BaseException as error:  # KeyboardInterrupt, too: nobody would ever stop those that have started
+        if in_main():
+            starter.run_aside()
+        else:
+            starter.run()
+    except BaseException:  # of a signal handler
+        starter.withdraw()
         stop()
-        join([thread for thread in threads if thread.ident is not None])
-        for thread in threads:  # one that was interrupted on its way will find that it was stopped
-            _running.pop(thread, None)
-        if isinstance(error, RuntimeError):
+        raise
+    if starter.error is not None:
+        stop()
+        join(threads)
+        origin = starter.error
+        while origin.__context__ is not None:  # Thread.start answers an exception inside it by a KeyError of its own
+            origin = origin.__context__
+        if isinstance(origin, RuntimeError):
             raise GpuloadError(
                 f"{count} threads {name!r} cannot start",
-                cause=str(error),
+                cause=str(origin),
                 remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, pids.max)",
-            ) from error
-        raise
+            ) from origin
+        raise origin
     return threads
 
 
-def join(threads: Sequence[threading.Thread]) -> None:
+class _Starter:
+    """Starts threads, for the main thread in a thread of its own.
+
+    ``Thread.start`` is Python code. An exception of a signal handler in the middle of it leaves a lock locked that the
+    new thread waits for for ever, or has CPython raise a KeyError in its place (3.11: ``del _limbo[self]``). Python
+    runs signal handlers in the main thread alone, so another thread calls it. To start that thread is one call of C.
+
+    Attributes:
+        error: what ``Thread.start`` raised.
+    """
+
+    def __init__(self, threads: Sequence[threading.Thread]) -> None:
+        self.error: BaseException | None = None
+        self._threads = threads
+        self._turn: list[None] = [None]  # who pops it starts the threads, or forgets them; one step of the interpreter
+        self._withdrawn = False
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def run_aside(self) -> None:
+        """Start the threads from another thread, and wait until it has done so."""
+        process = os.getpid()
+        try:
+            _thread.start_new_thread(self.run, ())
+        except RuntimeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise  # a signal handler's: it has a frame of its own, which the call of C has not
+            self.error = error
+            self.withdraw()
+            return
+        while not self._done.acquire(timeout=LOOK_AGAIN_S):
+            if os.getpid() != process:  # a signal handler has forked, and the starting thread is in the parent
+                raise GpuloadError(
+                    "threads cannot start in a process that was forked while they did",
+                    cause="a signal handler called fork",
+                    remedy="start processes outside of signal handlers",
+                )
+
+    def run(self) -> None:
+        """Start the threads, in the thread that calls this."""
+        if not self._claim():
+            return
+        try:
+            for thread in self._threads:
+                if self._withdrawn:
+                    break
+                thread.start()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._forget()
+            self._done.release()
+
+    def withdraw(self) -> None:
+        """Have no more of the threads started."""
+        self._withdrawn = True
+        if self._claim():  # the starting thread has not begun, and now it never will
+            self._forget()
+
+    def _claim(self) -> bool:
+        try:
+            self._turn.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _forget(self) -> None:
+        """Take threads that were not started off the list of those that run."""
+        for thread in self._threads:
+            if thread.ident is None:
+                _running.pop(thread, None)
+
+
+def in_main() -> bool:
+    """Return True in the main thread, the one in which Python runs signal handlers."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def join(threads: Sequence[threading.Thread], limit_s: float = math.inf) -> bool:
     """Wait until threads have ended, for an explicit close; never call it from a finalizer.
 
-    A ``Thread.join`` that a signal handler broke off with an exception may take the thread for ended from then on
-    (CPython 3.11, ``Thread._wait_for_tstate_lock``), so the list of those that run has the last word. But a thread
-    whose ``start`` was broken off so may end without having run (``del _limbo[self]`` there): it is not waited for.
+    Args:
+        threads: that `start` returned.
+        limit_s: wait no longer than this, seconds.
+
+    Returns:
+        True if all have ended, False if the time was over before.
+
+    Raises:
+        GpuloadError: one of them will never end, see `check_imports`.
     """
+    end = time.monotonic() + limit_s
     for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join()
-            while thread in _running and thread.ident in sys._current_frames():
+        if thread is threading.current_thread():
+            continue
+        while not _has_ended(thread):
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            if thread.is_alive():
+                thread.join(min(left, LOOK_AGAIN_S))
+                check_imports()
+            else:
                 time.sleep(SHORT_S)
+        _running.pop(thread, None)  # it is there still where the thread ended before it ran anything of ours
+    return True
+
+
+def _has_ended(thread: threading.Thread) -> bool:
+    """Return True if a thread has ended, or was never started and never will be.
+
+    An interrupted ``Thread.join`` may take a thread for ended from then on (CPython 3.11, ``_wait_for_tstate_lock``),
+    so what the interpreter says of its frames has the last word: one of them is there as long as it runs.
+    """
+    if thread.is_alive():
+        return False
+    return thread not in _running or (thread.ident is not None and thread.ident not in sys._current_frames())
+
+
+def check_imports() -> None:
+    """Raise an error if a thread of ours waits for an import that no thread does; whoever waits for threads calls it.
+
+    An exception of a signal handler that breaks off an import in the main thread may leave a lock of Python's imports
+    locked for ever (CPython 3.11: between two lines of ``importlib._bootstrap._get_module_lock``). gpuload imports
+    packages where that cannot happen (`aside`), but the program may import others.
+
+    Raises:
+        GpuloadError: a thread waits so, and did half a second ago.
+    """
+    if not _waits_for_nobody():
+        return
+    time.sleep(LOOK_AGAIN_S)  # a lock that was just released may not have woken who waits for it
+    if _waits_for_nobody():
+        raise GpuloadError(
+            "a thread of gpuload waits for an import that will never end",
+            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's lock locked",
+            remedy="start the process anew; import packages before signal handlers may raise",
+        )
+
+
+def _waits_for_nobody() -> bool:
+    """Return True if a thread of ours waits for a lock of imports, and each thread that imports something does."""
+    ours, waiting = {thread.ident for thread in list(_running)}, set()
+    for ident, innermost in sys._current_frames().items():
+        frame: FrameType | None = innermost
+        if innermost.f_code.co_filename == IMPORTLIB and innermost.f_code.co_name in LOCKS_OF_IMPORTS:
+            waiting.add(ident)
+            continue
+        while frame is not None:
+            if is_import(frame):
+                return False
+            frame = frame.f_back
+    return bool(ours & waiting)
+
+
+def is_import(frame: FrameType) -> bool:
+    """Return True for a frame of Python's import of a module; Python keeps no list of the imports under way."""
+    return frame.f_code.co_filename == IMPORTLIB and frame.f_code.co_name == FIND_AND_LOAD
 
 
 def ended() -> bool:
@@ -154,12 +320,11 @@ def each(function: Callable[[T], R], items: Sequence[T], num_threads: int, stop_
         stopped.append(True)
         stop_now()
 
-    threads = start(min(num_threads, len(items)), work, name="gpuload-each", stop=stop)
     try:
-        join(threads)
-    except BaseException:  # Ctrl-C while it waits
+        join(start(min(num_threads, len(items)), work, name="gpuload-each", stop=stop))
+    except BaseException:  # Ctrl-C while they start, or while it waits
         stop()
-        join(threads)
+        join([thread for thread, its_stop in list(_running.items()) if its_stop is stop])
         raise
     if errors:
         first = errors[min(errors)]
@@ -248,13 +413,23 @@ def _end() -> None:
     """End all threads, when Python ends: all are asked before any is waited for, so that they end side by side.
 
     A thread leaves the list by itself. One that another thread is just about to start is asked again until it has.
+    A thread that does not end would keep the process for ever, so the wait has a limit.
     """
     global _ended
     _ended = True
+    end = time.monotonic() + END_S
     while running := list(_running.items()):
         for stop in {id(stop): stop for _, stop in running}.values():
             stop()
-        join([thread for thread, _ in running if thread.ident is not None])
+        try:
+            if join([thread for thread, _ in running], end - time.monotonic()):
+                continue
+            problem = f"they have not ended within {END_S:.0f} s"
+        except GpuloadError as error:
+            problem = str(error)
+        names = ", ".join(thread.name for thread in list(_running))
+        log.warning("Python ends without waiting for the threads %s; cause: %s", names, problem)
+        return
 
 
 def end_first() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import DeviceError, SpecError, noted
+from gpuload.kernels import aside
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
@@ -176,7 +177,8 @@ class Python(Op):
         """Return what the function makes of zeros."""
         draw: Draw = {"key": np.zeros(WORDS, np.int32)} if self.takes_rng else {}
         try:
-            made: NDArray[Any] = self.array(np, np.zeros(field.fixed_shape, field.dtype), draw)
+            # Aside, for what a signal handler raises meanwhile is no fault of the function.
+            made: NDArray[Any] = aside.call(lambda: self.array(np, np.zeros(field.fixed_shape, field.dtype), draw))
         except FunctionError as failed:
             raise SpecError(
                 f"{self}: called once with zeros of {field} it raised {failed.error!r}",

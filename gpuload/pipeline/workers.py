@@ -50,8 +50,8 @@ class Workers:
     ) -> None:
         self._board = board = _Board(make, num_steps, num_threads, ended)
         self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
+        board.dropped = weakref.ref(self, board.calls.put)  # before they start: an interrupt may come right after that
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
-        board.dropped = weakref.ref(self, board.calls.put)
         board.allow(num_ahead, num_threads)
 
     def take(self, number: int) -> Step | None:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from gpuload import rawdecode
 from gpuload.errors import SpecError
+from gpuload.kernels import aside
 from gpuload.sources.base import Source
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, gather_rows
@@ -135,7 +136,7 @@ def as_array(name: str, value: ArrayLike) -> Array:
     Raises:
         SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, aside.import_package("numpy.ma").MaskedArray):
         raise SpecError(
             f"{name} is a masked array", cause="a record has no place for a mask", remedy=f"pass {name}.filled(0), say"
         )

@@ -30,6 +30,7 @@ import numpy as np
 
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.images.head import FORMATS, kind_of
+from gpuload.kernels import aside
 from gpuload.sources import described, npyheader
 from gpuload.sources.base import Source
 from gpuload.sources.csv import csv
@@ -188,8 +189,7 @@ def _by_magic(path: str, size: int, head: bytes) -> Found | None:
 
 
 def _archive(path: str) -> Found:
-    import zipfile
-
+    zipfile = aside.import_package("zipfile")
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FormatError, SpecError
+from gpuload.kernels import aside
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
@@ -224,7 +225,7 @@ def _records(path: str, raw: bytes, record: str | None, *, alone: bool) -> list[
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
         alone: True if it is the only file.
     """
-    content = _unpickled(path, raw)
+    content = aside.call(lambda: _unpickled(path, raw))  # what a signal handler raises is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))

@@ -12,6 +12,7 @@ from typing import IO
 
 import numpy as np
 
+from gpuload.kernels import aside
 from gpuload.sources import npyheader
 from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
@@ -51,8 +52,7 @@ def _write_npy(path: str, records: Records) -> None:
 
 
 def _write_npz(path: str, records: Records) -> None:
-    import zipfile
-
+    zipfile = aside.import_package("zipfile")
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for one in records.spec:
             with archive.open(zipfile.ZipInfo(f"{one.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:

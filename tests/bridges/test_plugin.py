@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("nvidia.dali")
+nvidia_dali = pytest.importorskip("nvidia.dali")
 
 import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
 from gpuload.bridges.tensorflow import plugin  # noqa: E402
 from gpuload.errors import DeviceError, MissingPackageError, SpecError  # noqa: E402
 from tests import imagefiles  # noqa: E402
+from tests.interrupts import Alarm  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 needs_plugin = pytest.mark.skipif(
@@ -284,12 +286,24 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
     def load(path):
         raise tf.errors.NotFoundError(None, None, f"{path}: undefined symbol: _ZNK10tensorflow4data\nand more")
 
-    monkeypatch.setattr(plugin.importlib, "import_module", load)
+    monkeypatch.setattr(plugin.aside, "import_package", load)
 
     with pytest.raises(MissingPackageError, match="compiled for another TensorFlow") as caught:
         gltf.dataset(loader_of(), via="plugin")
     assert "nvidia.dali.plugin.tf: undefined symbol" in caught.value.cause
     assert "--no-cache-dir" in caught.value.remedy
+
+
+@pytest.mark.parametrize("part", ["the plugin", "its pipeline"])
+def test_what_a_signal_handler_raises_while_the_plugin_loads_comes_as_itself(monkeypatch, part):
+    go_on = threading.Event()
+    target = (plugin.aside, "import_package") if part == "the plugin" else (nvidia_dali.pipeline.Pipeline, "build")
+    monkeypatch.setattr(*target, lambda *_: go_on.wait(10))
+    try:
+        with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
+            gltf.dataset(loader_of(), via="plugin")
+    finally:
+        go_on.set()
 
 
 # --- errors and endings

@@ -236,6 +236,26 @@ from gpuload.executors.dali import executor
 def use():
     return executor.load("cpu").__name__
 """
+SOURCES = """
+import pathlib, tempfile
+import numpy as np
+
+def use():
+    folder = pathlib.Path(tempfile.mkdtemp())
+    values = gpuload.arrays(x=np.zeros((9, 4), "f4"))
+    for name in ("x.npy", "x.npz", "x.tfrecord"):
+        gpuload.convert(values, folder / name)
+        gpuload.open(folder / name)
+        gpuload.check(folder / name)
+    (folder / "x.csv").write_bytes("a,b\\n1,\u00e9\\n".encode())
+    (folder / "y.csv").write_bytes(b"a,b\\n1,\\xe9\\n")
+    gpuload.csv(folder / "x.csv").read([0])
+    gpuload.csv(folder / "y.csv", encoding="cp1252").read([0])
+    gpuload.npz(folder / "x.npz").cache(path=folder / "cache")
+    loader = gpuload.Loader(values, batch_size=4, shuffle=True, ops=[gpuload.ops.Python(lambda x, rng: x, on="x")])
+    loader.batch_at(0)
+    next(iter(loader))
+"""
 TENSORFLOW = """
 def use():
     from gpuload.bridges.tensorflow import framework
@@ -261,6 +281,7 @@ print(len(interrupts) > 0, made)
         pytest.param("numba", KERNEL, id="kernels"),
         pytest.param("PIL", CODEC, id="codec"),
         pytest.param("nvidia.dali", DALI, id="dali"),
+        pytest.param("pyarrow", SOURCES, id="sources"),
     ],
 )
 def test_a_first_use_imports_nothing_in_the_main_thread(tmp_path, package, first_use):
@@ -271,7 +292,7 @@ def test_a_first_use_imports_nothing_in_the_main_thread(tmp_path, package, first
         first_use
         + """
 class Listener:
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name, path=None, target=None):  # of modules that are not loaded yet
         if threading.current_thread() is threading.main_thread():
             print(name)
 

@@ -16,6 +16,7 @@ import pytest
 
 from gpuload.errors import GpuloadError
 from gpuload.kernels import threads
+from tests.interrupts import Alarm
 
 
 def started(count=1, target=None):
@@ -156,6 +157,57 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_thread_behind(monkeypatch):
 
     threads.join(begun)
     assert len(begun) == 1
+
+
+def test_threads_of_the_main_thread_are_started_where_no_signal_handler_runs(monkeypatch):
+    begin, used = threading.Thread.start, []
+
+    def start(thread):
+        used.append(threading.get_ident())
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    workers, _, stop = started(2)
+    stop()
+    threads.join(workers)
+
+    assert len(used) == 2
+    assert threading.get_ident() not in used
+
+
+@pytest.mark.parametrize("python_raises", [KeyError, RuntimeError])
+def test_what_broke_off_a_start_comes_as_itself_and_not_as_what_python_makes_of_it(monkeypatch, python_raises):
+    def start(thread):
+        try:
+            raise KeyboardInterrupt
+        except BaseException:
+            raise python_raises(thread)  # noqa: B904  # as CPython 3.11: del _limbo[self]; a lock that is not locked
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    with pytest.raises(KeyboardInterrupt):
+        started(2)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_a_start_that_is_interrupted_at_any_moment_leaves_no_thread():
+    before, interrupted, stops = set(threads._running), 0, []
+    with Alarm(0.0001) as alarm:
+        for _ in range(300):
+            try:
+                alarm.arm()
+                _, _, stop = started(3)
+                alarm.disarm()
+            except Alarm.Rang:
+                interrupted += 1
+            else:
+                stops.append(stop)
+    for stop in stops:
+        stop()
+    threads.join(list(set(threads._running) - before))
+
+    assert interrupted > 20
+    assert set(threads._running) == before
 
 
 def test_a_thread_that_ended_before_it_ran_is_not_waited_for():
@@ -364,6 +416,41 @@ def test_every_thread_has_ended_before_the_script_has(ending, finalizer):
     assert script.returncode == status, script.stderr
     assert script.stdout == "ended\n" * 3
     assert "Fatal" not in script.stderr
+
+
+def test_python_does_not_wait_for_ever_for_a_thread_that_does_not_end():
+    script = run_script("""
+import threading
+from gpuload.kernels import threads
+threads.END_S = 0.3
+threads.start(1, threading.Event().wait, name="stubborn", stop=lambda: None)
+""")
+    assert script.returncode == 0
+    assert "without waiting for the threads stubborn-0; cause: they have not ended within" in script.stderr
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="the lock of imports is CPython's")
+@pytest.mark.parametrize("how", ["threads.join(threads.start(1, use, stop=int))", "aside.call(use)", "pass"])
+def test_nobody_waits_for_an_import_lock_that_an_interrupt_left_locked(how):
+    script = run_script(f"""
+import _imp, sys
+from gpuload.errors import GpuloadError
+from gpuload.kernels import aside, threads
+
+def use():
+    import colorsys
+
+_imp.acquire_lock()  # as an exception of a signal handler leaves it
+try:
+    {how}
+except GpuloadError as error:
+    print(error.cause)
+else:
+    threads.start(1, use, stop=int)
+""")
+    assert script.returncode == 0, script.stderr
+    assert "broke off an import and left Python's lock locked" in (script.stderr if how == "pass" else script.stdout)
 
 
 def test_a_thread_that_would_start_when_python_has_ended_is_refused():

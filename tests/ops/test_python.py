@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -15,6 +16,7 @@ from gpuload.ops import Python
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import OpContract, uniform, varying
+from tests.interrupts import Alarm
 
 
 def inverted(x):
@@ -204,9 +206,24 @@ def test_what_it_returns_may_be_what_it_was_given():
 def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
     seen = []
 
-    with loader_of(Python(lambda x: seen.append((x.any(), x.shape, threading.current_thread())) or x)):
+    with loader_of(Python(lambda x: seen.append((x.any(), x.shape, threading.current_thread().name)) or x)):
         assert seen
-        assert set(seen) == {(False, (6, 5, 3), threading.main_thread())}
+        assert set(seen) == {(False, (6, 5, 3), "gpuload-aside-0")}
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_what_a_signal_handler_raises_while_the_function_is_tried_is_no_fault_of_the_function():
+    go_on = threading.Event()
+
+    def wait(x):
+        go_on.wait(10)
+        return x
+
+    try:
+        with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):
+            loader_of(Python(wait))
+    finally:
+        go_on.set()
 
 
 def test_where_zeros_will_not_do_the_remedy_is_out():

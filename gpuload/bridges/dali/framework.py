@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from gpuload.errors import missing_package
 from gpuload.kernels import aside
 
 try:
-    dali: Any = aside.call(lambda: importlib.import_module("nvidia.dali"))
+    dali: Any = aside.import_package("nvidia.dali")
 except ImportError as error:
     raise missing_package("nvidia-dali", needed_for="gpuload.bridges.dali", extra="cpu", error=error) from error

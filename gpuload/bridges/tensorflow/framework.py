@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    tf: Any = aside.call(lambda: importlib.import_module("tensorflow"))
+    tf: Any = aside.import_package("tensorflow")
 except ImportError as error:
     raise missing_package(
         "tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow", error=error

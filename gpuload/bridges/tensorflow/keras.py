@@ -9,7 +9,6 @@ Together   `ResumeLoader` writes the weights, those of the optimizer too, and th
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from gpuload.loader import Loader
     from gpuload.order import Position
 
-keras: Any = aside.call(lambda: importlib.import_module("keras"))
+keras: Any = aside.import_package("keras")
 
 WEIGHTS, STATE = "model.weights.h5", "state.json"
 SAVE, DRAFT = re.compile(r"epoch-\d{6,}-step-\d{9,}"), re.compile(r"draft-(?:([0-9a-f]{8})-)?(\d+)")

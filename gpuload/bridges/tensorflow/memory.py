@@ -10,13 +10,13 @@ DALI        ``PreallocateDeviceMemory``: this much is taken at once. DALI 2.4 ha
 
 from __future__ import annotations
 
-import importlib
 import logging
 from typing import Any
 
 from gpuload import device as devices
 from gpuload.bridges.tensorflow.framework import check_gpu, tf
 from gpuload.errors import DeviceError, SpecError
+from gpuload.kernels import aside
 
 MEBIBYTE = 1 << 20
 log = logging.getLogger("gpuload")
@@ -69,11 +69,7 @@ def share_memory(
         with module.cuda.Device(number):
             module.get_default_memory_pool().set_limit(size=sizes["cupy"])
     if "dali" in sizes:
-        backend = importlib.import_module("nvidia.dali.backend")
-        try:
-            backend.PreallocateDeviceMemory(sizes["dali"], number)
-        except Exception as error:  # DALI raises whatever its C++ threw
-            raise _too_late("DALI", str(error), number, free, total) from error
+        aside.call(lambda: _give_dali(number, sizes["dali"], free, total))
     log.info("%s has %d MiB; given: %s", name, total // MEBIBYTE, sizes)
     return sizes
 
@@ -95,6 +91,15 @@ def _limit_tensorflow(number: int, size: int, free: int, total: int) -> None:
         tf.config.set_logical_device_configuration(gpu, [limit])
     except (RuntimeError, ValueError) as error:
         raise _too_late("TensorFlow", str(error), number, free, total) from error
+
+
+def _give_dali(number: int, size: int, free: int, total: int) -> None:
+    """Have DALI take its memory; called aside, so that what is caught here comes from DALI and no signal handler."""
+    backend = aside.import_package("nvidia.dali.backend")
+    try:
+        backend.PreallocateDeviceMemory(size, number)
+    except Exception as error:  # DALI raises whatever its C++ threw
+        raise _too_late("DALI", str(error), number, free, total) from error
 
 
 def _too_late(who: str, said: str, number: int, free: int, total: int) -> DeviceError:

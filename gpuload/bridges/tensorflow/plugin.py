@@ -79,9 +79,13 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
     plugin = _load()
     structure = arranged(nest, {name: _signature(loader, name) for name in names})
     outputs = tuple(tf.nest.flatten(nest))  # TensorFlow's order: the keys of a dict are sorted
-    feed = importlib.import_module("gpuload.executors.dali").Feed(
-        loader.graph, outputs, device=loader.device, batch_size=loader.most_records
-    )
+
+    def make_feed() -> tuple[Any, Any]:
+        feeds = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
+        feed = feeds.Feed(loader.graph, outputs, device=loader.device, batch_size=loader.most_records)
+        return feed, feed.pipeline(loader.num_threads)
+
+    feed, pipeline = aside.call(make_feed)  # what a signal handler raises meanwhile is no refusal of DALI's
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
@@ -98,7 +102,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
         if loader.device != "cpu":
             fed = fed.apply(tf.data.experimental.copy_to_device(place))
         made = plugin.experimental.DALIDatasetWithInputs(
-            feed.pipeline(loader.num_threads),
+            pipeline,
             input_datasets={"packed": plugin.experimental.Input(fed, layout="X", batch=True)},
             output_dtypes=tuple(_signature(loader, name).dtype for name in outputs),
             output_shapes=tuple((None, *loader.spec_out[name].fixed_shape) for name in outputs),
@@ -121,8 +125,13 @@ def _signature(loader: Loader, name: str) -> Any:
 
 def _load() -> Any:
     """Return the plugin's module."""
+    return aside.call(_load_here)
+
+
+def _load_here() -> Any:
+    """Do it, aside: what is caught here comes from the plugin, and from no signal handler."""
     try:
-        return aside.call(lambda: importlib.import_module("nvidia.dali.plugin.tf"))
+        return aside.import_package("nvidia.dali.plugin.tf")
     except Exception as error:  # TensorFlow's for what it cannot load, and the plugin's own for what it lacks
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MissingPackageError(

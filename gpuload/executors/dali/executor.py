@@ -17,7 +17,6 @@ Source    DALI 2.4, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/pi
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Sequence
 from types import ModuleType
@@ -203,7 +202,7 @@ class DaliExecutor:
 def load(device: str) -> ModuleType:
     """Return the module ``nvidia.dali``, able to use the device."""
     try:
-        dali = aside.call(lambda: importlib.import_module("nvidia.dali"))
+        dali = aside.import_package("nvidia.dali")
     except ImportError as error:
         extra = "cpu" if device == "cpu" else "cuda12"
         raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra, error=error) from None

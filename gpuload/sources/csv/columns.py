@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.kernels import aside
 from gpuload.spec import check_name, is_whole
 
 Header = bool | Sequence[str]
@@ -143,7 +144,7 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
-        found = codecs.lookup(encoding).name
+        found = aside.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(found).decode(found)
     except (LookupError, TypeError, ValueError) as error:
         raise SpecError(

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import missing_package
+from gpuload.kernels import aside
 from gpuload.sources.csv.columns import Dialect
 
 Array = NDArray[Any]
@@ -162,13 +163,11 @@ def _hexadecimal(
 @cache
 def _arrow() -> ModuleType:
     try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
+        aside.import_package("pyarrow.compute")
+        aside.import_package("pyarrow.csv")
+        return aside.import_package("pyarrow")
     except ImportError as error:
         raise missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=error) from None
-    module: ModuleType = pyarrow
-    return module
 
 
 def _type(pa: ModuleType, dtype: str) -> Any:

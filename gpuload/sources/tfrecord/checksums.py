@@ -8,9 +8,7 @@ Source  record_writer.h and crc32c.h of TensorFlow: masked = rotate_right(crc, 1
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -106,5 +104,4 @@ def tables_of_lengths() -> NDArray[np.int64]:
 @functools.cache
 def _package() -> Any:
     require()
-    package: ModuleType = aside.call(lambda: importlib.import_module("google_crc32c"))
-    return package
+    return aside.import_package("google_crc32c")

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from gpuload.errors import SpecError
+from gpuload.kernels import aside
 from gpuload.sources.layouts import layout_of, native
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
 from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, is_whole
@@ -411,7 +412,7 @@ def _value(name: str, what: str, given: Any, dtype: np.dtype[Any], shape: tuple[
     try:
         own = np.asarray(given)
         if own.dtype.kind == "U":
-            own = np.char.encode(own, "utf-8")
+            own = aside.import_package("numpy.char").encode(own, "utf-8")
         if own.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or own.dtype.hasobject:
             raise TypeError(f"{own.dtype} is of another kind")
         made = np.broadcast_to(own.reshape(shape) if own.size == math.prod(shape) else own, shape).astype(dtype)
