@@ -22,6 +22,7 @@ HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has t
 LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
+TEXTS = ("str", "bytes")  # what the objects of a field of text are
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,12 @@ class Field:
 
     Attributes:
         name: the field's name.
-        dtype: dtype of its elements, native byte order.
+        dtype: dtype of its elements, native byte order; ``object`` for text of any length.
         shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
         axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known.
+        text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype ``object``); else
+            ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text in this sense.
 
     Raises:
         SpecError: an attribute is of another kind, or two of them contradict each other.
@@ -44,13 +47,20 @@ class Field:
     shape: Shape | None
     encoded: bool = False
     axes: str = ""
+    text: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if not isinstance(self.text, str) or self.text not in ("", *TEXTS):
+            raise self._refused("text", f"it is one of {TEXTS}, or empty", "write text='str' for text of any length")
         object.__setattr__(self, "dtype", self._checked_dtype())
         object.__setattr__(self, "shape", self._checked_shape())
         if not isinstance(self.encoded, (bool, np.bool_)):
             raise self._refused("encoded", "it is True or False", "write encoded=True for the bytes of image files")
+        if self.text and not (self.uniform or self.ragged):
+            raise self._refused(
+                "shape", "of text only the first axis may vary", "write (None,) for any number of texts"
+            )
         if self.encoded and (self.dtype, self.shape) != ENCODED:
             raise self._refused(
                 "encoded",
@@ -70,7 +80,10 @@ class Field:
             dtype = np.dtype(self.dtype)
         except (TypeError, ValueError, SyntaxError) as error:
             raise self._refused("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
-        if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        if (dtype.kind == "O") != bool(self.text):
+            cause = "the objects of a field are text of any length: str or bytes"
+            raise self._refused("dtype", cause, f"write gl.Field({self.name!r}, object, (), text='str')")
+        if (dtype.hasobject and not self.text) or dtype.names is not None or dtype.subdtype is not None:
             raise self._refused("dtype", "a field has one dtype, of numbers, text or bytes", remedy)
         if not dtype.isnative:
             native = dtype.newbyteorder("=").str
@@ -104,6 +117,16 @@ class Field:
         """True if only the first axis varies, so that a batch is one `Ragged`: encoded files, texts, sequences."""
         return self.shape is not None and self.shape[:1] == (None,) and None not in self.shape[1:]
 
+    @cached_property
+    def stored(self) -> Field:
+        """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as `strings` has it."""
+        return replace(self, dtype=ENCODED[0], shape=ENCODED[1], axes="", text="") if self.text else self
+
+    @property
+    def has_rows(self) -> bool:
+        """True if every record has the same number of bytes, so that a batch is rows of raw memory."""
+        return self.uniform and not self.text
+
     @property
     def host_only(self) -> bool:
         """True for bytes, text, datetimes and long doubles, which stay on the host whatever the device."""
@@ -131,7 +154,7 @@ class Field:
         Raises:
             SpecError: there is no such attribute, or it is of another kind.
         """
-        known = ("name", "dtype", "shape", "encoded", "axes")
+        known = ("name", "dtype", "shape", "encoded", "axes", "text")
         unknown = sorted(changes.keys() - set(known))
         if unknown:
             raise SpecError(
@@ -140,7 +163,7 @@ class Field:
         return replace(self, **changes)
 
     def __str__(self) -> str:
-        kind = "encoded image" if self.encoded else f"{self.dtype} {self.shape}"
+        kind = "encoded image" if self.encoded else f"{self.text or self.dtype} {self.shape}"
         return f"{self.name}: {kind}{' ' + self.axes if self.axes else ''}"
 
 

@@ -24,7 +24,7 @@ LINES = (
     ("loader",),
     ("pipeline", "writers"),
     ("sources", "executors", "state"),
-    ("ops", "order", "batch", "rawdecode"),
+    ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged"),
     ("kernels", "stats"),

@@ -139,9 +139,9 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
         refuse(field, kind, "its bytes are an encoded image", f"put gl.ops.Decode(on={field.name!r}) into ops=")
     if field.dtype.kind in "mM":
         refuse(field, kind, "tensors have no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
-    if field.dtype.kind in TEXT_KINDS and not text:
+    if is_text(field) and not text:
         refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
-    known = field.dtype.kind in NUMERIC_KINDS + TEXT_KINDS or (bfloat16 and is_bfloat16(field.dtype))
+    known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
     if not known or field.dtype.char in "gG":
         refuse(field, kind, f"{field.dtype} has no tensor", "leave it out with output=, or use gl.ops.Cast")
     if not field.uniform and not (ragged and field.ragged):
@@ -151,6 +151,11 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
             "its shape varies from record to record",
             "bring it to one shape, with gl.ops.Resize for images",
         )
+
+
+def is_text(field: Field) -> bool:
+    """Return whether the values of a field are text or bytes, of a fixed length or of any."""
+    return field.dtype.kind in TEXT_KINDS or bool(field.text)
 
 
 def is_bfloat16(dtype: Any) -> bool:

@@ -73,9 +73,10 @@ class Decode(Op):
         """Encoded bytes become ``(None, None, channels)`` of the dtype."""
         if not field.encoded:
             raise SpecError(
-                f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
+                f"{self}: the field is {field}",
                 cause="it is no encoded image file",
-                remedy="leave Decode out, or name the field that holds the files with on=",
+                remedy="leave Decode out, or name the field that holds the files with on=; where its bytes are image "
+                f"files, mark it: source.mark({field.name}='encoded')",
             )
         shape = (None, None, CHANNELS[self.mode])
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")

@@ -125,7 +125,7 @@ class Recipe:
         return sum(
             Region(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
             for field in fields
-            if field.uniform
+            if field.has_rows
         )
 
     def numbered(self, records: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
@@ -207,7 +207,7 @@ def _regions(
     spec = graph.spec_out if finished else source.spec
     wanted = frozenset(names) if finished else needed
     held = [field for field in spec if field.name in wanted]
-    return {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.uniform}
+    return {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}
 
 
 def _route(
@@ -257,8 +257,8 @@ def _can_be_joined(recipe: Recipe) -> bool:
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)
     needed = recipe.graph.touched.union(recipe.names)
-    fixed = all(field.uniform for group in groups for field in group.spec if field.name in needed)
-    uniform = fixed and all(recipe.graph.spec_out[name].uniform for name in recipe.names)
+    fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed)
+    uniform = fixed and all(recipe.graph.spec_out[name].has_rows for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
     return quick and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
@@ -268,4 +268,7 @@ def _hands_out_ragged(recipe: Recipe) -> bool:
     names = frozenset(recipe.names)
     fields = [field for route in recipe.routes for field in route.spec]
     kept = [field for field in fields if field.name in names or not recipe.on_rows]
-    return any(field.ragged and not (recipe.on_rows and field.name in recipe.graph.touched) for field in kept)
+    return any(
+        field.ragged and not field.text and not (recipe.on_rows and field.name in recipe.graph.touched)
+        for field in kept
+    )

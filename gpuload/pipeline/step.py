@@ -430,6 +430,9 @@ def _together(parts: list[Values | None]) -> Values:
     some = [part for part in parts if part is not None]
     if len(some) == 1:
         return some[0]
+    texts = [part for part in some if isinstance(part, np.ndarray)]
+    if len(texts) == len(some):
+        return np.concatenate(texts)
     ragged = [part for part in some if isinstance(part, Ragged)]
     return joined(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
 

@@ -11,12 +11,13 @@ from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
 from gpuload.sources.opening import open
 from gpuload.sources.records import records
-from gpuload.sources.tfrecord import Feature, Image, Raw, Tensor, tfrecord
+from gpuload.sources.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfrecord
 
 __all__ = [
     "Feature",
     "Image",
     "Raw",
+    "Sparse",
     "Tensor",
     "arrays",
     "concat",

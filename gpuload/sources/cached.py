@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuload import strings
 from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
 from gpuload.kernels import threads
 from gpuload.progress import Progress
@@ -68,7 +69,7 @@ class Column:
         """The pieces that it is kept in."""
         if self.layout is not None:
             return ("rows",)
-        return ("payload", "offsets") if self.spec.fields[0].ragged else ("payload", "offsets", "axes", "shapes")
+        return ("payload", "offsets") if self.spec.fields[0].stored.ragged else ("payload", "offsets", "axes", "shapes")
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def columns_of(source: Source) -> list[Column]:
             columns.append(Column(group.spec, packed(group.layout)))
             continue
         for field in group.spec:
-            layout = packed(Layout(0, (Part(field, field.dtype),))) if field.uniform else None
+            layout = packed(Layout(0, (Part(field, field.dtype),))) if field.has_rows else None
             columns.append(Column(Spec((field,)), layout))
     return columns
 
@@ -206,7 +207,8 @@ def _about(column: Column) -> Any:
     if column.layout is not None:
         return json.loads(json.dumps(told(column.layout)))
     field = column.spec.fields[0]
-    return [field.name, field.dtype.str, None if field.shape is None else list(field.shape)]
+    text = [field.text] if field.text else []
+    return [field.name, field.dtype.str, None if field.shape is None else list(field.shape), *text]
 
 
 # --- filling
@@ -241,7 +243,8 @@ def _pieces(column: Column, fields: Fields, count: int) -> Iterator[tuple[str, A
             rows[name] = fields[name]
         yield "rows", rows
         return
-    values = fields[column.spec.names[0]]
+    (field,) = column.spec
+    values = strings.pack(field, fields[field.name]) if field.text else fields[field.name]
     if isinstance(values, Ragged):
         flat = np.ascontiguousarray(values.flat)
         yield "payload", flat

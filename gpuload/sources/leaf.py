@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import kernels, rawdecode
+from gpuload import kernels, rawdecode, strings
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -99,7 +99,7 @@ class Leaf(ABC):
         """
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records of varying length, in the order of ``spec``.
+        """Return the fields of records of varying length as they are stored (`Field.stored`), in the order of ``spec``.
 
         Args:
             numbers: int64 ``[n]``, which records these are.
@@ -108,7 +108,7 @@ class Leaf(ABC):
         del numbers
         if not self.is_direct:
             raise NotImplementedError(f"{type(self).__name__} does not say what its bytes become")
-        return [_of_elements(self.spec.fields[0], raw)]
+        return [_of_elements(self.spec.fields[0].stored, raw)]
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins; None where no file is known."""
@@ -195,15 +195,16 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
     """Return the fields of a group whose records vary in length, in the order of ``spec``.
 
-    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays.
+    An array ``[count, *shape]`` where a field is uniform, a `Ragged` where it is ragged, else a list of arrays. Text
+    comes as objects.
 
     Args:
         shares: from ``Source.resolve``.
         group: which of ``source.groups``.
         spec: that group's.
         count: how many records were asked for.
-        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field, whose
-            payload then lies there. By default NumPy's.
+        memory: gives uint8 ``[num_bytes]``, page-locked memory for instance; called once for each ragged field but
+            text, whose payload then lies there. By default NumPy's.
 
     Raises:
         RecordError, FileError: a record or its file cannot be read.
@@ -214,15 +215,23 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         return [_no_values(field) for field in spec]
     merged: list[Values]
     if all(share.leaf.is_direct for share in own):
-        merged = [_of_elements(spec.fields[0], _side_by_side(own, count, memory or _empty))]
+        field = spec.fields[0]
+        merged = [_of_elements(field.stored, _side_by_side(own, count, (not field.text and memory) or _empty))]
     else:
         made = [_of_share(share) for share in own]
         merged = [
-            _merged(field, [(share.rows, some[number]) for share, some in zip(own, made, strict=True)], count, memory)
+            _merged(
+                field.stored,
+                [(share.rows, some[number]) for share, some in zip(own, made, strict=True)],
+                count,
+                None if field.text else memory,
+            )
             for number, field in enumerate(spec)
         ]
-    for field, some in zip(spec, merged, strict=True):
-        if field.dtype.kind == "U":
+    for number, (field, some) in enumerate(zip(spec, merged, strict=True)):
+        if field.text:
+            merged[number] = strings.unpack(field, some)
+        elif field.dtype.kind == "U":
             rawdecode.check_text(some)
     return merged
 
@@ -451,6 +460,8 @@ def _element_bytes(field: Field) -> int:
 
 
 def _no_values(field: Field) -> Values:
+    if field.text:
+        return strings.unpack(field, Ragged.of([], UINT8))
     if field.uniform:
         return np.empty((0, *field.fixed_shape), field.dtype)
     return Ragged.of([], field.dtype, _element_shape(field)) if field.ragged else []

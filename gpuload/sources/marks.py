@@ -36,9 +36,10 @@ def marked(field: Field, mark: str) -> Field:
     if mark == ENCODED:
         if field.encoded:
             return field
-        if not is_padded(field) and (field.dtype, field.shape) != (UINT8, (None,)):
+        is_bytes = (field.dtype, field.shape) == (UINT8, (None,)) or (field.text == "bytes" and field.shape == ())
+        if not is_padded(field) and not is_bytes:
             raise _refused(field, mark, "encoded images are one axis of uint8, or bytes (dtype S or V) without axes")
-        return field.with_(dtype=UINT8, shape=(None,), encoded=True)
+        return field.with_(dtype=UINT8, shape=(None,), encoded=True, text="")
     if field.encoded or field.shape is None or len(field.shape) != len(mark):
         raise _refused(field, mark, "the axes of three are named: height, width and channels")
     return field.with_(axes=mark)

@@ -114,7 +114,10 @@ class SourceContract:
         for field in source.spec:
             assert field.dtype.isnative
             for value in fields[field.name]:
-                assert np.asanyarray(fields[field.name][0]).dtype.kind == field.dtype.kind
+                if field.text and field.shape == ():
+                    assert type(value).__name__ == field.text
+                else:
+                    assert np.asanyarray(value).dtype.kind == field.dtype.kind
                 if field.shape is not None:
                     assert len(field.shape) == np.ndim(value)
                     assert all(told in (None, got) for told, got in zip(field.shape, np.shape(value), strict=True))
@@ -213,7 +216,7 @@ class SourceContract:
                 moved = values(shares, number, group.spec, len(indices), memory=memory)
                 for found in (plain, moved):
                     self.check_some(indices, dict(zip(group.spec.names, found, strict=True)))
-                ragged = [one for one in moved if isinstance(one, Ragged)]
+                ragged = [one for one in moved if isinstance(one, Ragged) and one.dtype != object]
                 assert all(any(np.shares_memory(one.payload, some) for some in given) for one in ragged if one.nbytes)
                 assert len(given) == len(ragged)
                 given.clear()

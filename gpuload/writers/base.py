@@ -121,6 +121,11 @@ def foreign(one: Field) -> Refusal | None:
 
 def uniform_only(one: Field, form: str) -> Refusal | None:
     """Return why a format of records of one size cannot hold a field whose shape varies."""
+    if one.text:
+        return (
+            f"it is text of any length, and every record of {form} has one size",
+            "choose TFRecord (.tfrecord), whose texts have any length",
+        )
     if one.uniform:
         return None
     what = "the bytes of image files differ in length" if one.encoded else f"its shape {one.shape} varies"

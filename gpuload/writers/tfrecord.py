@@ -67,7 +67,7 @@ def tfrecord(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Format:
 
 def _way(one: Field) -> str:
     """Return how a field is written: ``"bytes" "raw" "ints" "floats"``."""
-    if one.encoded or one.dtype.kind in "SUV":
+    if one.encoded or one.text or one.dtype.kind in "SUV":
         return "bytes"
     if one.dtype == np.uint8 and one.shape:
         return "raw"
@@ -78,6 +78,11 @@ def _refusal(one: Field, asked: str) -> Refusal | None:
     if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
         return "its name holds half of a surrogate pair, and keys are UTF-8", "rename it: source.rename(...)"
     kind, tensor, raw = one.dtype.kind, f"tensors=[{one.name!r}] (--tensor)", f"raw=[{one.name!r}] (--raw)"
+    if one.text:
+        if asked:
+            return "text of any length has no elements of one size", "leave it out of raw= and tensors="
+        several = len(one.shape or ()) > 1
+        return ("lists of texts have one axis", "write one axis of texts") if several else None
     if asked == "tensor":
         if one.dtype.str[1:] in TENSOR_TYPES:
             return None
@@ -130,6 +135,9 @@ def _feature(one: Field, way: str) -> str:
         return "gl.Image()"
     if way in ("raw", "tensor"):
         return f"gl.{way.title()}({dtype!r}, {shape})"
+    if one.text:
+        kind = "str" if one.text == "str" else "S"
+        return repr(kind) if shape == () else f"({kind!r}, {shape})"
     if one.dtype.kind == "V":
         return f"gl.Raw('|u1', ({one.dtype.itemsize},))"
     if way == "floats":
@@ -203,7 +211,7 @@ def _entries(one: Field, values: Values, count: int, way: str) -> Iterator[bytes
         lists, kind = (_ints(values, count), INTS) if way == "ints" else (_floats(values, count), FLOATS)
         for packed in lists:
             yield _head(one.name, kind, len(packed)) + packed
-    elif one.dtype.kind in "SU" and way == "bytes" and one.shape != ():
+    elif (one.text or one.dtype.kind in "SU") and way == "bytes" and one.shape != ():
         for texts in values:
             items = b"".join(b"\n" + varint(len(text)) + text for text in map(_encoded, texts.tolist()))
             yield _list_head(one.name, BYTES, len(items)) + items

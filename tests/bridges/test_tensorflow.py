@@ -28,6 +28,7 @@ from gpuload.bridges.tensorflow import data  # noqa: E402
 from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from tests.sources.tfrecordfiles import example, write  # noqa: E402
 from tests.threads import none_left  # noqa: E402
 
 IMAGES = np.arange(10 * 6, dtype=np.float32).reshape(10, 3, 2)
@@ -225,6 +226,45 @@ def test_text_becomes_utf8_strings_and_bytes_stay_bytes() -> None:
         assert nest["text"].numpy().tolist() == ["ä".encode(), b"bc", b""]
         assert nest["data"].numpy().tolist() == [b"x", b"yz", b""]
     assert loader.stats()["tensors_copied"] == 4
+
+
+TEXTS = {
+    "text": tf.io.FixedLenFeature([], tf.string),
+    "pair": tf.io.FixedLenFeature([2], tf.string),
+    "words": tf.io.RaggedFeature(tf.string),
+}
+
+
+def texts_of(folder: Path) -> tuple[gl.Source, Any]:
+    """Return a source of texts of any length, and what TensorFlow makes of its records."""
+    payloads = [
+        example(text=b"\xff\0" + b"t" * 400 * number, pair=[b"a", "ä".encode()], words=[b"w"] * number)
+        for number in range(7)
+    ]
+    path = write(folder / "texts.tfrecord", payloads)
+    return gl.tfrecord(path, TEXTS), tf.io.parse_example(payloads, TEXTS)
+
+
+@pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset])
+def test_texts_of_any_length_become_strings_as_in_parse_example(tmp_path: Path, hand_over: Any) -> None:
+    source, expected = texts_of(tmp_path)
+    loader = gl.Loader(source, batch_size=3, device="cpu")
+
+    batches = list(hand_over(loader))
+
+    for name, whole in expected.items():
+        listed = [
+            one.to_list() if name == "words" else one.numpy().tolist() for one in [whole, *(b[name] for b in batches)]
+        ]
+        assert all(batch[name].dtype == tf.string for batch in batches)
+        assert [value for values in listed[1:] for value in values] == listed[0]
+
+
+def test_texts_of_any_length_have_no_form_in_the_plugin(tmp_path: Path) -> None:
+    loader = gl.Loader(texts_of(tmp_path)[0], batch_size=3, device="cpu", output="text")
+
+    with pytest.raises(SpecError, match=r"field 'text' \(text: bytes \(\)\) in DALI's TensorFlow plugin"):
+        gltf.dataset(loader, via="plugin")
 
 
 @pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset])

@@ -528,6 +528,11 @@ class TestFeaturesThatAreFound:
                 image=b"\xff\xd8\xff" + bytes(number),
                 **({"sometimes": 1} if number else {}),
                 **({"text": b"x"} if number else {}),
+                codes=[b"a", b"\xff"],
+                control=b"a\x01",
+                raw=b"\xff",
+                nothing=b"",
+                **({"at times": b"\xff"} if number else {}),
             )
             for number in range(5)
         ]
@@ -535,10 +540,12 @@ class TestFeaturesThatAreFound:
             source = gl.tfrecord(write(tmp_path / "i.tfrecord", payloads))
 
         assert source.features == {
-            "label": "i8", "box": ("f4", (4,)), "tags": ("i8", (None,)), "name": "bytes", "words": ("S16", (None,)),
-            "image": gl.Image(), "sometimes": ("i8", (None,)), "text": gl.Raw(default=b""),
+            "label": "i8", "box": ("f4", (4,)), "tags": ("i8", (None,)), "name": "str", "words": ("str", (None,)),
+            "image": gl.Image(), "sometimes": ("i8", (None,)), "text": gl.Feature("str", default=""),
+            "codes": ("S", (2,)), "control": "bytes", "raw": "bytes", "nothing": "bytes",
+            "at times": gl.Raw(default=b""),
         }  # fmt: skip
-        assert "'image': gl.Image(), 'sometimes'" in caplog.text
+        assert "'image': gl.Image(), 'codes'" in caplog.text
         again = gl.tfrecord(tmp_path / "i.tfrecord", source.features)
         assert again.fingerprint() == source.fingerprint()
         assert source.read([3])["tags"][0].tolist() == []
@@ -558,8 +565,9 @@ class TestFeaturesThatAreFound:
 
         source = gl.tfrecord(write(tmp_path / "s.tfrecord", payloads))
 
-        assert (source.features, source.sequence) == ({"y": "f4"}, {"x": "i8", "s": "S16"})
+        assert (source.features, source.sequence) == ({"y": "f4"}, {"x": "i8", "s": "str"})
         assert [row.tolist() for row in source.read([1])["x"]] == [[1, 1, 1]]
+        assert [row.tolist() for row in source.read([1])["s"]] == [["ab", "ab", "ab"]]
 
     def test_a_later_record_that_does_not_fit_is_named(self, tmp_path):
         payloads = [example(x=1)] * 70 + [example(x=[1, 2])]
@@ -616,7 +624,7 @@ class TestArguments:
         "features",
         [
             *(3, "i8", [], {}, {3: "i8"}, {"": "i8"}, gl.Feature("i8"), gl.Raw(index=0)),
-            *({"x": one} for one in (None, 3, "O", "no dtype", "f2", ">i8", "U4", "c8", "M8[s]", "S0", [("a", "i8")])),
+            *({"x": one} for one in (None, 3, "O", "no dtype", "f2", ">i8", "U4", "c8", "M8[s]", "O", [("a", "i8")])),
             *({"x": ("i8", shape)} for shape in ("a", (-1,), (2, None), 2.5, (2.5,))),
             *({"x": gl.Feature("i8", (None,), **{name: 1})} for name in ("default", "pad")),
             *({"x": gl.Feature("i8", default=one)} for one in ("a", 0.5, [1, 2], 2**63, 1j, object())),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuload as gl
+from gpuload import strings
 from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.tfrecord import parsing
@@ -32,7 +33,13 @@ def parsed(payloads, features, sequence=None, *, compiled=True):
     raw = np.frombuffer(bytearray(b"".join(payloads) + b"\xff" * 8), np.uint8)
     find = parsing.found_in if compiled else parsing.plain
     found = find(raw, offsets[:-1], offsets[1:], columns)
-    return {column.field.name: values_of(column, one, raw) for column, one in zip(columns, found, strict=True)}
+    made = {column.field.name: values_of(column, one, raw) for column, one in zip(columns, found, strict=True)}
+    return {
+        column.field.name: strings.unpack(column.field, made[column.field.name])
+        if column.field.text
+        else made[column.field.name]
+        for column in columns
+    }
 
 
 def rows_of(values):
@@ -48,6 +55,9 @@ FEATURES = {
     "tags": ("i8", (None,)),
     "waves": ("f4", (None,)),
     "name": gl.Raw(default=b"nobody"),
+    "text": gl.Feature("S", default=b"nobody"),
+    "pair": gl.Feature("S", (2,), default=["a", b"\xff"]),
+    "words": ("S", (None,)),
 }
 OF_TENSORFLOW = {
     "label": tf.io.FixedLenFeature([], tf.int64),
@@ -56,6 +66,9 @@ OF_TENSORFLOW = {
     "tags": tf.io.RaggedFeature(tf.int64),
     "waves": tf.io.RaggedFeature(tf.float32),
     "name": tf.io.FixedLenFeature([], tf.string, "nobody"),
+    "text": tf.io.FixedLenFeature([], tf.string, "nobody"),
+    "pair": tf.io.FixedLenFeature([2], tf.string, ["a", b"\xff"]),
+    "words": tf.io.RaggedFeature(tf.string),
 }
 INTS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(width=32, allow_nan=False)
@@ -66,6 +79,9 @@ FITTING = {
     "tags": st.lists(INTS, max_size=5),
     "waves": st.lists(FLOATS, max_size=5),
     "name": st.lists(st.binary(max_size=5), min_size=1, max_size=1),
+    "text": st.lists(st.binary(max_size=300), min_size=1, max_size=1),
+    "pair": st.lists(st.binary(max_size=5), min_size=2, max_size=2),
+    "words": st.lists(st.binary(max_size=5), max_size=5),
 }
 ANY = st.one_of(st.lists(INTS, max_size=3), st.lists(FLOATS, max_size=3), st.lists(st.binary(max_size=3), max_size=3))
 
@@ -113,11 +129,16 @@ def test_examples_are_what_parse_example_makes_of_them(payloads, compiled):
     for name in ("tags", "waves"):
         assert rows_of(found[name]) == expected[name].to_list()
     assert [bytes(value) for value in found["name"]] == expected["name"].numpy().tolist()
+    for name in ("text", "pair"):
+        assert found[name].tolist() == expected[name].numpy().tolist()
+    assert rows_of(found["words"]) == expected["words"].to_list()
 
 
 STEPS = {
     "tokens": st.lists(INTS, min_size=1, max_size=1),
     "frames": st.lists(FLOATS, min_size=2, max_size=2),
+    "words": st.lists(st.binary(max_size=5), min_size=1, max_size=1),
+    "pairs": st.lists(st.binary(max_size=5), min_size=2, max_size=2),
 }
 
 
@@ -127,7 +148,7 @@ def sequence_examples(draw):
     for name, values in STEPS.items():
         if draw(st.integers(0, 5)):
             steps = [
-                tf_feature({"tokens": "tags", "frames": "box"}[name], draw(values))
+                tf_feature({"tokens": "tags", "frames": "box"}.get(name, name), draw(values))
                 for _ in range(draw(st.integers(0, 4)))
             ]
             if steps and not draw(st.integers(0, 9)):
@@ -142,10 +163,12 @@ def sequence_examples(draw):
 @settings(max_examples=100)
 @given(sequence_examples(), st.booleans())
 def test_sequences_are_what_parse_single_sequence_example_makes_of_them(payload, compiled):
-    sequence = {"tokens": "i8", "frames": ("f4", (2,))}
+    sequence = {"tokens": "i8", "frames": ("f4", (2,)), "words": "S", "pairs": ("S", (2,))}
     of_tensorflow = {
         "tokens": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
         "frames": tf.io.FixedLenSequenceFeature([2], tf.float32, allow_missing=True),
+        "words": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True),
+        "pairs": tf.io.FixedLenSequenceFeature([2], tf.string, allow_missing=True),
     }
     try:
         context, lists = tf.io.parse_single_sequence_example(payload, {"label": OF_TENSORFLOW["label"]}, of_tensorflow)
@@ -170,22 +193,80 @@ def test_features_of_tensorflow_are_taken_as_they_are(tmp_path):
     path = write(tmp_path / "a.tfrecord", payloads)
     old = tf.io.parse_example(payloads, OF_TENSORFLOW)
 
-    source = gl.tfrecord(path, {**OF_TENSORFLOW, "more": tf.io.RaggedFeature(tf.int64, "tags")})
+    more = {
+        "more": tf.io.RaggedFeature(tf.int64, "tags"),
+        "sequence": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True),
+        "varying": tf.io.VarLenFeature(tf.string),
+    }
+    source = gl.tfrecord(path, {**OF_TENSORFLOW, **more})
     found = source.read(range(4))
 
     assert source.spec["label"].dtype == np.int64
     for name in ("label", "box", "score"):
         np.testing.assert_array_equal(found[name], old[name].numpy())
     assert rows_of(found["more"]) == rows_of(found["tags"]) == old["tags"].to_list()
-    assert [bytes(value) for value in found["name"]] == old["name"].numpy().tolist()
+    for name in ("name", "text", "pair"):
+        assert found[name].dtype == object
+        assert found[name].tolist() == old[name].numpy().tolist()
+    assert rows_of(found["varying"]) == rows_of(found["sequence"]) == [[]] * 4
+    assert source.spec["varying"].text == source.spec["name"].text == "bytes"
+
+
+SPARSE = tf.io.SparseFeature("place", "value", tf.float32, 5)
+SPARSE_2D = tf.io.SparseFeature(["row", "column"], "value", tf.float32, [2, 3])
+
+
+@settings(max_examples=100)
+@given(st.lists(st.dictionaries(st.tuples(st.integers(0, 1), st.integers(0, 2)), FLOATS), min_size=1, max_size=4))
+def test_a_sparse_feature_is_what_to_dense_makes_of_it(tmp_path_factory, records):
+    payloads = [
+        example(row=[row for row, _ in values], column=[column for _, column in values], value=list(values.values()))
+        for values in records
+    ]
+    expected = tf.io.parse_example(payloads, {"x": SPARSE_2D})["x"]
+
+    source = gl.tfrecord(write(tmp_path_factory.mktemp("sparse") / "a.tfrecord", payloads), {"x": SPARSE_2D})
+
+    np.testing.assert_array_equal(source.read(range(len(records)))["x"], tf.sparse.to_dense(expected).numpy())
+
+
+def test_a_sparse_feature_of_one_axis_is_an_array_of_its_size(tmp_path):
+    payloads = [example(place=[4, 0], value=[0.5, 2.0]), example()]
+    expected = tf.sparse.to_dense(tf.io.parse_example(payloads, {"x": SPARSE})["x"])
+
+    source = gl.tfrecord(write(tmp_path / "a.tfrecord", payloads), {"x": SPARSE})
+
+    np.testing.assert_array_equal(source.read([0, 1])["x"], expected.numpy())
+    assert source.features == {"x": SPARSE}
+    again = gl.tfrecord(tmp_path / "a.tfrecord", {"x": gl.Sparse("f4", 5, index_key="place", value_key="value")})
+    assert again.fingerprint() == source.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ({"place": [5], "value": [1.0]}, "at place 5 of axis 0"),
+        ({"place": [-1], "value": [1.0]}, "at place -1 of axis 0"),
+        ({"place": [1, 1], "value": [1.0, 2.0]}, "two values at one place"),
+        ({"place": [1], "value": [1.0, 2.0]}, "2 values and 1 places"),
+        ({"place": [1]}, "0 values and 1 places"),
+        ({"place": [1.5], "value": [1.0]}, "is a list of 1 float values"),
+    ],
+)
+def test_places_that_do_not_fit_are_an_error_that_names_the_record(tmp_path, features, reason):
+    path = write(tmp_path / "a.tfrecord", [example(place=[0], value=[1.0]), example(**features)])
+    source = gl.tfrecord(path, {"x": SPARSE})
+
+    with pytest.raises(RecordError, match=reason) as caught:
+        source.read([0, 1])
+
+    assert "record 1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "feature",
     [
-        tf.io.VarLenFeature(tf.string),
-        tf.io.FixedLenFeature([2], tf.string),
-        tf.io.SparseFeature("a", "b", tf.int64, 3),
+        tf.io.SparseFeature("a", "b", tf.string, 3),
         tf.io.RaggedFeature(tf.int64, partitions=[tf.io.RaggedFeature.RowSplits("s")]),
         tf.float32,
     ],
@@ -486,12 +567,19 @@ def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
             value = found[name][number]
             if source.spec[name].dtype == np.uint8:
                 assert bytes(value) == (expected[0] if expected else b"")
+            elif source.spec[name].text:
+                texts = np.ravel(value).tolist()
+                assert [text.encode() if isinstance(text, str) else text for text in texts] == (
+                    expected or [b""] * len(texts)
+                )
             else:
                 assert np.ravel(value).tolist() == expected
         for name in source.sequence or ():
             kinds = [step.WhichOneof("kind") for step in lists[name].feature]
             steps = [list(getattr(step, kind).value) for step, kind in zip(lists[name].feature, kinds, strict=True)]
-            assert np.ravel(found[name][number]).tolist() == [one for step in steps for one in step]
+            values = [value for step in steps for value in step]
+            texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+            assert np.ravel(found[name][number]).tolist() in (values, texts)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

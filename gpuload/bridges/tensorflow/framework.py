@@ -49,7 +49,7 @@ def is_shareable(array: Any) -> bool:
 
 def dtype_of(field: Field) -> Any:
     """Return TensorFlow's dtype of a field."""
-    return tf.string if field.dtype.kind in common.TEXT_KINDS else tf.as_dtype(field.dtype)
+    return tf.string if common.is_text(field) else tf.as_dtype(field.dtype)
 
 
 def alive(part: weakref.ref[T]) -> T:

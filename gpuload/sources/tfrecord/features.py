@@ -4,13 +4,17 @@
     {"box": ("f4", (4,))}                              four numbers
     {"tags": ("i8", (None,))}                          any number of them: ragged
     {"tags": gl.Feature("i8", (8,), pad=0)}            at most eight, filled up with zeros
+    {"name": "str"}                                    text of any length, UTF-8: objects (str)
+    {"words": ("str", (None,))}                        any number of texts
+    {"name": "S"}                                      the same as bytes objects, checked for nothing: tf.string
     {"name": "S20"}                                    text of at most 20 bytes; a longer one is an error
-    {"name": "bytes"}                                  bytes of any length: uint8, ragged
+    {"name": "bytes"}                                  the bytes of one value as numbers: uint8, ragged
     {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte order
     {"x": gl.Tensor("f4", (3, 3))}                     what tf.io.serialize_tensor made
     {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
+    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
 
-What TensorFlow calls these (``tf.io.FixedLenFeature`` and so on) is taken, too.
+What TensorFlow calls these (``tf.io.FixedLenFeature`` and so on) is taken, too; its strings become ``"S"``.
 
 Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else. Another kind of list
          than the dtype is for is an error, and so is a number that the dtype does not hold: nothing is cut or rounded.
@@ -36,7 +40,8 @@ from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, is_whole
 BYTES = "bytes"
 RECORD = "record"  # the name of the field where the whole payload is one
 UINT8 = np.dtype(np.uint8)
-NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST}
+NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}
+TEXT = {"U": "str", "S": "bytes"}  # what texts without a length become, by the kind of their dtype
 MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several values have one more each
 EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
 
@@ -63,11 +68,12 @@ DEFAULTS = {"num_values": 1}
 
 @dataclass(frozen=True, repr=False)
 class Feature(Said):
-    """Numbers, or short texts: the values of a list.
+    """Numbers, or texts: the values of a list.
 
     Args:
-        dtype: what they become: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists;
-            ``"S20"`` of bytes lists, texts of at most 20 bytes.
+        dtype: what they become: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of
+            bytes lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects,
+            whatever they hold) or ``"S20"`` (texts of at most 20 bytes).
         shape: of a record; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
         default: stands in for a feature that a record does not have; without it such a record is an error. Not for a
@@ -143,7 +149,25 @@ class Image(Said):
     index: int | None = None
 
 
-Wanted = Feature | Raw | Tensor | Image
+@dataclass(frozen=True, repr=False)
+class Sparse(Said):
+    """Values, and the places where they belong: one dense array, zeros elsewhere.
+
+    Args:
+        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64 lists.
+        size: of the array: a length, or a tuple of them.
+        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys, one for each.
+        value_key: of the feature with the values.
+    """
+
+    dtype: DTypeLike
+    size: int | tuple[int, ...]
+    _: KW_ONLY
+    index_key: str | tuple[str, ...]
+    value_key: str
+
+
+Wanted = Feature | Raw | Tensor | Image | Sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +181,9 @@ class Column:
         shape: of a record; of a step, where there are steps.
         section: FEATURES or LISTS; 0 where the whole payload is the one value.
         key: of the feature.
-        kind: of its list.
-        default, pad: arrays of ``dtype``, or bytes; None where there are none.
+        kind: of its list; of a sparse one that of the values.
+        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where there are none.
+        places: of a sparse field the features of its places, one for each axis.
     """
 
     field: Field
@@ -170,6 +195,7 @@ class Column:
     kind: int
     default: NDArray[Any] | bytes | None = None
     pad: NDArray[Any] | None = None
+    places: tuple[Column, ...] = ()
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -196,6 +222,11 @@ class Column:
             None if one is None else one if isinstance(one, bytes) else one.tolist() for one in (self.default, self.pad)
         ]
         kind = type(self.wanted).__name__
+        if self.field.text and self.shape == ():
+            # As gl.Raw() was told, which tf.io.FixedLenFeature([], tf.string) meant before: its states are taken.
+            return self.field.name, self.section, self.key, "Raw", UINT8.str, (None,), (None, 1), ends
+        if self.places:
+            return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, self.wanted
         return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, several, ends
 
 
@@ -244,46 +275,49 @@ def _wanted(given: Any, place: str) -> Wanted:
         return given
     if type(given).__module__.partition(".")[0] == "tensorflow":
         return _of_tensorflow(given, place)
-    if isinstance(given, str) and given == BYTES:
+    if given is bytes or (isinstance(given, str) and given == BYTES):
         return Raw()
     if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], tuple):
         return Feature(given[0], (int(given[1]),) if is_whole(given[1]) else given[1])
-    if isinstance(given, (str, np.dtype)) or (isinstance(given, type) and issubclass(given, (np.generic, int, float))):
+    if isinstance(given, (str, np.dtype)) or (
+        isinstance(given, type) and issubclass(given, (np.generic, int, float, str))
+    ):
         return Feature(given)
     raise SpecError(
         f"{place} = {given!r}"[:200],
-        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image or 'bytes'",
+        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, gl.Sparse or 'bytes'",
         remedy=f"write {EXAMPLE}",
     )
 
 
 def _of_tensorflow(given: Any, place: str) -> Wanted:
     """Return what a ``tf.io`` feature means here. TensorFlow is not imported: whoever made it has done so."""
-    name, dtype = type(given).__name__, np.dtype(getattr(getattr(given, "dtype", None), "as_numpy_dtype", "O"))
-    is_text = dtype.hasobject
-    if name in ("FixedLenFeature", "FixedLenSequenceFeature"):
-        shape = tuple(int(length) for length in given.shape)
-        if is_text and (name != "FixedLenFeature" or math.prod(shape) != 1):
-            return Raw(num_values=None)  # refused below, with a remedy
-        default = given.default_value
-        if is_text:
-            return Raw(default=default.encode() if isinstance(default, str) else default)
-        if name == "FixedLenSequenceFeature":
-            return Feature(dtype, (None, *shape))
-        return Feature(dtype, shape, default=default)
-    if name == "VarLenFeature" and not is_text:
+    name = type(given).__name__
+    dtype: Any = np.dtype(getattr(getattr(given, "dtype", None), "as_numpy_dtype", "O"))
+    dtype = "S" if dtype.hasobject else dtype
+    if name == "FixedLenFeature":
+        return Feature(dtype, tuple(int(length) for length in given.shape), default=given.default_value)
+    if name == "FixedLenSequenceFeature":
+        return Feature(dtype, (None, *(int(length) for length in given.shape)))
+    if name == "VarLenFeature":
         return Feature(dtype, (None,))
-    if name == "RaggedFeature" and not is_text and not given.partitions:
+    if name == "RaggedFeature" and not given.partitions:
         return Feature(dtype, (None,), key=given.value_key)
+    if name == "SparseFeature":
+        index_key = tuple(given.index_key) if isinstance(given.index_key, (list, tuple)) else given.index_key
+        size = tuple(map(int, given.size)) if isinstance(given.size, (list, tuple)) else int(given.size)
+        return Sparse(dtype, size, index_key=index_key, value_key=given.value_key)
     raise SpecError(
         f"{place} = {given!r}"[:200],
-        cause="texts of varying number, sparse features and partitions have no form of their own here",
-        remedy='say it with gl.Feature("S20", (None,)) for texts of at most 20 bytes, or gl.Feature("i8", (None,))',
+        cause="a field of several ragged axes has no form here",
+        remedy='name the feature of the values and those of the row lengths as fields of their own: ("i8", (None,))',
     )
 
 
 def _column(name: Any, wanted: Wanted, section: int) -> Column:
     check_name(name)
+    if isinstance(wanted, Sparse):
+        return _sparse(name, wanted, section)
     key = name if wanted.key is None else wanted.key
     if not isinstance(key, (str, bytes)):
         raise SpecError(f"field {name!r}: key={key!r}", cause="a key is a text", remedy='write key="image/encoded"')
@@ -297,14 +331,37 @@ def _column(name: Any, wanted: Wanted, section: int) -> Column:
     if isinstance(wanted, Image):
         column = _made(name, wanted, UINT8, (None,), section, encoded, encoded_image=True)
     else:
-        dtype, shape = _dtype(name, wanted.dtype), _shape(name, wanted.shape)
+        dtype, shape = _dtype(name, wanted.dtype, is_list=isinstance(wanted, Feature)), _shape(name, wanted.shape)
         column = _made(name, wanted, dtype, shape, section, encoded)
     if isinstance(wanted, Feature):
         return _with_values(column, wanted)
     return _with_bytes(column)
 
 
-def _dtype(name: str, given: Any) -> np.dtype[Any]:
+def _sparse(name: str, wanted: Sparse, section: int) -> Column:
+    """Return the column of a `Sparse`: that of its values, with those of its places."""
+    sizes = wanted.size if isinstance(wanted.size, (tuple, list)) else (wanted.size,)
+    keys = wanted.index_key if isinstance(wanted.index_key, (tuple, list)) else (wanted.index_key,)
+    if section != FEATURES or not sizes or len(sizes) != len(keys) or not all(is_whole(size, 1) for size in sizes):
+        raise SpecError(
+            f"field {name!r}: {wanted!r}"[:200],
+            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
+            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), say",
+        )
+    shape = tuple(int(size) for size in sizes)
+    values = _column(name, Feature(wanted.dtype, (None,), key=wanted.value_key), section)
+    if values.kind == BYTES_LIST:
+        raise SpecError(
+            f"field {name!r}: {wanted!r}"[:200],
+            cause="texts have no zero that could stand where none is",
+            remedy=f"read two fields: {{'place': ('i8', (None,)), {name!r}: gl.Feature('str', (None,), key=...)}}",
+        )
+    layout_of(values.dtype, shape, field=name)  # refuses what no array can hold
+    places = tuple(_column(name, Feature("i8", (None,), key=key), section) for key in keys)
+    return replace(values, field=Field(name, values.dtype, shape), wanted=wanted, places=places)
+
+
+def _dtype(name: str, given: Any, *, is_list: bool) -> np.dtype[Any]:
     try:
         if given is None:  # NumPy takes it for float64
             raise TypeError("it is None")
@@ -313,11 +370,12 @@ def _dtype(name: str, given: Any) -> np.dtype[Any]:
         raise SpecError(
             f"field {name!r}: dtype {given!r}", cause=f"numpy.dtype does not take it: {error}", remedy="write 'f4', say"
         ) from None
-    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or not dtype.itemsize:
+    is_text = is_list and dtype.kind in TEXT and not dtype.itemsize
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or not (dtype.itemsize or is_text):
         raise SpecError(
             f"field {name!r}: dtype {given!r}",
-            cause="a field has one dtype, of numbers or bytes of a stated length",
-            remedy="write 'f4', or 'S20' for texts of at most 20 bytes",
+            cause="a field has one dtype, of numbers, text, or bytes of a stated length",
+            remedy="write 'f4', 'str' for texts, or 'S20' for texts of at most 20 bytes",
         )
     return dtype
 
@@ -372,6 +430,10 @@ def _made(
     if encoded_image:
         return Column(Field(name, UINT8, (None,), encoded=True), wanted, UINT8, shape, section, key, BYTES_LIST)
     whole = (*outer, *shape)
+    if not dtype.itemsize:
+        return Column(
+            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), wanted, dtype, shape, section, key, BYTES_LIST
+        )
     layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses what no array can hold
     kind = NUMBERS.get(dtype.kind, 0) if isinstance(wanted, Feature) else BYTES_LIST
     return Column(Field(name, native(dtype), whole), wanted, dtype, shape, section, key, kind)
@@ -380,11 +442,12 @@ def _made(
 def _with_values(column: Column, wanted: Feature) -> Column:
     """Return the column of a `Feature` with its default and padding, checked."""
     name, dtype, shape = column.field.name, column.dtype, column.shape
-    if not column.kind or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) or not dtype.isnative:
+    is_numpys_text = dtype.kind == "U" and not column.field.text
+    if not column.kind or is_numpys_text or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) or not dtype.isnative:
         raise SpecError(
             f"field {name!r}: dtype {wanted.dtype!r}",
-            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists S and a length; "
-            "lists have no byte order",
+            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
+            "length; lists have no byte order",
             remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of numbers",
         )
     if column.is_ragged and (wanted.default is not None or wanted.pad is not None or 0 in shape):
@@ -408,7 +471,9 @@ def _with_values(column: Column, wanted: Feature) -> Column:
 
 
 def _value(name: str, what: str, given: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a default or padding as an array of the dtype that has exactly its value."""
+    """Return a default or padding as an array of the dtype that has exactly its value; of text as bytes objects."""
+    if not dtype.itemsize:
+        return _texts(name, what, given, shape)
     try:
         own = np.asarray(given)
         if own.dtype.kind == "U":
@@ -430,6 +495,25 @@ def _value(name: str, what: str, given: Any, dtype: np.dtype[Any], shape: tuple[
             remedy=f"write a {what} that the dtype holds, or a larger dtype",
         )
     return made
+
+
+def _texts(name: str, what: str, given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a default or padding of text as an array of bytes objects."""
+    texts: NDArray[Any] = np.empty((), object)
+    if isinstance(given, (str, bytes)):
+        texts[()] = given
+    else:
+        texts = np.array(given, object)
+    fits = texts.size in (1, math.prod(shape)) and all(isinstance(text, (str, bytes)) for text in texts.flat)
+    if not fits:
+        raise SpecError(
+            f"field {name!r}: {what}={given!r}"[:200],
+            cause=f"it is no text, and no list of texts, of shape {shape}",
+            remedy=f"write {what}='', or as many texts as the shape has",
+        )
+    encoded = np.empty(texts.size, object)
+    encoded[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
+    return np.broadcast_to(encoded.reshape(shape) if encoded.size == math.prod(shape) else encoded, shape).copy()
 
 
 def _with_bytes(column: Column) -> Column:

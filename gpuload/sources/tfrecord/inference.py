@@ -3,8 +3,11 @@
     one number in each record                "i8" or "f4"
     the same number of them in each          ("f4", (4,))
     another number, or none in some          ("i8", (None,))
-    one bytes value                          gl.Image() where all begin as images do, else "bytes"
-    several                                  texts of up to twice the length of the longest so far: ("S32", (None,))
+    one bytes value                          "str" where all are texts, gl.Image() where all begin as images do, else
+                                             "bytes"
+    several                                  ("str", (None,)) where all are texts, else ("S", (None,)): bytes objects
+
+Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 
 A later record that does not fit is an error which names it: say then what the features are. What was found is in the
 log, and as ``source.features`` in a form that ``gl.tfrecord`` takes.
@@ -22,11 +25,11 @@ from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.images.head import LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
 from gpuload.sources.tfrecord import tensorproto, wire
-from gpuload.sources.tfrecord.features import RECORD, Column, Image, Raw, Tensor, columns_of
+from gpuload.sources.tfrecord.features import RECORD, Column, Feature, Image, Raw, Tensor, columns_of
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, LISTS
 
 FIRST_RECORDS, MOST_BYTES = 64, 1 << 24  # of the records that are looked at
-LONGEST_TEXT, SHORTEST_TEXT = 4096, 16
+CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r") | {"\x7f"}
 (WHOLE,) = columns_of(Raw(), None)
 NUMBERS = {INT64_LIST: "i8", FLOAT_LIST: "f4"}
 log = logging.getLogger("gpuload")
@@ -41,12 +44,14 @@ class Seen:
         counts: how many values lists have.
         longest: of bytes values.
         are_images: True if all bytes values begin as images do.
+        are_texts: True if all bytes values are texts.
     """
 
     kinds: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
     longest: int = 0
     are_images: bool = True
+    are_texts: bool = True
 
 
 def found(records: Source) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -177,7 +182,15 @@ def _look(own: Seen, data: bytes, kind: int, values: list[Any]) -> None:
     if kind == BYTES_LIST:
         for begin, end in values:
             own.longest = max(own.longest, end - begin)
+            own.are_texts = own.are_texts and _is_text(data[begin:end])
             own.are_images &= kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        return CONTROLS.isdisjoint(value.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _wanted(name: str, own: Seen, num_records: int, *, is_list: bool) -> Any:
@@ -199,14 +212,15 @@ def _wanted(name: str, own: Seen, num_records: int, *, is_list: bool) -> Any:
         if is_list and always is None:
             raise _varying(name, own)
         return dtype if always == 1 else (dtype, (always,))
+    is_text = own.are_texts and own.longest > 0
     if set(own.counts) == {1} and not is_list:
         if in_all:
-            return Image() if own.are_images else "bytes"
-        return Raw(default=b"")
-    if own.longest > LONGEST_TEXT or (is_list and always is None):
+            return "str" if is_text else Image() if own.are_images else "bytes"
+        return Feature("str", default="") if is_text else Raw(default=b"")
+    if is_list and always is None:
         raise _varying(name, own)
-    size = max(SHORTEST_TEXT, 1 << (2 * own.longest - 1).bit_length()) if own.longest else SHORTEST_TEXT
-    return f"S{size}" if always == 1 else (f"S{size}", (always,))
+    dtype = "str" if is_text else "S"
+    return dtype if always == 1 else (dtype, (always,))
 
 
 def _varying(name: str, own: Seen) -> SpecError:

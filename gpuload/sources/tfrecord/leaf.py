@@ -55,6 +55,7 @@ class TFRecordLeaf(Leaf):
         self.num_records = int(starts[-1])
         self.how = f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
         self._columns, self._storage, self._bounds, self._starts = tuple(columns), storage, bounds, starts
+        self._features = (*columns, *(place for column in columns for place in column.places))
         self._paths, self._sizes, self._verify = tuple(paths), storage.files.sizes, verify
 
     def num_bytes(self, numbers: Indices) -> Indices:
@@ -101,7 +102,7 @@ class TFRecordLeaf(Leaf):
         return Extents(files, offsets, lengths)
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records, in the order of ``spec``.
+        """Return the fields of records as they are stored, in the order of ``spec``.
 
         Raises:
             RowError: a record is damaged, or holds something else than the fields.
@@ -114,9 +115,13 @@ class TFRecordLeaf(Leaf):
         """Return the fields of records that are whole."""
         payload = raw.payload
         begins, ends = _payloads(raw)
-        found = found_in(payload, begins, ends, self._columns)
+        found = found_in(payload, begins, ends, self._features)
+        places = iter(found[len(self._columns) :])
         try:
-            return [values_of(column, one, payload) for column, one in zip(self._columns, found, strict=True)]
+            return [
+                values_of(column, one, payload, [next(places) for _ in column.places])
+                for column, one in zip(self._columns, found, strict=False)
+            ]
         except MissingFeature as error:
             has = told_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
             raise RowError(error.row, error.reason, cause=f"it has {has}", remedy=error.remedy) from None

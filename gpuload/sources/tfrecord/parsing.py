@@ -189,7 +189,7 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], r
 
 def _other_kind(row: int, column: Column, kind: int, count: int) -> RowError:
     """Return the error that says that a feature is a list of another kind."""
-    fitting = {BYTES_LIST: '"bytes", "S20" or gl.Raw("f4", (3,))', FLOAT_LIST: '"f4"', INT64_LIST: '"i8"'}[kind]
+    fitting = {BYTES_LIST: '"str", "S", "bytes" or gl.Raw("f4", (3,))', FLOAT_LIST: '"f4"', INT64_LIST: '"i8"'}[kind]
     return RowError(
         row,
         f"{column.label} is a list of {count} {KINDS[kind]} values",

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuload import strings
 from gpuload.errors import GpuloadError, RecordError, RowError, SpecError
 from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
@@ -200,7 +201,9 @@ class TFRecordSource(FileSource):
             except RowError:
                 continue
             try:
-                leaf.parse(raw)
+                for field, values in zip(leaf.spec, leaf.parse(raw), strict=True):
+                    if field.text:
+                        strings.unpack(field, values)
                 fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
             except RowError as error:
                 errors.append(self.damaged(number, error))

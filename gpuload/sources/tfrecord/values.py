@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import kernels, strings
 from gpuload.errors import RowError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.leaf import Values, room
@@ -31,20 +32,25 @@ CONTENT = b"\x22"  # the tag of ``tensor_content``
 WRITTEN = "the record was written so: its checksum is right, or none was verified"
 
 
-def values_of(column: Column, found: Found, raw: Bytes) -> Values:
-    """Return the values of a field.
+def values_of(column: Column, found: Found, raw: Bytes, places: Sequence[Found] = ()) -> Values:
+    """Return the values of a field; of text as they are stored (`strings.py`).
 
     Args:
         column: the field.
         found: what was found of its feature.
         raw: the bytes of the records.
+        places: what was found of the features of the places, where the field is sparse.
 
     Raises:
         RowError: those of a record do not fit.
     """
+    if column.places:
+        return _dense(column, found, places)
     if found.steps is None:
-        return _of_rows(column, found, raw)
+        return _texts(column, found, raw) if column.field.text else _of_rows(column, found, raw)
     try:
+        if column.field.text:
+            return _texts(column, found, raw)
         made = _of_rows(column, found, raw)
     except RowError as error:  # of a step; the record is the one that it is of
         ends = np.cumsum(np.maximum(found.steps, 0))
@@ -80,7 +86,7 @@ def _fixed(column: Column) -> tuple[int, ...]:
 def _numbers(column: Column, found: Found, raw: Bytes) -> Values:
     """Return the values of a `Feature`."""
     rows = np.repeat(np.arange(found.counts.size), np.maximum(found.counts, 0)) if column.kind == BYTES_LIST else None
-    values = _texts(column, found, raw, rows) if rows is not None else _cast(column, found)
+    values = _short_texts(column, found, raw, rows) if rows is not None else _cast(column, found)
     counts = found.counts
     if column.is_ragged:
         inner = math.prod(column.inner)
@@ -144,7 +150,7 @@ def _cast(column: Column, found: Found) -> Array:
     return values.astype(dtype)
 
 
-def _texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
+def _short_texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
     """Return bytes values as texts of a stated length."""
     size, lengths, begins = column.dtype.itemsize, found.lengths, found.places
     bad = np.flatnonzero(lengths > size)
@@ -153,7 +159,7 @@ def _texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
             int(rows[bad[0]]),
             f"{column.label} has a text of {int(lengths[bad[0]])} bytes",
             cause=f"{column.dtype.str} holds texts of at most {size}, and nothing is cut",
-            remedy=f"say 'S{int(lengths.max())}' or more, or 'bytes' for one value of any length",
+            remedy="say 'str' for texts of any length, 'S' for the same as bytes objects",
         )
     ends = raw[(begins + lengths - 1)[lengths > 0]]
     if bool((ends == 0).any()):
@@ -161,11 +167,108 @@ def _texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
             int(rows[np.flatnonzero(lengths > 0)[int((ends == 0).argmax())]]),
             f"{column.label} ends in a zero byte",
             cause="texts of a stated length are filled up with zeros, so that it could not be told from a shorter one",
-            remedy="say 'bytes', or gl.Raw('u1', (20,)) for values of one length",
+            remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of one length",
         )
     made = np.zeros(lengths.size * size, np.uint8)
     _gather(raw, begins, lengths, made, np.arange(lengths.size, dtype=np.int64) * size)
     return made.view(column.dtype)
+
+
+def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
+    """Return texts of any length as they are stored."""
+    counts, begins, lengths = found.counts, found.places, found.lengths
+    size = math.prod(column.inner if column.is_ragged else (length or 0 for length in column.shape))
+    has_values = np.maximum(counts, 0)
+    if column.is_ragged:
+        bad, need = counts > 0, f"a multiple of {size}"
+        bad &= has_values % size != 0
+    elif column.pad is not None:
+        inner = math.prod(column.inner)
+        bad, need = (has_values > size) | (has_values % inner != 0), f"at most {size}"
+    else:
+        bad, need = (counts != size) & ~((counts == MISSING) & (column.default is not None)), str(size)
+    if bad.any():
+        row = int(bad.argmax())
+        if counts[row] == MISSING:
+            raise _missing(column, row)
+        raise _count_error(column, row, int(counts[row]), need)
+    if not column.is_ragged and bool((has_values != size).any()):
+        raw, begins, lengths = _completed(column, counts, begins, lengths, raw, size)
+        has_values = np.full(counts.size, size, np.int64)
+    if found.steps is not None:
+        ends = offsets_of(has_values)[offsets_of(np.maximum(found.steps, 0))]
+        has_values = np.diff(ends)
+    if column.field.shape == ():
+        offsets = offsets_of(lengths)
+        payload, places = room((int(offsets[-1]),), UINT8), offsets[:-1]
+    else:
+        payload, offsets, places = strings.room_for(has_values, lengths)
+    _gather(raw, begins, lengths, payload, places)
+    return Ragged(payload, offsets)
+
+
+def _completed(
+    column: Column, counts: Int64s, begins: Int64s, lengths: Int64s, raw: Bytes, size: int
+) -> tuple[Bytes, Int64s, Int64s]:
+    """Return the bytes in which ``size`` texts of each record lie, where, and how long they are.
+
+    The texts that stand in for missing ones lie behind the others.
+    """
+    padding = [column.pad.item()] if column.pad is not None else []  # bytes objects, as `features` makes them
+    default = padding * size if column.default is None else np.ravel(column.default).tolist()
+    more = Ragged.of([np.frombuffer(text, np.uint8) for text in (*default, *padding)], UINT8)
+    missing, has_values = counts == MISSING, np.maximum(counts, 0)
+    chosen = np.full((counts.size, size), begins.size + size, np.int64)  # which text goes where: padding at first
+    chosen[np.arange(size) < has_values[:, None]] = np.arange(begins.size)
+    chosen[missing] = begins.size + np.arange(size)
+    begins, lengths = (
+        np.concatenate([begins, raw.size + more.offsets[:-1]])[chosen.reshape(-1)],
+        np.concatenate([lengths, more.lengths])[chosen.reshape(-1)],
+    )
+    return np.concatenate([raw, more.flat]), begins, lengths
+
+
+def _dense(column: Column, found: Found, places: Sequence[Found]) -> Array:
+    """Return sparse values as dense arrays."""
+    counts, shape = np.maximum(found.counts, 0), column.field.fixed_shape
+    rows = np.repeat(np.arange(counts.size), counts)
+    index = np.zeros(rows.size, np.int64)
+    for axis, (own, column_of_places) in enumerate(zip(places, column.places, strict=True)):
+        differs = np.maximum(own.counts, 0) != counts
+        if differs.any():
+            row = int(differs.argmax())
+            raise RowError(
+                row,
+                f"{column.label} has {int(counts[row])} values and {max(int(own.counts[row]), 0)} places "
+                f"(key {column_of_places.key.decode('utf-8', 'backslashreplace')!r})",
+                cause="each value has a place along each axis",
+                remedy="check the keys; read the two as fields of their own, ('i8', (None,)), to look at them",
+            )
+        outside = (own.places < 0) | (own.places >= shape[axis])
+        if outside.any():
+            place = int(outside.argmax())
+            raise RowError(
+                int(rows[place]),
+                f"{column.label} has a value at place {int(own.places[place])} of axis {axis}",
+                cause=f"the axis has the places 0 to {shape[axis] - 1}",
+                remedy="state a larger size",
+            )
+        index = index * shape[axis] + own.places
+    size = math.prod(shape)
+    flat = rows * size + index
+    twice = np.flatnonzero(np.diff(np.sort(flat)) == 0)
+    if twice.size:
+        row = int(np.sort(flat)[twice[0]] // size)
+        raise RowError(
+            row,
+            f"{column.label} has two values at one place",
+            cause="a dense array has one value at each place",
+            remedy="read the values and their places as two fields, ('f4', (None,)) and ('i8', (None,))",
+        )
+    made = room((counts.size, size), column.field.dtype)
+    made[:] = 0
+    made.reshape(-1)[flat] = _cast(column, found)
+    return made.reshape(counts.size, *shape)
 
 
 # Bytes
@@ -196,7 +299,7 @@ def _chosen(column: Column, found: Found) -> tuple[Int64s, Int64s, Int64s]:
             "say gl.Raw(dtype, shape, num_values=None) for any number of values, index=0 for the first of them, or "
         )
         raise _count_error(
-            column, row, int(counts[row]), str(need), f"{remedy}{{{column.field.name!r}: ('S20', (None,))}}"
+            column, row, int(counts[row]), str(need), f"{remedy}{{{column.field.name!r}: ('S', (None,))}}"
         )
     if index is None and not missing.any():
         return begins, lengths, np.repeat(rows, need) if need != 1 else rows
