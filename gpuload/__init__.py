@@ -13,6 +13,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources import (
     Feature,
     Image,
+    Labels,
     Raw,
     Sparse,
     Tensor,
@@ -40,6 +41,7 @@ __all__ = [
     "Field",
     "GpuloadError",
     "Image",
+    "Labels",
     "Loader",
     "Ragged",
     "Raw",

@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_SHOWN = 200  # characters of a value
+
 
 class GpuloadError(Exception):
     """What happened, its cause and its remedy; the base of all errors of gpuload.
@@ -150,6 +152,14 @@ class RowError(Exception):
             cause=self.cause or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy or "repair it, or leave it out with source.select(...)",
         )
+
+
+def shown(value: object, most: int = MOST_SHOWN) -> str:
+    """Return a value as an error shows it: of integers of more than 4,300 digits Python makes no text."""
+    try:
+        return repr(value)[:most]
+    except ValueError:
+        return f"a {type(value).__name__} with an integer of too many digits to show"
 
 
 def noted(error: Exception, note: str) -> Exception:

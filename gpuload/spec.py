@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload.errors import SpecError, UnknownFieldError
 
@@ -75,9 +76,7 @@ class Field:
     def _checked_dtype(self) -> np.dtype[Any]:
         remedy = "write numpy.dtype('f4'), say"
         try:
-            if self.dtype is None:  # NumPy takes it for float64
-                raise TypeError("it is None")
-            dtype = np.dtype(self.dtype)
+            dtype = dtype_of(self.dtype)
         except (TypeError, ValueError, SyntaxError) as error:
             raise self._refused("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
         if (dtype.kind == "O") != bool(self.text):
@@ -353,6 +352,28 @@ def check_name(name: Any) -> None:
     """Raise ``SpecError`` if this is no name of a field."""
     if not isinstance(name, str) or not name:
         raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
+
+
+def dtype_of(given: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that is meant; ``TypeError`` where None stands for one, which NumPy takes for float64.
+
+    Raises:
+        TypeError, ValueError, SyntaxError: NumPy does not take it.
+    """
+    if _has_none(given):
+        raise TypeError("it is None" if given is None else "the dtype of a field is None")
+    return np.dtype(given)
+
+
+def _has_none(given: Any) -> bool:
+    """Return True if a description of a dtype, or one inside it, is None."""
+    if isinstance(given, list):
+        return any(isinstance(field, tuple) and len(field) > 1 and _has_none(field[1]) for field in given)
+    if isinstance(given, tuple) and given:
+        return _has_none(given[0])
+    if isinstance(given, Mapping):
+        return any(map(_has_none, given.get("formats") or ()))
+    return given is None
 
 
 def is_whole(value: Any, least: int = 0) -> bool:

@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import StateError
+from gpuload.errors import StateError, shown
 from gpuload.order import Plan, Position
 
 VERSION = 2
+SHOWN = 10_000  # characters of what an error shows
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
 IDENTITY = {
     "source": "the source's files, lengths, fields or bytes",
@@ -68,7 +69,9 @@ def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
     given = _of_this_version(state)
     differing = [name for name in IDENTITY if given.get(name) != known[name]]
     if differing:
-        lines = "; ".join(f"{IDENTITY[name]}: saved {given.get(name)!r}, here {known[name]!r}" for name in differing)
+        lines = "; ".join(
+            f"{IDENTITY[name]}: saved {shown(given.get(name), SHOWN)}, here {known[name]!r}" for name in differing
+        )
         raise StateError(
             "the state belongs to another run",
             cause=lines,
@@ -142,7 +145,7 @@ def _of_this_version(state: object) -> dict[str, Any]:
     if plain.get("version") == VERSION:
         return plain
     raise StateError(
-        f"no state of this version: {plain.get('version')!r}",
+        f"no state of this version: {shown(plain.get('version'))}",
         cause=f"this is version {VERSION}, as loader.state_dict() returns it",
         remedy="pass what state_dict() returned, whole",
     )
@@ -160,7 +163,7 @@ def _count(state: Mapping[str, Any], name: str, most: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     raise StateError(
-        f"{name} = {value!r}",
+        f"{name} = {shown(value)}",
         cause=f"it is a whole number from 0 to {most}",
         remedy="pass what state_dict() returned, unchanged",
     )

@@ -624,3 +624,9 @@ GOLDEN_LARGE = [601363119, 727991241, 154652954, 467535751]
 GOLDEN_LANES = [12, 14, 18, 15, 1, 0, 16, 13, 3, 9, 8, 11, 17, 19, 2, 10, 4, 6, 5, 7]
 GOLDEN_SPLIT = [3, 4, 9, 13, 16]
 GOLDEN_BLOCKS = [12, 14, 16, 13, 17, 19, 18, 15, 3, 9, 2, 10, 1, 0, 8, 11, 4, 6, 5, 7]
+
+
+@pytest.mark.parametrize("arguments", [{"length": 10**5000}, {"batch_size": -(10**5000)}, {"shard_id": 10**5000}])
+def test_an_integer_of_too_many_digits_is_refused_as_any_other(arguments):
+    with pytest.raises(SpecError, match="too many digits to show"):
+        order.Plan(**{"length": 9, "batch_size": 2, **arguments})

@@ -255,3 +255,11 @@ def write_states(folder):
 
 if __name__ == "__main__":
     write_states(GOLDEN / "states")
+
+
+@pytest.mark.parametrize("name", ["version", "epoch", "position", "seed", "records"])
+def test_a_state_with_an_integer_of_too_many_digits_is_refused_as_any_other(name):
+    loader = gl.Loader(gl.arrays(x=np.arange(9)), batch_size=2, device="cpu")
+
+    with pytest.raises(StateError):
+        loader.load_state_dict({**loader.state_dict(), name: 10**5000})

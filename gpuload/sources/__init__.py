@@ -6,6 +6,7 @@ from gpuload.sources.csv import csv
 from gpuload.sources.fixed import fixed
 from gpuload.sources.idx import idx
 from gpuload.sources.images import images
+from gpuload.sources.labels import Labels
 from gpuload.sources.mix import mix
 from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
@@ -16,6 +17,7 @@ from gpuload.sources.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfreco
 __all__ = [
     "Feature",
     "Image",
+    "Labels",
     "Raw",
     "Sparse",
     "Tensor",

@@ -18,7 +18,7 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
-from gpuload.spec import check_name, is_whole
+from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
 
 MOST_AROUND_BYTES = 1 << 62  # sizes of files are below
@@ -72,7 +72,7 @@ def fixed(
 
 def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
     try:
-        dtype = np.dtype(given)
+        dtype = dtype_of(given)
     except (TypeError, ValueError, SyntaxError) as error:
         raise SpecError(
             f"dtype = {given!r}",

@@ -28,7 +28,7 @@ from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.labels import Labels, labels_of
+from gpuload.sources.labels import AnyLabels, labels_of
 from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
@@ -57,7 +57,7 @@ MOST_KINDS = 6  # of other files that are told apart
 log = logging.getLogger("gpuload")
 
 
-def images(root_or_paths: Paths, labels: Labels = "folder") -> ImagesSource:
+def images(root_or_paths: Paths, labels: AnyLabels = "folder") -> ImagesSource:
     """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
 
     How many files of a folder are left out is told to the logger ``gpuload``.
@@ -65,15 +65,17 @@ def images(root_or_paths: Paths, labels: Labels = "folder") -> ImagesSource:
         gl.images("photos")                               the folder of an image names its class
         gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
         gl.images("photos", labels={"cat/1.jpg": 3, ...})
-        gl.images("photos", labels="labels.csv")          file,label
+        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have no suffix
+        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
 
     Args:
         root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards.
         labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
             or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
-            file with a header and two columns, file and label; files may also be as seen from its folder. Each image
-            has one label there, and each label an image. Where labels are texts, ``label`` is their number among the
-            sorted different texts, which ``source.classes`` has.
+            file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
+            names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
+            image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
+            number among the sorted different texts, which ``source.classes`` has.
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.

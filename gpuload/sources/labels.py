@@ -2,8 +2,11 @@
 
 Names   a file is named as seen from the folder of the images, as seen from where the program runs, or by its absolute
         path; in a CSV file also as seen from the folder of that file. The first of these that is an image is meant.
+Stems   a name that is no file's stands for the one whose name it is without the suffix: ``cat/1`` for ``cat/1.jpg``;
+        then for the one image in any folder with this stem. Where two have it, it is refused.
 Exact   every image has one label and every label an image; nothing is left out, and the order is that of the images.
-CSV     a header, then file and label in each line; quotes as in RFC 4180, UTF-8, with or without a byte order mark.
+CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180, UTF-8, with or
+        without a byte order mark. A file has two columns, file and label, or `Labels` names those that are meant.
         Labels are whole numbers if all are, else numbers if all are, else texts.
 Source  https://docs.python.org/3/library/csv.html, RFC 4180
 """
@@ -11,6 +14,7 @@ Source  https://docs.python.org/3/library/csv.html, RFC 4180
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +29,48 @@ from gpuload.sources.arrays import as_array
 from gpuload.sources.leaf import Array
 from gpuload.storage.files import Path, open_error
 
-Labels = Literal["folder"] | None | Path | ArrayLike | Mapping[Any, Any]
+MOST_COLUMNS = 12  # that an error names
+LARGEST_DIGITS = 19  # of int64
+INT64 = np.iinfo(np.int64)
+# Names of the column of files, in small letters; where two columns have such names, or none has, it is the first.
+FILE_NAMES = {"file", "filename", "file_name", "image", "image_id", "image_name", "img", "id", "path", "filepath"}
+FILE_NAMES |= {"file_path", "image_path", "imageid", "image_file"}
 KINDS = "biuf"  # of numbers that labels can be
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 REMEDY = 'pass "folder", None, a list or array, a mapping from file to label, or the path of a .csv file'
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Columns of a CSV file that has more than two: ``gl.images("train", labels=gl.Labels("train.csv", "breed"))``.
+
+    Args:
+        path: of the CSV file.
+        label: the name of the column of labels; several names make a vector of numbers of each image.
+        file: the name of the column of files, with or without their suffix. By default the column that is called
+            ``id``, ``file``, ``image`` or similar, else the first.
+    """
+
+    path: Path
+    label: str | Sequence[str]
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        names = (self.label,) if isinstance(self.label, str) else self.label
+        if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+            raise SpecError(
+                f"gl.Labels with label={self.label!r}"[:200],
+                cause="it is the name of a column, or a list of names",
+                remedy='write gl.Labels("train.csv", label="breed"), say',
+            )
+        if self.file is not None and not isinstance(self.file, str):
+            raise SpecError(
+                f"gl.Labels with file={self.file!r}"[:200], cause="it is the name of a column", remedy="leave it out"
+            )
+
+
+AnyLabels = Literal["folder"] | None | Path | ArrayLike | Mapping[Any, Any] | Labels
 
 
 @dataclass(frozen=True)
@@ -63,7 +104,9 @@ def labels_of(labels: Any, root: str, paths: Sequence[str]) -> Found:
         entries = [(f"labels[{str(name)!r}]", name, label) for name, label in labels.items()]
         labels = _in_order(entries, [root, os.getcwd()], paths)
     elif isinstance(labels, (str, os.PathLike)):
-        labels = _of_csv(labels, root, paths)
+        labels = _of_csv(labels, None, root, paths)
+    elif isinstance(labels, Labels):
+        labels = _of_csv(labels.path, labels, root, paths)
     elif not isinstance(labels, Sequence) and not getattr(labels, "ndim", 0):
         raise SpecError(f"labels = {labels!r}", cause="it is nothing that has a label for each image", remedy=REMEDY)
     return _found(labels, len(paths))
@@ -106,11 +149,11 @@ def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: 
         bases: the folders from which a name may be seen.
         paths: the files, absolute.
     """
-    numbers = {path: number for number, path in enumerate(paths)}
+    images = _Images(bases, paths)
     labels: list[Any] = [None] * len(paths)
     places = [""] * len(paths)
     for place, name, label in entries:
-        number = _number_of(name, bases, numbers)
+        number = images.number_of(place, name)
         if number is None:
             raise SpecError(
                 f"{place}: {str(name)!r} is none of the {len(paths)} images",
@@ -134,43 +177,100 @@ def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: 
     return labels
 
 
-def _number_of(name: Any, bases: list[str], numbers: Mapping[str, int]) -> int | None:
-    """Return the number of the file that is meant, None where there is none."""
-    if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
-        raise SpecError(
-            f"labels: {name!r} as the name of a file", cause="a name is a text or a path", remedy="pass such a name"
-        )
-    text = os.path.expanduser(os.fspath(name))
-    for base in bases:
-        path = os.path.join(base, text)  # of an absolute path that path
-        number = numbers.get(path)
-        if number is None:
-            number = numbers.get(os.path.normpath(path))
+class _Images:
+    """The images by their names.
+
+    Args:
+        bases: the folders from which a name may be seen.
+        paths: of the images, absolute.
+    """
+
+    def __init__(self, bases: list[str], paths: Sequence[str]) -> None:
+        self._bases, self._paths = bases, paths
+        self._numbers = {path: number for number, path in enumerate(paths)}
+        self._stems: dict[str, list[int]] | None = None  # by path without suffix, and by name without suffix
+
+    def number_of(self, place: str, name: Any) -> int | None:
+        """Return the number of the image that a name means, None where there is none.
+
+        Raises:
+            SpecError: it is no name, or means several images.
+        """
+        number = self.exact(name)
         if number is not None:
             return number
-    return None
+        text = os.path.expanduser(os.fspath(name))
+        numbers = next(filter(None, (self._of_stem(os.path.join(base, text)) for base in self._bases)), [])
+        if not numbers and not os.path.dirname(text):
+            numbers = self._of_stem(text)
+        if len(numbers) > 1:
+            raise SpecError(
+                f"{place}: {str(name)!r} is the name of {len(numbers)} images without their suffix or folder",
+                cause=f"{self._paths[numbers[0]]} and {self._paths[numbers[1]]} are two of them",
+                remedy="write the names with suffix and folder, or open the images of one folder alone",
+            )
+        return numbers[0] if numbers else None
+
+    def exact(self, name: Any) -> int | None:
+        """Return the number of the image with a name, suffix and folder included; None where there is none."""
+        if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
+            raise SpecError(
+                f"labels: {name!r} as the name of a file", cause="a name is a text or a path", remedy="pass such a name"
+            )
+        text = os.path.expanduser(os.fspath(name))
+        for base in self._bases:
+            path = os.path.join(base, text)  # of an absolute path that path
+            number = self._numbers.get(path)
+            if number is None:
+                number = self._numbers.get(os.path.normpath(path))
+            if number is not None:
+                return number
+        return None
+
+    def _of_stem(self, name: str) -> list[int]:
+        if self._stems is None:
+            self._stems = {}
+            for number, path in enumerate(self._paths):
+                stem = os.path.splitext(path)[0]
+                for key in (stem, os.path.basename(stem)):
+                    self._stems.setdefault(key, []).append(number)
+        return self._stems.get(name) or self._stems.get(os.path.normpath(name), [])
 
 
-def _of_csv(given: Path, root: str, paths: Sequence[str]) -> list[Any]:
+def _of_csv(given: Path, columns: Labels | None, root: str, paths: Sequence[str]) -> Any:
     """Return the labels in a CSV file, in the order of the files."""
-    text = os.fspath(given)
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.lower().endswith(".csv"):
         raise SpecError(f"labels = {given!r}", cause="a text is 'folder' or the path of a .csv file", remedy=REMEDY)
     path = os.path.abspath(os.path.expanduser(text))
     bases = [root, os.path.dirname(path), os.getcwd()]
-    return _numbers(_in_order(_rows(path, bases, paths), bases, paths))
+    rows = _in_order(_rows(path, columns, _Images(bases, paths)), bases, paths)
+    vectors = [_numbers([(place, label[at]) for place, label in rows]) for at in range(len(rows[0][1]))]
+    if columns is None or isinstance(columns.label, str):
+        return vectors[0]
+    for name, vector in zip(columns.label, vectors, strict=True):
+        if isinstance(vector[0], str):
+            raise SpecError(
+                f"{path}, column {name!r} holds texts, {next(text for text in vector if _is_word(text))!r} is one",
+                cause="several columns make a vector of numbers of each image",
+                remedy="name columns of numbers, or one column of texts",
+            )
+    return np.array(vectors).T
 
 
-def _rows(path: str, bases: list[str], paths: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Give the rows of a CSV file with where each stands: file and label."""
+def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
+    """Yield the rows of a CSV file: where each stands, the file, and again where with the texts of the label."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
-                _check_header(path, next(reader, []), bases, paths)
+                header = next(reader, [])
+                where, chosen = _columns(path, header, columns, images)
                 for row in reader:
                     if row:
-                        yield _row(f"{path}, line {reader.line_num}", row)
+                        place = f"{path}, line {reader.line_num}"
+                        _check_row(place, row, header, (where, *chosen))
+                        yield place, row[where], (place, tuple(row[column] for column in chosen))
             except (csv.Error, UnicodeDecodeError) as error:
                 raise FormatError(
                     f"{path}, line {reader.line_num}: it is no CSV file in UTF-8",
@@ -181,33 +281,93 @@ def _rows(path: str, bases: list[str], paths: Sequence[str]) -> Iterator[tuple[s
         raise open_error(path, error) from None
 
 
-def _check_header(path: str, header: list[str], bases: list[str], paths: Sequence[str]) -> None:
-    if len(header) != 2:
+def _columns(path: str, header: list[str], columns: Labels | None, images: _Images) -> tuple[int, list[int]]:
+    """Return the number of the column of files, and those of the label."""
+    if len(header) < 2 or (columns is None and len(header) > 2):
+        more = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
         raise FormatError(
-            f"{path}: its first line has {len(header)} columns, {header!r}",
+            f"{path}: its first line has {len(header)} columns, {_told(header)}",
             cause="there are two columns with commas between them, file and label, and the first line is their names",
-            remedy="write a CSV file of these two columns",
+            remedy=f"labels={more}" if len(header) > 2 else "write a CSV file of these two columns",
         )
-    if _number_of(header[0], bases, {one: number for number, one in enumerate(paths)}) is not None:
+    if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
-            f"{path}: its first line is {header!r}",
+            f"{path}: its first line is {_told(header)}",
             cause="the first line has the names of the columns, and this one has a file and its label",
             remedy="put a line 'file,label' before it",
         )
+    known = [number for number, name in enumerate(header) if name.strip().lower() in FILE_NAMES]
+    where = known[0] if len(known) == 1 else 0
+    if columns is None:
+        return where, [1 - where]
+    if columns.file is not None:
+        where = _column(path, header, columns.file)
+    names = [columns.label] if isinstance(columns.label, str) else columns.label
+    return where, [_column(path, header, name) for name in names]
 
 
-def _row(place: str, row: list[str]) -> tuple[str, str, str]:
-    if len(row) != 2 or not all(row):
+def _column(path: str, header: list[str], name: str) -> int:
+    if header.count(name) == 1:
+        return header.index(name)
+    raise SpecError(
+        f"{path} has {'no column' if name not in header else 'two columns'} {name!r}",
+        cause=f"its first line names the columns {_told(header)}",
+        remedy="name one of these, each once",
+    )
+
+
+def _told(header: Sequence[str]) -> str:
+    more = f" and {len(header) - MOST_COLUMNS} more" if len(header) > MOST_COLUMNS else ""
+    return f"{list(header[:MOST_COLUMNS])!r}{more}"
+
+
+def _check_row(place: str, row: list[str], header: list[str], chosen: Sequence[int]) -> None:
+    if len(row) != len(header) or not all(row[number] for number in chosen):
         raise FormatError(
-            f"{place}: {row!r}",
-            cause="a line has two columns, a file and its label",
+            f"{place}: {_told(row)}",
+            cause="a line has two columns, a file and its label"
+            if len(header) == 2
+            else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
             remedy='put quotes around what holds a comma: "cat, black.jpg",3',
         )
-    return place, row[0], row[1]
 
 
-def _numbers(labels: list[str]) -> list[Any]:
-    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as they are."""
-    if all(map(WHOLE.fullmatch, labels)):
-        return list(map(int, labels))
-    return list(map(float, labels)) if all(map(NUMBER.fullmatch, labels)) else labels
+def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
+    """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as they are.
+
+    Args:
+        labels: where each stands, and its text.
+    """
+    texts = [text for _, text in labels]
+    if any(map(_is_word, texts)):
+        return texts
+    if all(map(WHOLE.fullmatch, texts)):
+        return [_whole(place, text) for place, text in labels]
+    return [_float(place, text) for place, text in labels]
+
+
+def _is_word(text: str) -> bool:
+    return NUMBER.fullmatch(text) is None
+
+
+def _whole(place: str, text: str) -> int:
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    number = int(digits[: LARGEST_DIGITS + 1]) * (-1 if text.startswith("-") else 1)
+    if not INT64.min <= number <= INT64.max:
+        raise _too_large(place, text, f"labels are {INT64.min} to {INT64.max}")
+    return number
+
+
+def _float(place: str, text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _too_large(place, text, "the largest float64 is 1.8e308")
+    return number
+
+
+def _too_large(place: str, text: str, cause: str) -> FormatError:
+    return FormatError(
+        f"{place}: the label {text[:40]!r}{' ...' * (len(text) > 40)}",
+        cause=f"no number of a label holds it: {cause}",
+        remedy="repair it, or write names of classes, not all of which are numbers",
+    )

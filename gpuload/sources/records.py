@@ -23,7 +23,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values
-from gpuload.spec import Field, Shape, Spec, check_name, is_whole
+from gpuload.spec import Field, Shape, Spec, check_name, dtype_of, is_whole
 
 Reader = Callable[[Indices], Mapping[str, Any]]
 MOST_TOLD = 8  # record numbers, in a note
@@ -299,7 +299,7 @@ def _given(fields: Any) -> Spec:
         if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
             raise _no_fields(fields)
         try:
-            made = np.dtype(dtype)
+            made = dtype_of(dtype)
         except (TypeError, ValueError, SyntaxError) as error:
             raise SpecError(
                 f"fields: {name!r} has dtype {dtype!r}",

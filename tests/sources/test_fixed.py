@@ -117,8 +117,12 @@ def test_a_file_shorter_than_header_and_footer_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "dtype", ["O", [("a", "u1"), ("b", "O")], "S0", "V0", [], "no dtype", 7, [("a",)], [("a", "u1"), ("a", "u1")]]
-)
+    "dtype",
+    [
+        "O", [("a", "u1"), ("b", "O")], "S0", "V0", [], "no dtype", 7, [("a",)], [("a", "u1"), ("a", "u1")], None,
+        [("a", "u1"), ("b", None)], [("a", [("b", None)])], (None, (2,)), {"names": ["a"], "formats": [None]},
+    ],
+)  # fmt: skip
 def test_a_dtype_that_is_no_layout_is_refused(tmp_path, dtype):
     (tmp_path / "a.bin").write_bytes(bytes(16))
 

@@ -235,9 +235,49 @@ class TestOfCsv:
         with pytest.raises(FormatError, match="it is no CSV file in UTF-8"):
             self.found(tmp_path, "file,label\nä.png,1\n", "latin-1")
 
-    def test_whole_numbers_that_no_array_holds_are_refused(self, tmp_path):
-        with pytest.raises(SpecError):
-            self.found(tmp_path, "file,label\n" + "".join(f'"{name}",{10**30}\n' for name in NAMES))
+    @pytest.mark.parametrize(
+        "text", [str(2**63), str(-(2**63) - 1), "9" * 309, "9" * 5000, "1e400", "0" * 5000 + "1e999"]
+    )
+    def test_numbers_that_no_array_holds_are_refused_with_their_line(self, tmp_path, text):
+        lines = [f'"{name}",1' for name in NAMES[:3]] + [f"{NAMES[3]},{text}", f"{NAMES[4]},1"]
+
+        with pytest.raises(FormatError, match=r"l\.csv, line 5: the label '"):
+            self.found(tmp_path, "\n".join(["file,label", *lines]))
+
+    def test_leading_zeros_of_any_number_are_read(self, tmp_path):
+        lines = [f'"{name}",{"0" * 5000}{number}' for number, name in enumerate(NAMES)]
+
+        source = self.found(tmp_path, "\n".join(["file,label", *lines]))
+
+        assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
+
+    def test_names_without_suffix_mean_the_files_that_have_them(self, tmp_path):
+        stems = ["a", "b, black", "cat/c", "d", "dog/a"]  # "a" is a.png, seen from the folder; cat/d.png has the one d
+        source = images(
+            write(tmp_path / "root"),
+            labels=write_csv(tmp_path / "l.csv", zip(stems, "edcba", strict=True), ("id", "k")),
+        )
+
+        assert [source.classes[number] for number in source.read(range(5))["label"]] == list("edcba")
+        assert images(tmp_path / "root", labels=dict(zip(stems, range(5), strict=True))).read([3])["label"] == 3
+
+    def test_the_column_of_files_is_known_by_its_name(self, tmp_path):
+        rows = [(number, name) for number, name in enumerate(NAMES)]
+        source = images(write(tmp_path / "root"), labels=write_csv(tmp_path / "l.csv", rows, ("breed", "Image")))
+
+        assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
+
+    def test_a_name_without_suffix_that_two_files_have_is_refused(self, tmp_path):
+        root = write(tmp_path / "root")
+        (root / "cat" / "c.jpg").write_bytes(b"")
+        (root / "cat" / "c.jpg").write_bytes(FILES["a.png"])
+        path = write_csv(tmp_path / "l.csv", [("cat/c", 1)])
+        with pytest.raises(SpecError, match=r"line 2: 'cat/c' is the name of 2 images(.|\n)*c\.jpg and .*c\.png"):
+            images(root, labels=path)
+
+        path = write_csv(tmp_path / "m.csv", [("a", 1)])
+        with pytest.raises(SpecError, match="line 2: 'a' is the name of 2 images"):
+            images([root / "cat" / "d.png", root / "dog" / "a.png", write(root / "x") / "a.png"], labels=path)
 
     def test_a_missing_file_is_an_error(self, tmp_path):
         with pytest.raises(MissingFileError, match=r"none\.csv is missing"):
@@ -247,6 +287,59 @@ class TestOfCsv:
         (tmp_path / "l.csv").mkdir()
         with pytest.raises((IsADirectoryError, UnreadableFileError), match=r"l\.csv"):
             images(write(tmp_path / "root"), labels=tmp_path / "l.csv")
+
+
+class TestColumnsOfCsv:
+    header = ("subject", "breed", "file", "x", "y")
+    rows = tuple(
+        (f"s{number}", breed, name, number, number / 2)
+        for number, (breed, name) in enumerate(zip(("ox", "dog", "ape", "dog", "ox"), NAMES, strict=True))
+    )
+
+    def found(self, folder, *arguments, rows=rows, header=header):
+        path = write_csv(folder / "train.csv", rows, header)
+        return images(write(folder / "root"), labels=gl.Labels(path, *arguments))
+
+    def test_a_column_is_chosen_and_the_files_are_known_by_name(self, tmp_path):
+        source = self.found(tmp_path, "breed")
+
+        assert [source.classes[number] for number in source.read(range(5))["label"]] == [row[1] for row in self.rows]
+
+    def test_several_columns_make_a_vector(self, tmp_path):
+        source = self.found(tmp_path, ["y", "x"], "file")
+
+        assert_same(source.read(range(5))["label"], np.array([[row[4], row[3]] for row in self.rows]))
+        assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+    def test_the_first_column_has_the_files_where_no_name_says_so(self, tmp_path):
+        source = self.found(tmp_path, "k", rows=[(name, 1, 7) for name in NAMES], header=("what", "z", "k"))
+
+        assert source.read(range(5))["label"].tolist() == [7] * 5
+
+    def test_a_file_of_more_columns_names_the_call_that_chooses(self, tmp_path):
+        path = write_csv(tmp_path / "train.csv", self.rows, self.header)
+
+        with pytest.raises(FormatError, match=r"has 5 columns, (.|\n)*gl\.Labels\('train\.csv', label="):
+            images(write(tmp_path / "root"), labels=path)
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (("race",), r"train\.csv has no column 'race'(.|\n)*'breed'"),
+            (("breed", "name"), "has no column 'name'"),
+            ((["x", "breed"],), "column 'breed' holds texts, 'ox' is one"),
+            (("x", "subject"), "line 2: 's0' is none of the 5 images"),
+            ((3,), "label=3"), (([],), "label="), (("x", 3), "file=3"),
+        ],
+    )  # fmt: skip
+    def test_columns_that_are_not_there_or_of_another_kind_are_refused(self, tmp_path, arguments, told):
+        with pytest.raises(GpuloadError, match=told) as caught:
+            self.found(tmp_path, *arguments)
+        assert caught.value.remedy
+
+    def test_a_line_that_is_short_is_named(self, tmp_path):
+        with pytest.raises(FormatError, match=r"train\.csv, line 4"):
+            self.found(tmp_path, "x", rows=[*self.rows[:2], ("s", "ox", "cat/c.png"), *self.rows[3:]])
 
 
 def test_the_fingerprint_sees_other_labels(tmp_path):

@@ -353,3 +353,8 @@ def test_values_reach_a_simulated_gpu(monkeypatch):
     del batch, loader
     gc.collect()
     sim.finish()
+
+
+def test_a_dtype_of_none_is_no_float():
+    with pytest.raises(SpecError, match="'x' has dtype None"):
+        gl.records(3, lambda numbers: {"x": np.zeros(len(numbers))}, fields={"x": (None, ())})

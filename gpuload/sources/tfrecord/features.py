@@ -35,7 +35,7 @@ from gpuload.errors import SpecError
 from gpuload.kernels import aside
 from gpuload.sources.layouts import layout_of, native
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
-from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, is_whole
+from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, dtype_of, is_whole
 
 BYTES = "bytes"
 RECORD = "record"  # the name of the field where the whole payload is one
@@ -363,9 +363,7 @@ def _sparse(name: str, wanted: Sparse, section: int) -> Column:
 
 def _dtype(name: str, given: Any, *, is_list: bool) -> np.dtype[Any]:
     try:
-        if given is None:  # NumPy takes it for float64
-            raise TypeError("it is None")
-        dtype: np.dtype[Any] = np.dtype(given)
+        dtype: np.dtype[Any] = dtype_of(given)
     except (TypeError, ValueError, SyntaxError) as error:
         raise SpecError(
             f"field {name!r}: dtype {given!r}", cause=f"numpy.dtype does not take it: {error}", remedy="write 'f4', say"
