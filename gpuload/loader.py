@@ -429,8 +429,8 @@ class Loader:
         number = rng.checked_word(0 if epoch is None else epoch, "epoch")
         if number and self.source.endless:
             raise SpecError(
-                f"epoch {number} of a mix",
-                cause="a mix is written as its first epoch",
+                f"epoch {number} of {self.source!r}",
+                cause="a mix or a sample is written as its first epoch",
                 remedy="pass epoch=0, or convert its parts and mix these",
             )
         if self.num_shards > 1:

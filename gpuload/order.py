@@ -34,6 +34,7 @@ ROUNDS, ROUNDS_SMALL, SMALL = 8, 24, 1 << 16  # tests/test_order.py measures tha
 MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 # Streams of ops are hashes, far from these.
 RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM, MIX_STREAM, TURNS_STREAM = range(7)
+SAMPLE_STREAM = 7
 MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, each takes little of it
 LEAST_TAKEN = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
@@ -506,14 +507,15 @@ class Split:
                                                                         the second part          0 2 3  4 5 6  9 10
 
     So both parts are spread evenly over the source, and who reads one of them reads neighbours. The choice depends on
-    length, count and seed alone: cell c takes the first word of ``rng.bits``, epoch 0, record c, in a stream of its
-    own, modulo its size, which is exact to size / 2**64.
+    length, count, seed and number alone: cell c takes the first word of ``rng.bits``, epoch ``number``, record c, in a
+    stream of its own, modulo its size, which is exact to size / 2**64.
 
     Args:
         length: of the source.
         count: the records of the first part.
         seed: 0 to 2**64 - 1.
         second: the other part is meant, with ``length - count`` records.
+        number: of splits with one seed, which this is; those of other numbers are independent.
 
     Raises:
         SpecError: an argument is not what it must be; it is named.
@@ -523,6 +525,7 @@ class Split:
     count: int
     seed: int
     second: bool
+    number: int = 0
 
     def __post_init__(self) -> None:
         _keep(self, "length", _checked_length(self.length))
@@ -560,7 +563,7 @@ class Split:
 
     def _places(self, cells: Positions, size: int, larger: int) -> Positions:
         """Return where in each cell the record of the rarer part is."""
-        words = rng.bits(1, seed=self.seed, epoch=0, records=cells, stream=SPLIT_STREAM)[:, 0]
+        words = rng.bits(1, seed=self.seed, epoch=self.number, records=cells, stream=SPLIT_STREAM)[:, 0]
         return (words % (size + (cells < larger)).astype(np.uint64)).astype(np.int64)
 
 

@@ -74,6 +74,18 @@ def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stre
     return np.stack(philox(counter, (seed, stream)), axis=1).reshape(records.size, blocks * 4)[:, :count]
 
 
+def below(words: WORDS, count: int) -> NDArray[np.int64]:
+    """Return random words as whole numbers 0 .. count - 1: ``words * count // 2**64``.
+
+    Of 2**64 words each number has as many as any other, or one more.
+
+    Args:
+        words: uint64 ``[N]``.
+        count: 1 to 2**63.
+    """
+    return _multiply(words, count)[0].astype(np.int64)
+
+
 def philox(counter: tuple[WORDS, WORDS, WORDS, WORDS], key: tuple[int, int]) -> tuple[WORDS, WORDS, WORDS, WORDS]:
     """Return the Philox 4x64-10 blocks of counters ``[M]`` each under one key, four words ``[M]`` each."""
     c0, c1, c2, c3 = counter

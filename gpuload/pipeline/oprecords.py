@@ -46,11 +46,14 @@ class OpsSource(Composed):
     """
 
     def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
-        graph = compile_ops(source.spec, list(ops), before=source.ops).only(list(names))
+        graph = compile_ops(source.spec, list(ops), before=source.ops)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._own_ops = tuple(ops)
-        self._leaf = OpsLeaf(source, graph, graph.spec_out.only(self._names), seed, epoch)
-        super().__init__((Group(self._leaf.spec, None),), source)
+        self._leaves = tuple(
+            OpsLeaf(source, graph.only(together), graph.spec_out.only(together), seed, epoch)
+            for together in _together(graph, self._names)
+        )
+        super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
         self.endless = source.endless
         self._is_random = any(op.is_random for op in ops)
         if not self._is_random:  # else the records are those of one epoch, and no loader's
@@ -77,7 +80,7 @@ class OpsSource(Composed):
         return len(self._source)
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return [Share(self._leaf, 0, numbers)]
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
 
     def _where(self, number: int) -> str:
         return self._source.where(number)
@@ -92,8 +95,18 @@ class OpsSource(Composed):
         return self._digest_with([state.told(op) for op in self._own_ops], functions, sorted(self._names), draws)
 
 
+def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
+    """Return the fields in groups of those that share an op, so that a label can be read without its image."""
+    groups: list[list[str]] = []
+    for name in names:
+        if not any(name in group for group in groups):
+            shared = graph.only([name]).touched | {name}
+            groups.append([other for other in names if other in shared])
+    return groups
+
+
 class OpsLeaf(Leaf):
-    """Records that ops make. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+    """Fields that ops make. They have no raw bytes: ``unpack`` makes the values of their numbers."""
 
     def __init__(self, source: Source, graph: Graph, spec: Spec, seed: int, epoch: int) -> None:
         self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch

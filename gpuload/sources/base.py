@@ -28,11 +28,13 @@ from numpy.typing import ArrayLike
 from gpuload import rawdecode
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
-from gpuload.order import MAX_LENGTH, Split
+from gpuload.order import MAX_LENGTH, Split, checked_count
 from gpuload.sources import cached, filtering
+from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import packed
 from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
 from gpuload.sources.marks import Padded, is_padded, marked
+from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class Source(ABC):
         spec: these fields.
         classes: the names of the classes of labels, that of label 0 first; empty where there are none.
         ops: the ops whose results the records are, those of ``loader.cache`` for instance; empty for what was read.
-        endless: True if records are numbered on over the epochs, as those of a mix are: record i of epoch e is number
-            ``e * len(source) + i``, and may be another one in each epoch.
+        endless: True if records are numbered on over the epochs, as those of a mix or a sample are: record i of epoch e
+            is number ``e * len(source) + i``, and may be another one in each epoch.
     """
 
     groups: tuple[Group, ...]
@@ -150,17 +152,45 @@ class Source(ABC):
         where, origin = self.where(index), self.origin(index)
         return error.of_record(f"{where}, byte {origin[1]}" if origin is not None and origin[1] else where)
 
-    def read(self, indices: ArrayLike) -> Fields:
+    def read(self, indices: ArrayLike, fields: str | Sequence[str] | None = None) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
 
         A field is an array if all records have one shape, a `Ragged` if only its first axis varies, else a list of
         arrays.
 
+            source.read([3, 1, 4])                                      all fields
+            source.read(range(len(source)), fields="label")["label"]    the labels of all records
+
+        Args:
+            indices: record numbers, in any order; a number may come twice.
+            fields: a name or several, in the order of the dict; None: all fields. Only what these need is read: of
+                image files not the files where only the label is asked for. Fields that lie in one piece with these, as
+                those of a fixed-length record do, are read and left out.
+
         Raises:
             RecordIndexError: an index lies outside ``0 .. len - 1``.
-            RecordError, FileError: a record or its file cannot be read; names file and record.
+            UnknownFieldError: there is no such field.
+            RecordError, FileError: a record or its file cannot be read.
         """
-        return self._read(self.checked(indices), self.spec.names)
+        names = self.spec.names if fields is None else self._checked_names(fields)
+        values = self._read(self.checked(indices), names)
+        return values if fields is None else {name: values[name] for name in names}
+
+    def _checked_names(self, fields: object) -> tuple[str, ...]:
+        """Return the names of some fields.
+
+        Raises:
+            UnknownFieldError: there is no such field.
+            SpecError: these are no names.
+        """
+        names = (fields,) if isinstance(fields, str) else fields
+        if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+            raise SpecError(
+                f"fields = {fields!r}"[:200],
+                cause=f"it is the name of a field, or a list of names; there are {list(self.spec.names)}",
+                remedy=f"pass fields={self.spec.names[-1]!r}, or leave it out for all fields",
+            )
+        return tuple(self.spec[name].name for name in names)
 
     def _read(self, numbers: Indices, names: Collection[str]) -> Fields:
         """Return some records as a dict of all fields that are in one group with one of these names."""
@@ -317,14 +347,25 @@ class Source(ABC):
         self.check_open()
         return Selected(self, filtering.kept(self, keep, fields))
 
-    def split(self, fraction: float, seed: int = 0) -> tuple[Source, Source]:
+    def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]:
         """Return two sources that share the records: a random ``fraction`` of them, and the rest.
 
         The first has ``round(fraction * len(source))`` records, and each keeps its records in their original order. The
-        choice depends on ``seed`` and the length alone (`order.Split`).
+        choice depends on ``seed`` and the length alone (`order.Split`); with ``by`` also on the classes.
+
+            train, held_out = source.split(0.9, seed=0)
+            train, held_out = source.split(0.9, seed=0, by="label")     each class in the same proportion
+
+        Args:
+            fraction: 0 to 1.
+            seed: 0 to 2**64 - 1.
+            by: the field that holds the class of a record, a whole number or a text; or an array with the class of each
+                record. Each part then has of each class the fraction, to less than a record (by largest remainders).
+                All classes are read now, and an int64 a record is kept.
 
         Raises:
-            SpecError: the fraction does not lie between 0 and 1, or the seed is none.
+            SpecError: the fraction does not lie between 0 and 1, the seed is none, ``by`` holds no classes.
+            UnknownFieldError: there is no such field.
         """
         if (
             isinstance(fraction, bool)
@@ -334,10 +375,35 @@ class Source(ABC):
             raise SpecError(
                 f"split({fraction!r})", cause="a fraction lies between 0 and 1", remedy="pass 0.9 for nine tenths"
             )
+        if by is not None:
+            self.check_open()
+            chosen = split_by_class(self, float(fraction), seed, by)
+            return Selected(self, chosen[0]), Selected(self, chosen[1])
         length = len(self)
         count = round(float(fraction) * length)
         first, second = (Split(length, count, seed, second) for second in (False, True))
         return Selected(self, first), Selected(self, second)
+
+    def sample(self, weights: ArrayLike, *, seed: int = 0, num_records: int | None = None) -> Source:
+        """Return a source of records that are drawn with replacement, each in proportion to its weight.
+
+            labels = source.read(range(len(source)), fields="label")["label"]
+            loader = gl.Loader(source.sample(1 / numpy.bincount(labels)[labels], seed=7), 64)   all classes alike
+
+        A sample has no end, as `gl.mix` has none: a loader goes through it with ``shuffle=False``, each epoch has other
+        records, and ``batch.records`` are the numbers of the draws, over all epochs. Slices, splits and filters of a
+        sample are of its first epoch.
+
+        Args:
+            weights: a number of at least 0 for each record; only their proportions count.
+            seed: 0 to 2**64 - 1.
+            num_records: of an epoch; by default as many as there are.
+
+        Raises:
+            SpecError: there are other weights than records, or they are none; the source is a mix or a sample.
+        """
+        self.check_open()
+        return Sampled(self, Weights.of(weights, len(self), seed), num_records)
 
     def rename(self, **names: str) -> Source:
         """Return the source with fields renamed: ``source.rename(x="image")``."""
@@ -639,8 +705,8 @@ class Cached(Composed):
         if source.endless:
             raise SpecError(
                 f"the cache of {source!r}",
-                cause="a mix has other records in each epoch",
-                remedy="cache its parts, and mix these",
+                cause="a mix or a sample has other records in each epoch",
+                remedy="cache its parts, and mix or sample these",
             )
         self._source, self._memory, self._path = source, memory, path
         kept = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
@@ -692,3 +758,45 @@ class Cached(Composed):
         """Let go of the values."""
         super().close()
         self._leaves = ()
+
+
+class Sampled(Composed):
+    """Records that are drawn with replacement; made by ``source.sample(weights)``.
+
+    Raises:
+        SpecError: the source has no end itself; ``num_records`` is no number of records.
+    """
+
+    endless = True
+
+    def __init__(self, source: Source, weights: Weights, num_records: int | None) -> None:
+        if source.endless:
+            raise SpecError(
+                f"a sample of {source!r}",
+                cause="it has other records in each epoch",
+                remedy="sample its parts, or a part of it: source[:].sample(...)",
+            )
+        self._source, self._weights = source, weights
+        self._length = len(source) if num_records is None else checked_count("num_records", num_records)
+        super().__init__(source.groups, source)
+
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._source, self._weights, self._length
+
+    def _title(self) -> str:
+        return f"{self._source._title()} sampled"
+
+    def _place(self) -> str:
+        return f"drawn from {len(self._source)}"
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        return self._source.resolve(self._weights.at(numbers))
+
+    def _where(self, number: int) -> str:
+        return self._source.where(int(self._weights.at(np.array([number], np.int64))[0]))
+
+    def _digest(self) -> str:
+        return self._digest_with(self._weights.digest(), self._weights.seed, self._length)

@@ -69,7 +69,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
         if source.endless or not len(source):
             raise SpecError(
                 f"gl.mix: part {number} is {source!r}",
-                cause="it is a mix itself" if source.endless else "it has no records to take",
+                cause="it is a mix or a sample itself" if source.endless else "it has no records to take",
                 remedy="give all parts to one gl.mix" if source.endless else "leave it out",
             )
     return Mixed(tuple(source for source, _ in pairs), tuple(weight for _, weight in pairs), int(seed), num_records)

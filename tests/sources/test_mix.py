@@ -200,7 +200,7 @@ def test_a_mix_is_not_joined_with_sources_that_end():
     for make in (lambda: gl.zip(three().rename(x="y"), numbered(0, 19)), lambda: gl.concat(three(), three())):
         with pytest.raises(SpecError, match=r"of a mix(.|\n)*mix\[:\]"):
             make()
-    with pytest.raises(SpecError, match="it is a mix itself"):
+    with pytest.raises(SpecError, match="it is a mix or a sample itself"):
         mix({three(): 1})
     with pytest.raises(SpecError, match="cache its parts"):
         three().cache(memory=1000)

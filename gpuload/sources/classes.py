@@ -1,0 +1,80 @@
+"""Classes: the class of each record, by which a source is split or balanced.
+
+    classes_of(source, "label")       from a field; only what that needs is read
+    classes_of(source, labels)        from an array with a class for each record
+
+A class is a whole number or a text. Memory: two int64 a record.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpuload.errors import SpecError
+from gpuload.order import Split
+from gpuload.sources import filtering
+from gpuload.sources.leaf import Indices
+
+if TYPE_CHECKING:
+    from gpuload.sources.base import Source
+
+KINDS = "biuSU"
+FORM = "write source.split(0.9, seed=0, by='label')"
+
+
+def split_by_class(source: Source, fraction: float, seed: int, by: str | ArrayLike) -> tuple[Indices, Indices]:
+    """Return the numbers of the records of both parts of a split that keeps proportions, in ascending order.
+
+    The first part has ``round(fraction * len(source))`` records. Of a class of n records it has ``fraction * n``,
+    rounded down, or one more: one more of the classes that lost most by rounding, the first where they lost as much.
+
+        fraction 0.5, classes of 5, 3 and 2 records     exact 2.5 1.5 1.0     rounded down 2 1 1     first part 3 1 1
+
+    Which records of a class these are depends on seed, class and the class's number of records alone (`order.Split`).
+    """
+    classes, counts = classes_of(source, by)
+    exact = [float(fraction) * count for count in counts.tolist()]
+    shares = [floor(share) for share in exact]
+    lost = sorted(range(len(exact)), key=lambda number: (shares[number] - exact[number], number))
+    for number in lost[: round(float(fraction) * len(source)) - sum(shares)]:
+        shares[number] += 1
+    is_first = np.zeros(len(source), np.bool_)
+    order, begins = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
+    for number, (begin, count, share) in enumerate(zip(begins.tolist(), counts.tolist(), shares, strict=True)):
+        part = Split(count, share, seed, second=False, number=number)
+        is_first[order[begin + part.at(np.arange(share, dtype=np.int64))]] = True
+    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
+
+
+def classes_of(source: Source, by: str | ArrayLike) -> tuple[Indices, Indices]:
+    """Return for each record the number of its class, int64 ``[n]``, and the records of each, int64 ``[num_classes]``.
+
+    Classes are numbered in ascending order.
+
+    Raises:
+        SpecError: there is no such field, it is not one whole number or text a record, or there are other classes than
+            records.
+    """
+    values = _of_field(source, by) if isinstance(by, str) else np.asarray(by)
+    if values.shape != (len(source),) or values.dtype.kind not in KINDS:
+        what = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
+        raise SpecError(
+            f"the classes of {len(source)} records by {what}",
+            cause="the class of a record is one whole number or one text",
+            remedy=f"{FORM}, or pass an array with a class for each record",
+        )
+    _, classes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return classes.astype(np.int64).reshape(-1), counts.astype(np.int64)
+
+
+def _of_field(source: Source, name: str) -> NDArray[Any]:
+    """Return a field of all records; one of records that have several values each as an array without records."""
+    field = source.spec[name]
+    if field.shape != ():
+        return np.empty((0,), field.dtype)
+    pieces = [np.asarray(source._read(numbers, (name,))[name]) for numbers in filtering.chunks(source, (name,))]
+    return np.concatenate([np.empty((0,), field.dtype), *pieces])

@@ -1,0 +1,150 @@
+"""Splits by class, and single fields of records; expected values by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpuload as gl
+from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
+
+
+def labelled(labels):
+    labels = np.asarray(labels)
+    return gl.arrays(x=np.arange(len(labels)), label=labels)
+
+
+def counts(source):
+    return np.bincount(source.read(range(len(source)), fields="label")["label"]).tolist()
+
+
+def test_each_class_is_split_by_largest_remainders():
+    source = labelled([0] * 5 + [1] * 3 + [2] * 2)  # 2.5, 1.5 and 1: 5 records, and the tie goes to class 0
+
+    first, second = source.split(0.5, seed=1, by="label")
+
+    assert counts(first) == [3, 1, 1]
+    assert counts(second) == [2, 2, 1]
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=80),
+    st.fractions(0, 1, max_denominator=40),
+    st.integers(0, 2**64 - 1),
+)
+def test_the_parts_share_all_records_in_their_order_and_keep_proportions(labels, fraction, seed):
+    source = labelled(labels)
+
+    first, second = source.split(float(fraction), seed, by="label")
+
+    assert len(first) == round(float(fraction) * len(labels))
+    numbers = [part.read(range(len(part)))["x"] for part in (first, second)]
+    assert sorted(np.concatenate(numbers)) == list(range(len(labels)))
+    assert all((np.diff(part) > 0).all() for part in numbers)
+    for label in set(labels):
+        own = (np.asarray(labels)[numbers[0]] == label).sum()
+        assert abs(own - fraction * labels.count(label)) < 1
+
+
+def test_the_choice_is_the_same_each_time_and_another_for_another_seed():
+    source = labelled(np.arange(200) % 4)
+
+    def chosen(seed, by="label"):
+        return source.split(0.5, seed, by=by)[0].read(range(100))["x"].tolist()
+
+    assert chosen(3) == chosen(3) == chosen(3, by=np.arange(200) % 4) == chosen(3, by=list("abcd" * 50))
+    assert chosen(3) != chosen(4)
+    places = [np.array([number // 4 for number in chosen(3) if number % 4 == label]) for label in range(4)]
+    assert not all(np.array_equal(places[0], one) for one in places[1:])  # classes of one size are drawn by themselves
+
+
+def test_texts_and_bytes_are_classes_and_records_keep_their_fields():
+    for labels in (np.array(["cat", "dog"] * 5), np.array([b"cat", b"dog"] * 5)):
+        first, second = labelled(labels).split(0.6, by="label")
+
+        assert sorted(first.read(range(6))["label"].tolist()) == sorted(labels[:6].tolist())
+        assert len(second) == 4
+
+
+def test_the_state_of_a_split_by_class_belongs_to_that_split():
+    loaders = [gl.Loader(labelled(np.arange(40) % 2).split(0.5, seed, by="label")[0], 4) for seed in (1, 1, 2)]
+
+    loaders[1].load_state_dict(loaders[0].state_dict())
+    with pytest.raises(gl.GpuloadError, match="another run"):
+        loaders[2].load_state_dict(loaders[0].state_dict())
+
+
+@pytest.mark.parametrize(
+    ("by", "error", "message"),
+    [
+        ("lable", UnknownFieldError, "no field 'lable'"),
+        ("score", SpecError, r"by field score: float64(.|\n)*by='label'"),
+        ("two", SpecError, r"by field two: int64 \(2,\)"),
+        ([1, 2], SpecError, r"the classes of 4 records by int64 \(2,\)"),
+        (3, SpecError, r"by int64 \(\)"),
+        ([0.5] * 4, SpecError, "by float64"),
+    ],
+)
+def test_what_is_no_class_is_refused(by, error, message):
+    source = gl.arrays(label=np.arange(4), score=np.ones(4), two=np.ones((4, 2), int))
+
+    with pytest.raises(error, match=message):
+        source.split(0.5, by=by)
+
+
+def test_a_split_by_class_reads_no_image(tmp_path):
+    for number in range(8):
+        folder = tmp_path / "ab"[number % 2]
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    source = gl.images(tmp_path, labels="folder")
+    for file in tmp_path.rglob("*.jpg"):
+        file.unlink()  # so that reading one would be an error
+
+    first, _ = source.split(0.5, by="label")
+
+    assert sorted(first.read(range(4), fields="label")["label"].tolist()) == [0, 0, 1, 1]
+    with pytest.raises(gl.GpuloadError):
+        first.read([0])
+
+
+def test_single_fields_are_read_in_the_order_in_which_they_are_named(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8")]))
+    source = gl.zip(gl.npy(tmp_path / "a.npy"), gl.arrays(c=["x", "y"]))
+
+    assert list(source.read([0], fields=["c", "a"])) == ["c", "a"]
+    assert source.read([1, 0], fields="b")["b"].tolist() == [4.5, 2.5]
+    assert list(source.read([1], fields="b")) == ["b"]
+    assert list(source.read([1])) == ["a", "b", "c"]
+
+
+def test_fields_behind_ops_are_read_without_the_others():
+    def failing(x):
+        raise ValueError("was called")
+
+    source = gl.arrays(x=np.ones((4, 2, 2, 1)), label=np.arange(4))
+    ops = [gl.ops.Python(failing, on="x", out={}), gl.ops.OneHot(4, on="label")]
+    behind = gl.Loader(source, 2, ops=ops).to_source()
+
+    assert behind.read([2], fields="label")["label"].tolist() == [[0, 0, 1, 0]]
+    with pytest.raises(ValueError, match="was called"):
+        behind.read([2])
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"), [("y", UnknownFieldError), (["x", "y"], UnknownFieldError), ([], SpecError), (3, SpecError)]
+)
+def test_fields_that_are_not_there_are_refused(fields, error):
+    source = gl.arrays(x=[1, 2])
+
+    with pytest.raises(error, match=r"\['x'\]"):
+        source.read([0], fields=fields)
+    with pytest.raises(RecordIndexError):
+        source.read([2], fields="x")
+    source.close()
+    with pytest.raises(ClosedError):
+        source.read([0], fields="x")
+    with pytest.raises(ClosedError):
+        source.split(0.5, by="x")
