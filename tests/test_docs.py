@@ -18,6 +18,8 @@ PAGES = {  # and what a page needs
     "own-source": None,
     "own-op": None,
     "damaged-data": "PIL",
+    "converting": "PIL",
+    "balance": None,
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
 }
@@ -78,6 +80,19 @@ def test_the_page_for_who_comes_from_tf_data_runs(defined):
     for epoch in defined["orders"][0]:
         assert sorted(np.concatenate(epoch)) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
     assert defined["orders"][0][0] != defined["orders"][0][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["converting"], indirect=True)
+def test_the_page_about_converting_runs(defined):
+    np.testing.assert_array_equal(np.load("samples.npz")["image"][:, 0, 0], np.arange(6))
+    assert np.load("crops.npz")["image"].shape == (8, 32, 32, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["balance"], indirect=True)
+def test_the_page_about_classes_runs(defined):
+    assert sorted(part.read([0])["label"].item() for part in defined["classes"]) == [0, 1, 2]
 
 
 def test_every_block_of_python_in_a_page_is_run():
