@@ -418,10 +418,10 @@ class Loader:
             SpecError: an op is random and no epoch is named; the loader is one of several shards.
             DeviceError: the ops run on a GPU or in DALI here.
         """
-        drawn = next((op for op in self.ops if op.is_random), None)
-        if epoch is None and drawn is not None:
+        random_op = next((op for op in self.ops if op.is_random), None)
+        if epoch is None and random_op is not None:
             raise SpecError(
-                f"the records behind {drawn}",
+                f"the records behind {random_op}",
                 cause="it is random, so that each epoch has other ones",
                 remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); or leave random "
                 "ops out, loader.replace(ops=[...]), and put them behind what was written, to be drawn in each epoch",

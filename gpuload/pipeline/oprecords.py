@@ -48,7 +48,7 @@ class OpsSource(Composed):
     def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
         graph = compile_ops(source.spec, list(ops), before=source.ops)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
-        self._own_ops = tuple(ops)
+        self._op_list = tuple(ops)
         self._leaves = tuple(
             OpsLeaf(source, graph.only(together), graph.spec_out.only(together), seed, epoch)
             for together in _together(graph, self._names)
@@ -65,10 +65,10 @@ class OpsSource(Composed):
         return self._source.raw if self.ops else self
 
     def _made_of(self) -> tuple[Any, ...]:
-        return self._source, self._own_ops, self._names, self._seed, self._epoch
+        return self._source, self._op_list, self._names, self._seed, self._epoch
 
     def _title(self) -> str:
-        return f"{self._source._title()} behind {len(self._own_ops)} ops"
+        return f"{self._source._title()} behind {len(self._op_list)} ops"
 
     def _place(self) -> str:
         return self._source._place()
@@ -91,8 +91,8 @@ class OpsSource(Composed):
 
     def _digest(self) -> str:
         draws = (self._seed, self._epoch) if self._is_random else ()
-        functions = [_told_of_code(getattr(op, "fn", None)) for op in self._own_ops]
-        return self._digest_with([state.told(op) for op in self._own_ops], functions, sorted(self._names), draws)
+        functions = [_text_of_code(getattr(op, "fn", None)) for op in self._op_list]
+        return self._digest_with([state.told(op) for op in self._op_list], functions, sorted(self._names), draws)
 
 
 def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
@@ -152,7 +152,7 @@ def _executor(graph: Graph) -> RowExecutor | None:
     return executor if executor.kind == "rows" else None
 
 
-def _told_of_code(function: Any) -> str:
+def _text_of_code(function: Any) -> str:
     """Return a text of what a function of the user's does, as far as its own code shows it; "" where it has none."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):

@@ -39,8 +39,8 @@ def split_by_class(source: Source, fraction: float, seed: int, by: str | ArrayLi
     classes, counts = classes_of(source, by)
     exact = [float(fraction) * count for count in counts.tolist()]
     shares = [floor(share) for share in exact]
-    lost = sorted(range(len(exact)), key=lambda number: (shares[number] - exact[number], number))
-    for number in lost[: round(float(fraction) * len(source)) - sum(shares)]:
+    by_loss = sorted(range(len(exact)), key=lambda number: (shares[number] - exact[number], number))
+    for number in by_loss[: round(float(fraction) * len(source)) - sum(shares)]:
         shares[number] += 1
     is_first = np.zeros(len(source), np.bool_)
     order, begins = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts

@@ -45,20 +45,20 @@ class Weights:
                 none.
         """
         try:
-            given = np.asarray(weights)
+            array = np.asarray(weights)
         except (TypeError, ValueError) as error:
             raise SpecError("weights that are no array", cause=str(error), remedy="pass one number a record") from None
-        if given.shape != (length,) or given.dtype.kind not in "biuf":
+        if array.shape != (length,) or array.dtype.kind not in "biuf":
             raise SpecError(
-                f"weights of {given.dtype} {given.shape} for {length} records",
+                f"weights of {array.dtype} {array.shape} for {length} records",
                 cause="each record has a weight, which is a number",
                 remedy="pass an array of as many numbers as records: 1 / numpy.bincount(labels)[labels], say",
             )
-        exact = given.astype(np.float64)
+        exact = array.astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))
         if wrong.size or not exact.any():
             raise SpecError(
-                f"the weight of record {int(wrong[0])} is {given[wrong[0]]}" if wrong.size else "all weights are 0",
+                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}" if wrong.size else "all weights are 0",
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )
