@@ -14,7 +14,7 @@ State    A state tells a function by its module and name, an operator by its nam
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from gpuload.ops.base import Draw, Op
 from gpuload.ops.cast import DALI_TYPES
 from gpuload.spec import Field
 
+NUMBERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT", "FLOAT16", "FLOAT64")
 RANDOM = ("random", "noise", "readers", "jitter", "coin_flip", "uniform", "normal_distribution", "batch_permutation")
 
 
@@ -89,6 +90,7 @@ class Dali(Op):
             x = dali.fn.reshape(x, layout="CHW" if images.channels_first(field) else "HWC")
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()}
         operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
+        self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))
         made = operator(x, **settings)
         if not isinstance(made, dali.data_node.DataNode):
             raise SpecError(
@@ -113,6 +115,31 @@ class Dali(Op):
                 remedy=f"did you mean one of {near}? dir(nvidia.dali.fn) lists all",
             )
         return found  # type: ignore[no-any-return]
+
+    def _check_settings(self, schema: Any) -> None:
+        """Raise ``SpecError`` for a setting that the operator has not, and for several values where it has a number.
+
+        Args:
+            schema: of the operator, in DALI; None where DALI has none.
+        """
+        names = [] if schema is None else list(schema.GetArgumentNames())
+        for name in [name for name in self.settings if names and name not in ("name", "device")]:
+            if name not in names:
+                raise SpecError(
+                    f"{self}: {name}=",
+                    cause=f"DALI's {self.fn} has no argument {name!r}",
+                    remedy=f"did you mean one of {difflib.get_close_matches(name, names, n=3) or names}?",
+                )
+            value, kind = self.settings[name], schema.GetArgumentType(name).name
+            if kind in NUMBERS and (isinstance(value, (list, tuple, Mapping)) or getattr(value, "ndim", 0)):
+                raise SpecError(
+                    f"{self}: {name}={value!r}"[:300],
+                    cause=f"{name} of DALI's {self.fn} is one number ({kind}), the same for all records, and nothing is "
+                    "drawn inside DALI",
+                    remedy=f"write {name}=10.0, say; for a number that is drawn for each record write a class, whose "
+                    f"draw() returns it and whose lower() calls dali.fn.{self.fn}(x, {name}=draw[{name!r}]) "
+                    "(docs/dali-op.md, \"A number drawn for each record\")",
+                )
 
     def _check_random(self, dali: ModuleType, made: Any, given: Any) -> None:
         """Raise ``SpecError`` if one of the operators between two DataNodes is random."""

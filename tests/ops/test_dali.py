@@ -135,9 +135,24 @@ def test_a_function_that_returns_no_field_is_an_error():
 
 def test_wrong_arguments_of_the_operator_are_dalis_error_in_our_words():
     with pytest.raises(SpecError, match="DALI makes no pipeline") as caught:
-        loader_of(Dali("gaussian_blur", sigmas=1.0))
+        loader_of(Dali("gaussian_blur", window_size="wide"))
 
     assert "gl.ops.Dali" in caught.value.remedy
+
+
+def test_an_argument_that_the_operator_has_not_is_an_error_with_those_that_sound_like_it():
+    with pytest.raises(SpecError, match="gaussian_blur has no argument 'sigmas'") as caught:
+        loader_of(Dali("gaussian_blur", sigmas=1.0))
+
+    assert "'sigma'" in caught.value.remedy
+
+
+@pytest.mark.parametrize("angle", [(-10, 10), [5.0], np.arange(4.0), {"low": -10}])
+def test_a_range_in_place_of_a_number_is_an_error_that_says_how_numbers_are_drawn(angle):
+    with pytest.raises(SpecError, match=r"angle of DALI's rotate is one number") as caught:
+        loader_of(Dali("rotate", angle=angle))
+
+    assert "docs/dali-op.md" in caught.value.remedy
 
 
 def test_images_without_known_axes_get_the_layout_that_operators_need():
