@@ -132,9 +132,14 @@ class Loader:
 
     def _make_session(self, names: tuple[str, ...]) -> Session:
         """Return the session, with the executor of the lane that its recipe is for."""
+        on_host, behind = choose.cut(self._graph, self._executor_name, self.device)
+        self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
         made = self._make_executor()
         rows, batches = (made, None) if made.kind == "rows" else (None, made)
         self._executor_lines = made.describe()
+        if rows is None and on_host:
+            rows = choose.on_rows(self._graph.part(on_host))
+            self._executor_lines["on host"] = rows.describe()["stages"]
         asked = self._asked_prefetch
         recipe = make_recipe(
             self.source,
@@ -142,7 +147,8 @@ class Loader:
             self._plan,
             names=names,
             device=self.device,
-            executor=rows if self._graph.ops else None,
+            on_host=on_host,
+            executor=rows if on_host else None,
             num_threads=self.num_threads,
             prefetch=asked,
         )
@@ -150,7 +156,7 @@ class Loader:
         self.prefetch = recipe.num_ahead * recipe.num_joined if recipe.on_rows else prefetch
         return Session(
             recipe,
-            batches if self._graph.ops else None,
+            batches if behind else None,
             self._make_executor,
             num_threads=self.num_threads,
             prefetch=prefetch,
@@ -162,7 +168,7 @@ class Loader:
         def make() -> RowExecutor | BatchExecutor:
             return choose.make(
                 self._executor_name,
-                self._graph,
+                self._graph if choose.runs_on_rows(self._executor_name, self.device) else self._rest,
                 device=self.device,
                 batch_size=self._plan.most_records,
                 num_threads=self.num_threads,
@@ -220,6 +226,7 @@ class Loader:
             self._plan,
             names=self.spec_out.names,
             device="cpu",
+            on_host=(),
             executor=None,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch,
@@ -470,7 +477,8 @@ class Loader:
         source = self.source
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
-            source = self._behind(ops, [name for name in source.spec.names if name in graph.touched | set(self._names)])
+            needed = {name for on in graph.targets for name in on}.union(self._names)
+            source = self._behind(ops, [name for name in graph.specs[len(ops) - 1].names if name in needed])
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
         return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
 

@@ -238,6 +238,10 @@ class Spec:
         by_name = {self[field.name].name: field for field in changed}
         return Spec(tuple(by_name.get(field.name, field) for field in self.fields))
 
+    def including(self, *fields: Field) -> Spec:
+        """Return the spec with the fields of the same names replaced, and new ones behind the others."""
+        return Spec((*self.fields, *(field for field in fields if field.name not in self))).replacing(*fields)
+
     def only(self, names: Iterable[str]) -> Spec:
         """Return the spec of the named fields, in this spec's order.
 

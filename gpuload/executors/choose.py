@@ -50,27 +50,30 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     return "array", "it is the faster one on a CPU"
 
 
+def cut(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the ops that run on rows on the host, and of those that run on whole batches behind them.
+
+    Args:
+        graph: the ops.
+        name: of the executor that ``choose`` chose.
+        device: ``"cpu"`` or ``"gpu:N"``.
+    """
+    every = range(len(graph.ops))
+    on_host = tuple(every) if runs_on_rows(name, device) else graph.on_host
+    return on_host, tuple(place for place in every if place not in on_host)
+
+
 def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
     """Return the one executor that runs all of the ops, and why; None if either does."""
     of_numpy = next((op for op in graph.ops if op.needs_numpy), None)
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
-    if of_numpy is not None and of_dali is not None:
-        raise SpecError(
-            f"ops has {of_numpy} and {of_dali}",
-            cause="the first runs in the array executor alone, the second in DALI alone",
-            remedy="write one of them in the other's terms, or as an op of gl.ops",
-        )
     if of_numpy is not None:
-        if device != "cpu" or wanted == "dali":
-            where = f"executor={wanted!r}" if wanted == "dali" else f"device {device}"
-            raise DeviceError(
-                f"{of_numpy} with {where}",
-                cause="the op has a form for NumPy alone",
-                remedy="make the loader with device='cpu' and without executor=, or leave the op out",
-            )
-        if any(op.codec for op in graph.ops) and codec() is None:
-            raise _no_codec()
-        return "array", f"{type(of_numpy).__name__} runs on NumPy alone"
+        _check_host(graph, device)
+        if device == "cpu" and of_dali is None and wanted != "dali":
+            return "array", f"{type(of_numpy).__name__} runs on NumPy alone"
+        rest = graph.part(cut(graph, "dali", device)[1], graph.part(graph.on_host).spec_out)
+        name, why = choose(wanted, rest, device)
+        return name, f"{why}; {type(of_numpy).__name__} and the ops before it run on NumPy, on the host"
     if of_dali is not None:
         if wanted == "array":
             raise DeviceError(
@@ -85,6 +88,21 @@ def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
     return None
 
 
+def _check_host(graph: Graph, device: str) -> None:
+    """Raise an error if an op cannot run on NumPy, on the host, where one that must is behind it."""
+    some = [graph.ops[place] for place in graph.on_host]
+    for place, op in enumerate(some):
+        if op.needs_dali:
+            behind = next(one for one in some[place:] if one.needs_numpy)
+            raise SpecError(
+                f"{behind} behind {op}",
+                cause="the first runs on NumPy, on the host, before a batch goes to DALI; the second in DALI alone",
+                remedy=f"put {type(behind).__name__} before {type(op).__name__}, or use another op for one of them",
+            )
+    if any(op.codec for op in some) and codec() is None:
+        raise _no_codec()
+
+
 def _no_codec() -> MissingPackageError:
     return missing_package("pillow", needed_for="gl.ops.Decode on a CPU", extra="images")
 
@@ -96,6 +114,11 @@ def _has_dali() -> bool:
 def runs_on_rows(name: str, device: str) -> bool:
     """Return True if an executor of this name runs on rows on a device, False if it runs on whole batches."""
     return name == "array" and device == "cpu"
+
+
+def on_rows(graph: Graph) -> RowExecutor:
+    """Return a new executor on rows on the host."""
+    return ArrayRowExecutor(graph)
 
 
 def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> RowExecutor | BatchExecutor:
@@ -118,5 +141,5 @@ def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: 
         made: BatchExecutor = dali.DaliExecutor(graph, device=device, batch_size=batch_size, num_threads=num_threads)
         return made
     if runs_on_rows(name, device):
-        return ArrayRowExecutor(graph)
+        return on_rows(graph)
     return ArrayBatchExecutor(graph, device=device)

@@ -17,6 +17,8 @@ LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 Output = dict[str, Any]  # what an op makes, as the user declares it: dtype and shape
+OUTPUT_FORMS = "a dtype, (dtype, shape), a Field, a dict with dtype or shape or both, or a dict from names to these"
+OUTPUT_EXAMPLE = "out={'dtype': 'float32', 'shape': (None, None, 3)}"
 
 
 def keep(op: Any, **values: Any) -> None:
@@ -132,25 +134,47 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
 
 
 def output(op: Any, value: Any) -> Output | None:
-    """Return the argument ``out``: a dict of ``dtype`` and ``shape``, each of which may be left out; None as it is."""
+    """Return the argument ``out`` for one field: a dict of ``dtype`` and ``shape``, either of which may be missing.
+
+    Args:
+        op: for the error.
+        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count; or None, as it is.
+    """
     if value is None:
         return None
-    example = "out={'dtype': 'float32', 'shape': (None, None, 3)}"
+    if isinstance(value, Field):
+        value = {"dtype": value.dtype, **({} if value.shape is None else {"shape": value.shape})}
+    elif isinstance(value, (str, type, np.dtype)):
+        value = {"dtype": value}
+    elif isinstance(value, tuple) and len(value) == 2:
+        value = {"dtype": value[0], "shape": value[1]}
     if not isinstance(value, Mapping) or not set(value) <= {"dtype", "shape"}:
-        raise refuse(op, "out", value, "a dict with dtype or shape or both", f"write {example}")
+        raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
     made: Output = {}
     if "dtype" in value:
         dtype = _dtype(op, "out", value["dtype"], ["uint8", "int32", "int64", "float32"])
         if dtype is None or dtype.kind in "OV":
-            raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {example}")
+            raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}")
         made["dtype"] = str(dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str)
     if "shape" in value:
         lengths = value["shape"] if isinstance(value["shape"], (tuple, list)) else ("",)
         if not all(map(_is_length, lengths)):
             wanted = "a dict whose shape is a tuple of lengths, None where they vary"
-            raise refuse(op, "out", value, wanted, f"write {example}")
+            raise refuse(op, "out", value, wanted, f"write {OUTPUT_EXAMPLE}")
         made["shape"] = tuple(None if one is None else int(one) for one in lengths)
     return made
+
+
+def outputs(op: Any, value: Any) -> dict[str, Output] | None:
+    """Return the argument ``out`` by the names of fields; None where it is for one field, see ``output``."""
+    if not isinstance(value, Mapping) or set(value) <= {"dtype", "shape"}:
+        return None
+    if not all(isinstance(name, str) and name for name in value):
+        raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
+    for name, one in value.items():
+        if isinstance(one, Field) and one.name != name:
+            raise refuse(op, "out", value, f"a dict whose fields have its names; {name!r} is the field {one.name!r}")
+    return {name: output(op, one) or {} for name, one in value.items()}
 
 
 def declared(out: Output, field: Field) -> Field:

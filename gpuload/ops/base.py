@@ -64,6 +64,9 @@ class Op:
     any_size: ClassVar[bool] = False
     """True if what is drawn serves images of any size, so that the fields that the op acts on may differ in theirs."""
 
+    moves_pixels: ClassVar[bool] = False
+    """True if pixels of an image come to lie elsewhere, so that a mask beside it must go the same way."""
+
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
     batch, and the payload of a ``Ragged``, as it takes one record; it draws nothing."""
@@ -85,6 +88,11 @@ class Op:
     def __post_init__(self) -> None:
         """Check ``on``; a subclass checks its own arguments after this."""
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
+
+    @property
+    def joint(self) -> bool:
+        """True if the op makes its fields together, of all that it acts on: by ``array_fields``, not by ``array``."""
+        return False
 
     def of(self, name: str, after: Field | None = None) -> Op:
         """Return the op as it acts on one field: with that field's values of the arguments that are ``per_field``.
@@ -193,6 +201,24 @@ class Op:
             return self.array(xp, x[row], {name: values[row] for name, values in draw.items()})
         except RowError as error:
             raise error.moved(row) from None
+
+    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """The array form of an op that is ``joint``, for some records.
+
+        Args:
+            xp: NumPy or CuPy.
+            fields: those that the op acts on, each with the records along its first axis; they are not written to.
+            draw: rows of the draws.
+            after: the spec after the op.
+
+        Returns:
+            For each field that it makes an array ``[N, ...]`` or a list of arrays, which may share memory with
+            ``fields``; a field that is not in the result stays as it was.
+
+        Raises:
+            RowError: a record cannot be used.
+        """
+        raise NotImplementedError
 
     def check_heads(self, heads: NDArray[np.int32]) -> None:
         """Check what the headers of encoded images say before any of them is decoded, by whichever executor.

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from gpuload.errors import DeviceError, SpecError
 from gpuload.ops import arguments, images
 from gpuload.ops.arguments import Output
@@ -131,14 +133,14 @@ class Dali(Op):
                     remedy=f"did you mean one of {difflib.get_close_matches(name, names, n=3) or names}?",
                 )
             value, kind = self.settings[name], schema.GetArgumentType(name).name
-            if kind in NUMBERS and (isinstance(value, (list, tuple, Mapping)) or getattr(value, "ndim", 0)):
+            if kind in NUMBERS and isinstance(value, (list, tuple, Mapping, np.ndarray)):
                 raise SpecError(
                     f"{self}: {name}={value!r}"[:300],
-                    cause=f"{name} of DALI's {self.fn} is one number ({kind}), the same for all records, and nothing is "
+                    cause=f"{name} of DALI's {self.fn} is one number ({kind}), the same for all records; nothing is "
                     "drawn inside DALI",
                     remedy=f"write {name}=10.0, say; for a number that is drawn for each record write a class, whose "
                     f"draw() returns it and whose lower() calls dali.fn.{self.fn}(x, {name}=draw[{name!r}]) "
-                    "(docs/dali-op.md, \"A number drawn for each record\")",
+                    '(docs/dali-op.md, "A number drawn for each record")',
                 )
 
     def _check_random(self, dali: ModuleType, made: Any, given: Any) -> None:

@@ -57,8 +57,19 @@ class Graph:
 
     @cached_property
     def touched(self) -> frozenset[str]:
-        """The fields that some op acts on; the others pass through unchanged."""
-        return frozenset(name for names in self.targets for name in names)
+        """The fields of ``spec_in`` that some op acts on; the others pass through unchanged."""
+        return frozenset(name for names in self.targets for name in names if name in self.spec_in)
+
+    @cached_property
+    def outputs(self) -> tuple[tuple[str, ...], ...]:
+        """For each op the fields that it makes: those that it acts on, and then new ones."""
+        new = ([name for name in spec.names if name not in self.before(n)] for n, spec in enumerate(self.specs))
+        return tuple((*on, *names) for on, names in zip(self.targets, new, strict=True))
+
+    @cached_property
+    def made(self) -> frozenset[str]:
+        """The fields that the ops leave behind: ``touched``, and new ones."""
+        return self.touched.union(*self.outputs)
 
     def before(self, place: int) -> Spec:
         """Return the fields before the op at a place."""
@@ -70,11 +81,44 @@ class Graph:
         A field that shares an op with one of these is made too: the op needs them all.
         """
         wanted = set(names)
-        while more := {name for on in self.targets if wanted & set(on) for name in on} - wanted:
+        while more := {name for on in self.outputs if wanted & set(on) for name in on} - wanted:
             wanted |= more
-        kept = [place for place, on in enumerate(self.targets) if wanted & set(on)]
+        kept = [place for place, on in enumerate(self.outputs) if wanted & set(on)]
         graph = compile_ops(self.spec_in, [self.ops[place] for place in kept])
         return replace(graph, streams=tuple(self.streams[place] for place in kept))
+
+    def part(self, places: Sequence[int], spec: Spec | None = None) -> Graph:
+        """Return the graph of some of the ops, whose draws are those that they have here.
+
+        Args:
+            places: of the ops, ascending; no op between them acts on their fields.
+            spec: the fields before the first of them; ``spec_in`` if left out.
+        """
+        before = self.spec_in if spec is None else spec
+        now, specs = before, []
+        for place in places:
+            now = now.including(*(self.specs[place][name] for name in self.outputs[place]))
+            specs.append(now)
+        crops = [self.crops[place] for place in places]
+        return Graph(
+            before,
+            tuple(self.ops[place] for place in places),
+            tuple(self.targets[place] for place in places),
+            tuple(specs),
+            tuple(self.streams[place] for place in places),
+            tuple(None if crop is None or crop not in places else list(places).index(crop) for crop in crops),
+        )
+
+    @cached_property
+    def on_host(self) -> tuple[int, ...]:
+        """The places of the ops that run on NumPy alone, and of all ops before them that act on their fields."""
+        places: list[int] = []
+        needed: set[str] = set()
+        for place in reversed(range(len(self.ops))):
+            if self.ops[place].needs_numpy or needed.intersection(self.outputs[place]):
+                places.append(place)
+                needed.update(self.targets[place])
+        return tuple(reversed(places))
 
     def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
         """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
@@ -93,13 +137,15 @@ class Graph:
         draws: list[Draw] = []
         before: list[Sizes] = []
         none = np.empty((records.size, 0))
+        unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew
         for op, on, stream, known in zip(self.ops, self.targets, self.streams, self._known_sizes, strict=True):
             size, count = _common_size(op, on, now), op.num_uniforms
             u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
             draws.append(op.draw(u, size))
             before.append(size)
-            for name, fixed in zip(on, known, strict=True):
-                now[name] = op.size_after(now[name], draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
+            for name, fixed in known.items():
+                before_op = now.get(name, unknown)
+                now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
@@ -115,10 +161,10 @@ class Graph:
         return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes)
 
     @cached_property
-    def _known_sizes(self) -> list[list[Sizes | None]]:
-        """For each op, for each field it acts on: the size of all images after it, int32 ``[2]``, if that is known."""
-        zipped = zip(self.targets, self.specs, strict=True)
-        return [[_known_size(spec[name]) for name in names] for names, spec in zipped]
+    def _known_sizes(self) -> list[dict[str, Sizes | None]]:
+        """For each op, for each field it makes: the size of all images after it, int32 ``[2]``, if that is known."""
+        zipped = zip(self.outputs, self.specs, strict=True)
+        return [{name: _known_size(spec[name]) for name in names} for names, spec in zipped]
 
     def _with_regions(self, draws: list[Draw], before: Sequence[Sizes]) -> list[Draw]:
         """Return the draws where each crop and what it crops share their work; ``before`` are the sizes at each op."""
@@ -152,6 +198,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             remedy=f"write ops=[{'gl.ops.' + type(ops).__name__ + '(...)' if isinstance(ops, Op) else ''}]",
         )
     targets, specs, now = [], [], spec
+    unsized: set[str] = set()  # images of varying size that nobody knows before they are made
     for place, op in enumerate(ops):
         if not isinstance(op, Op):
             raise SpecError(
@@ -161,12 +208,34 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             )
         try:
             targets.append(op.targets(now))
-            now = op.spec_after(now)
+            _check_sized(op, targets[-1], now, unsized)
+            previous, now = now, op.spec_after(now)
+            unsized = {one.name for one in now if _loses_size(previous, one, unsized)}
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
         specs.append(now)
     crops = _crops(ops, targets)
     return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams([*before, *ops])[len(before) :]), crops)
+
+
+def _loses_size(before: Spec, after: Field, unsized: set[str]) -> bool:
+    """Return True if a field holds images of varying size, and nobody knows it before an op has made them."""
+    if not _has_sizes(after) or after.uniform:
+        return False
+    return after.name in unsized or after.name not in before or not _has_sizes(before[after.name])
+
+
+def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> None:
+    """Raise ``SpecError`` for an op that must know a size to draw, and cannot."""
+    name = next((name for name in on if name in unsized), None)
+    if name is None or op.any_size or not op.draw(np.empty((0, op.num_uniforms)), np.empty((0, 2), np.int32)):
+        return
+    raise SpecError(
+        f"{op}: the size of field {name!r}, {spec[name].shape}, is not known before it is made",
+        cause="what is drawn for an image depends on its size, and is drawn before any op runs",
+        remedy="declare height and width in out= of the op that makes it, or put gl.ops.Resize(height, width) before "
+        "this op",
+    )
 
 
 def _how_to_make(value: object) -> str:
@@ -191,13 +260,18 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """
     if field.encoded:
         return np.array([_head(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 3)
-    if field.shape is None or (len(field.shape) != 3 and field.shape != (None, None)):
+    if not _has_sizes(field):
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
     known = _known_size(field)
     if known is not None:
         return np.broadcast_to(known, (count, 2))
     return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
+
+
+def _has_sizes(field: Field) -> bool:
+    """Return True if a field holds images, encoded or not; of two axes that vary too, which lack that of channels."""
+    return field.encoded or (field.shape is not None and (len(field.shape) == 3 or field.shape == (None, None)))
 
 
 def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int | None, ...]:

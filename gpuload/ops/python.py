@@ -1,21 +1,26 @@
 """Python: a function of one's own in the list of ops.
 
-Calls    The function gets one record as a read-only NumPy array (with ``batch=True`` some records, ``[n, ...]``, any
-         number of them) and returns what becomes of it. It is called in several threads at once. The record's memory
-         is used again after the call.
+Calls    The function gets the fields of ``on`` of one record, a read-only NumPy array each (with ``batch=True`` of some
+         records, ``[n, ...]``, any number of them) and returns what becomes of them. It is called in several threads at
+         once. The record's memory is used again after the call.
+Fields   A function that must be given one field (``def f(x)``, beside ``rng``) is called with each field of ``on`` by
+         itself. Any other gets all of them in one call, in the order of ``on``, and returns as many in a tuple, or a
+         dict from names to arrays; so does any function whose ``out`` names fields. A dict may hold new fields; a field
+         that is not in it stays as it was.
 Result   Its dtype and shape are what ``out`` says. Without ``out`` the function is called once on zeros when the loader
-         is made, which needs a field of one shape.
+         is made, which needs fields of one shape.
 Random   A parameter named ``rng`` gets a ``numpy.random.Generator`` (Philox) of the record: its key is four words drawn
-         for (seed, epoch, record, op), so what it draws does not depend on the batch, the thread or earlier calls. With
-         several fields in ``on`` each call gets the same numbers.
+         for (seed, epoch, record, op), so what it draws does not depend on the batch, the thread or earlier calls.
+         Called with each field of ``on`` by itself, it gets the same numbers each time.
 State    A state tells the function by its module and name: two functions of one name are the same to it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import Parameter
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -27,28 +32,32 @@ from gpuload.kernels import aside
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
-from gpuload.spec import Field
+from gpuload.spec import Field, Spec
 
 WORDS = 4  # of 32 bits: the key of numpy.random.Philox
 
 
 @dataclass(frozen=True)
 class Python(Op):
-    """Call a function with each record; on the CPU, by the array executor.
+    """Call a function with each record, on the host.
 
-    What the function raises reaches the caller as itself, with a note that names the record.
+    Ops behind it may run in DALI and on a GPU. What the function raises reaches the caller as itself, with a note that
+    names the record.
 
     Args:
-        fn: ``fn(x)`` or ``fn(x, rng)``; it must return the same for the same record, whatever came before. A loader
-            with a lambda or an inner function in it cannot be pickled; one with a function of a module can.
-        out: what it returns, ``{"dtype": "float32", "shape": (None, None, 3)}``; what is left out stays as it was. In
-            an image, an axis that is None is as long as before. None: found out by a call on zeros.
+        fn: ``fn(x)``, ``fn(x, rng)``, or with ``on=("image", "boxes")`` ``fn(image, boxes, rng)``, which returns both.
+            It must return the same for the same record, whatever came before. A loader with a lambda or an inner
+            function in it cannot be pickled; one with a function of a module can.
+        out: what it returns: a dtype, ``"float32"``; dtype and shape, ``("float32", (None, None, 3))`` or ``{"dtype":
+            "float32", "shape": (None, None, 3)}``; or a ``gl.Field``. Of several fields, or of new ones, a dict of
+            these by name. What is left out stays as it was, so that ``{}`` is a function that changes neither dtypes
+            nor shapes. In an image, an axis that is None is as long as before. None: found out by a call on zeros.
         batch: give it records ``[n, ...]`` and have it return as many, in order; ``rng`` is a list of generators then.
             How many come at once is not known, so a record's result must not depend on the others.
     """
 
     fn: Callable[..., Any]
-    out: Output | None = field(default=None, kw_only=True, hash=False)
+    out: Output | dict[str, Output] | None = field(default=None, kw_only=True, hash=False)
     batch: bool = field(default=False, kw_only=True)
 
     num_uniforms: ClassVar[int] = WORDS
@@ -59,11 +68,75 @@ class Python(Op):
         super().__post_init__()
         if not callable(self.fn):
             raise arguments.refuse(self, "fn", self.fn, "a function", "write gl.ops.Python(lambda x: x[::-1]), say")
-        arguments.keep(self, out=arguments.output(self, self.out), batch=arguments.flag(self, "batch", self.batch))
+        named = arguments.outputs(self, self.out)
+        out = arguments.output(self, self.out) if named is None else named
+        arguments.keep(self, out=out, batch=arguments.flag(self, "batch", self.batch))
+        if self.joint and named is None and self.out:
+            raise arguments.refuse(
+                self, "out", self.out, f"a dict from names to these, for the function gets the fields {self.on}",
+                f"write out={{{self._on[0]!r}: {self.out!r}}}",
+            )  # fmt: skip
+
+    @property
+    def joint(self) -> bool:
+        """See ``Op``."""
+        return bool(arguments.outputs(self, self.out)) or (len(self._on) > 1 and self._num_required != 1)
+
+    @property
+    def _on(self) -> tuple[str, ...]:
+        return self.on if isinstance(self.on, tuple) else () if self.on is None else (self.on,)
+
+    @property
+    def _num_required(self) -> int:
+        """How many fields the function must be given; 1 where nobody can tell, as of some functions written in C."""
+        positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        own = [one for one in self._parameters.values() if one.name != "rng" and one.kind in positional]
+        return sum(one.default is Parameter.empty for one in own) if self._parameters else 1
+
+    @property
+    def _parameters(self) -> Mapping[str, Parameter]:
+        try:
+            return inspect.signature(self.fn).parameters
+        except (TypeError, ValueError):  # of some functions written in C
+            return {}
+
+    def spec_after(self, spec: Spec) -> Spec:
+        """What ``out`` says of each field, or what the function makes of zeros."""
+        if not self.joint:
+            return super().spec_after(spec)
+        before = [spec[name] for name in self.targets(spec)]
+        for one in before:
+            self._check_decoded(one)
+        self._check_call([one.name for one in before])
+        declared = arguments.outputs(self, self.out) or {}
+        others = [name for name in declared if name in spec and spec[name] not in before]
+        if others:
+            raise SpecError(
+                f"{self}: out= names the fields {others}",
+                cause="they are fields already, and the function does not get them",
+                remedy=f"name them in on= too, on={(*(one.name for one in before), *others)}, or choose new names",
+            )
+        if self.out is None:
+            return spec.including(*self._found(before))
+        if self.batch and not all(one.uniform for one in before):
+            raise SpecError(
+                f"{self}: the shape of {[one.name for one in before if not one.uniform]} varies",
+                cause="with batch=True the function gets arrays of some records, of one shape each",
+                remedy="leave batch=True out",
+            )
+        new = [Field(name, np.dtype(np.uint8), ()) for name in declared if name not in spec]
+        for one in new:
+            if "dtype" not in declared[one.name]:
+                raise SpecError(
+                    f"{self}: the new field {one.name!r} has no dtype",
+                    cause="what is left out in out= stays as it was, and this field was not there",
+                    remedy=f"write out={{{one.name!r}: ('float32', (4,))}}, say",
+                )
+        return spec.including(*(arguments.declared(declared.get(one.name, {}), one) for one in [*before, *new]))
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
-        if after is None:
+        if after is None or self.joint:
             return self
         shape = {} if after.shape is None else {"shape": after.shape}
         return replace(self, out={"dtype": after.dtype, **shape})
@@ -76,10 +149,7 @@ class Python(Op):
     @property
     def takes_rng(self) -> bool:
         """True if the function has a parameter ``rng``."""
-        try:
-            return "rng" in inspect.signature(self.fn).parameters
-        except (TypeError, ValueError):  # of some functions written in C nothing can be told
-            return False
+        return "rng" in self._parameters
 
     @property
     def is_random(self) -> bool:
@@ -88,12 +158,7 @@ class Python(Op):
 
     def field_after(self, field: Field) -> Field:
         """What ``out`` says, or what the function makes of zeros."""
-        if field.encoded:
-            raise SpecError(
-                f"{self}: field {field.name!r} is an encoded image file",
-                cause="the function gets arrays",
-                remedy=f"put gl.ops.Decode(on={field.name!r}) before it",
-            )
+        self._check_decoded(field)
         if self.out is not None:
             return arguments.declared(self.out, field)
         if not field.uniform:
@@ -103,9 +168,27 @@ class Python(Op):
                 remedy=f"declare it: out={{'dtype': {field.dtype.name!r}}} if the shape stays as it is, else "
                 f"out={{'dtype': {field.dtype.name!r}, 'shape': (224, 224, 3)}}, say",
             )
-        made = self._tried(field)
-        axes = field.axes if made.shape == field.shape else ""
-        return field.with_(dtype=made.dtype, shape=made.shape, axes=axes)
+        return _like(self._tried(field), field)
+
+    def _check_decoded(self, field: Field) -> None:
+        if field.encoded:
+            raise SpecError(
+                f"{self}: field {field.name!r} is an encoded image file",
+                cause="the function gets arrays",
+                remedy=f"put gl.ops.Decode(on={field.name!r}) before it",
+            )
+
+    def _check_call(self, names: list[str]) -> None:
+        """Raise ``SpecError`` if the function cannot be called with so many fields."""
+        try:
+            if self._parameters:
+                inspect.signature(self.fn).bind(*names, **({"rng": None} if self.takes_rng else {}))
+        except TypeError as error:
+            raise SpecError(
+                f"{self}: {self.name}({', '.join(names)})",
+                cause=f"the function gets the fields of on= in one call, one argument each: {error}",
+                remedy=f"write def {self.name.rpartition('.')[2]}({', '.join(names)}), or name other fields in on=",
+            ) from None
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``key``: four random words, int32 ``[N, 4]``, if the function takes ``rng``."""
@@ -141,12 +224,7 @@ class Python(Op):
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
             made = np.asarray(self.fn(_read_only(x), **generators))
-            if made.shape[:1] != (len(x),):
-                raise SpecError(
-                    f"{self.name} returned {made.dtype} {made.shape} for {len(x)} records",
-                    cause="with batch=True it returns as many records as it gets, along the first axis",
-                    remedy="return them all in one array, or leave batch=True out",
-                )
+            _check_count(self.name, made, len(x))
             self._check(made[0], x.shape[1:])
         except Exception as error:
             raise FunctionError(self.name, error, count=len(x)) from None
@@ -154,39 +232,178 @@ class Python(Op):
 
     def _check(self, made: NDArray[Any], given: tuple[int, ...]) -> None:
         """Raise ``SpecError`` unless a result is what ``out`` says; without it the field is not known here."""
-        if self.out is None:
-            return
-        shape = self.out.get("shape", given)
-        fits = len(made.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, made.shape, strict=True))
-        dtype = np.dtype(self.out.get("dtype", made.dtype))
-        if not fits or made.dtype != dtype:
-            raise SpecError(
-                f"{self.name} returned {made.dtype} {made.shape}",
-                cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
-                remedy="change the function, by x.astype(...) say, or what out= declares",
-            )
-        moved = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(given) > 1]
-        if any(made.shape[axis] != given[axis] for axis in moved):
-            raise SpecError(
-                f"{self.name} returned {made.shape[0]} x {made.shape[1]} pixels for {given[0]} x {given[1]}",
-                cause="where out= has None the image keeps its size, for later ops have drawn for that size",
-                remedy="declare the new size in out= if it is the same for all, or use gl.ops.Resize or gl.ops.Pad",
-            )
+        if self.out is not None:
+            out: Output = self.out
+            _check_result(self.name, made, np.dtype(out.get("dtype", made.dtype)), out.get("shape", given), given)
 
     def _tried(self, field: Field) -> NDArray[Any]:
         """Return what the function makes of zeros."""
-        draw: Draw = {"key": np.zeros(WORDS, np.int32)} if self.takes_rng else {}
+        zeros, draw = np.zeros(field.fixed_shape, field.dtype), self._draw_of_zeros
         try:
             # Aside, for what a signal handler raises meanwhile is no fault of the function.
-            made: NDArray[Any] = aside.call(lambda: self.array(np, np.zeros(field.fixed_shape, field.dtype), draw))
+            made: NDArray[Any] = aside.call(lambda: self.array(np, zeros, draw))
         except FunctionError as failed:
-            raise SpecError(
-                f"{self}: called once with zeros of {field} it raised {failed.error!r}",
-                cause="the function is tried once, to find out what it returns",
-                remedy="mend the function, which gets an array that it may not change; where it is right, and cannot "
-                "take zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}",
+            many = (
+                f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
+                f"one call write def {self.name.rpartition('.')[2]}({', '.join(self._on)})"
+            )
+            raise self._failed_on_zeros(
+                failed, f"zeros of {field}", many if len(self._on) > 1 else ""
             ) from failed.error
         return made
+
+    def _found(self, before: list[Field]) -> list[Field]:
+        """Return the fields that the function makes of zeros."""
+        varying = [one.name for one in before if not one.uniform]
+        if varying:
+            raise SpecError(
+                f"{self}: the shape of {varying} varies",
+                cause="what the function returns is not declared, and a call on zeros needs one shape",
+                remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
+                f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
+            )
+        zeros = {one.name: np.zeros(one.fixed_shape, one.dtype) for one in before}
+        try:
+            made = aside.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _tried
+        except FunctionError as failed:
+            raise self._failed_on_zeros(failed, f"zeros of {', '.join(map(str, before))}") from failed.error
+        known = {one.name: one for one in before}
+        return [_like(value, known.get(name, Field(name, value.dtype, value.shape))) for name, value in made.items()]
+
+    @property
+    def _draw_of_zeros(self) -> Draw:
+        return {"key": np.zeros(WORDS, np.int32)} if self.takes_rng else {}
+
+    def _failed_on_zeros(self, failed: FunctionError, what: str, more: str = "") -> SpecError:
+        return SpecError(
+            f"{self}: called once with {what} it raised {failed.error!r}",
+            cause=f"the function is tried once, to find out what it returns{more}",
+            remedy="mend the function, which gets arrays that it may not change; where it is right, and cannot take "
+            "zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}, or out={} where "
+            "dtypes and shapes stay as they are",
+        )
+
+    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """Return what the function makes of some records; see ``Op``."""
+        count = len(next(iter(fields.values())))
+        if self.batch and count and not any(isinstance(values, VARYING) for values in fields.values()):
+            return self._call_many(xp, fields, draw, after)
+        made: dict[str, Any] = {name: [] for name in after.names}
+        for row in range(count):
+            record = {name: np.asarray(values[row]) for name, values in fields.items()}
+            try:
+                result = self._call(xp, record, {name: values[row] for name, values in draw.items()})
+                self._check_names(result, fields, after)
+                for name, values in made.items():
+                    values.append(self._checked(result.get(name, record.get(name)), after[name], record.get(name)))
+            except FunctionError as error:
+                raise error.moved(row) from None
+            except SpecError as error:
+                raise FunctionError(self.name, error, row=row) from None
+        return made
+
+    def _call(self, xp: ModuleType, record: dict[str, NDArray[Any]], draw: Draw) -> dict[str, NDArray[Any]]:
+        """Return what the function makes of one record, by name."""
+        try:
+            if not self.batch:
+                return self._by_name(self.fn(*map(_read_only, record.values()), **_generator(xp, draw)), list(record))
+            generators = {"rng": [_generator(xp, draw)["rng"]]} if draw else {}
+            many = self._by_name(self.fn(*(_read_only(x[None]) for x in record.values()), **generators), list(record))
+            return {name: values[0] for name, values in many.items()}
+        except Exception as error:
+            raise FunctionError(self.name, error) from None
+
+    def _call_many(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """Return what the function makes of some records in one call."""
+        count = len(next(iter(fields.values())))
+        rows = [{name: values[row] for name, values in draw.items()} for row in range(count)]
+        try:
+            generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
+            made = self._by_name(self.fn(*map(_read_only, fields.values()), **generators), list(fields))
+            self._check_names(made, fields, after)
+            for name, values in made.items():
+                _check_count(self.name, values, count)
+                self._checked(values[0], after[name], fields[name][0] if name in fields else None)
+        except Exception as error:
+            raise FunctionError(self.name, error, count=count) from None
+        return {name: made.get(name, fields.get(name)) for name in after.names}
+
+    def _by_name(self, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
+        """Return what the function returned as arrays by name."""
+        if isinstance(result, Mapping):
+            return {name: np.asarray(value) for name, value in result.items()}
+        values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
+        if not isinstance(values, (tuple, list)) or len(values) != len(names):
+            what = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
+            raise SpecError(
+                f"{self.name} returned {what} for the fields {names}",
+                cause="it returns these fields in a tuple, in their order, or a dict from names to arrays, which may "
+                "also hold new fields",
+                remedy=f"write return {', '.join(names)}, or return {{{names[0]!r}: ...}}",
+            )
+        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+
+    def _check_names(self, result: dict[str, Any], fields: dict[str, Any], after: Spec) -> None:
+        """Raise ``SpecError`` for a field that nobody knows of, and for a new one that is missing."""
+        unknown = [name for name in result if name not in after]
+        missing = [name for name in after.names if name not in result and name not in fields]
+        if unknown or missing:
+            raise SpecError(
+                f"{self.name} returned the fields {list(result)}",
+                cause=f"{unknown} are not declared"
+                if unknown
+                else f"{missing} are missing, which out= declares or it returned for zeros",
+                remedy=f"return {list(after.names)}, or declare others in out=",
+            )
+
+    def _checked(self, made: Any, field: Field, given: NDArray[Any] | None) -> NDArray[Any]:
+        """Return a result that is what the field says."""
+        shape = () if given is None else given.shape
+        if field.shape is not None:
+            _check_result(f"{self.name} ({field.name!r})", made, field.dtype, field.shape, shape)
+        return made  # type: ignore[no-any-return]
+
+
+def _like(made: NDArray[Any], field: Field) -> Field:
+    """Return the field that a result is, in place of one."""
+    return field.with_(dtype=made.dtype, shape=made.shape, axes=field.axes if made.shape == field.shape else "")
+
+
+def _check_count(name: str, made: NDArray[Any], count: int) -> None:
+    if made.shape[:1] != (count,):
+        raise SpecError(
+            f"{name} returned {made.dtype} {made.shape} for {count} records",
+            cause="with batch=True it returns as many records as it gets, along the first axis",
+            remedy="return them all in one array, or leave batch=True out",
+        )
+
+
+def _check_result(
+    name: str, made: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...], given: tuple[int, ...]
+) -> None:
+    """Raise ``SpecError`` unless a result has a dtype and shape.
+
+    Args:
+        name: of the function.
+        made: the result.
+        dtype: that it must have.
+        shape: that it must have, None where it may have any length; in an image, that of ``given``.
+        given: the shape before the function; empty where there was none.
+    """
+    fits = len(made.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, made.shape, strict=True))
+    if not fits or made.dtype != dtype:
+        raise SpecError(
+            f"{name} returned {made.dtype} {made.shape}",
+            cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
+            remedy="change the function, by x.astype(...) say, or what out= declares",
+        )
+    moved = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(given) > 1]
+    if any(made.shape[axis] != given[axis] for axis in moved):
+        raise SpecError(
+            f"{name} returned {made.shape[0]} x {made.shape[1]} pixels for {given[0]} x {given[1]}",
+            cause="where out= has None the image keeps its size, for later ops have drawn for that size",
+            remedy="declare the new size in out= if it is the same for all, or use gl.ops.Resize or gl.ops.Pad",
+        )
 
 
 class FunctionError(RowError):

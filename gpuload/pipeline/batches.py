@@ -247,7 +247,7 @@ def _serve(board: _Board) -> None:
 
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
-    own = {name: fields[name] for name in step.recipe.graph.touched}
+    own = {name: fields[name] for name in step.recipe.rest.touched}
     for row in step.suspected():
         if (error := executor.refused(own, step.draws, row)) is not None:
             raise error.moved(row)
@@ -307,10 +307,11 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     """
     recipe, fields = step.recipe, {}
     for route in recipe.routes:
-        if route.layout is not None:
+        if route.layout is not None and raw_region(route.group) in step.arrays:
             fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route.layout, recipe), lane))
-    for name, values in step.varying.items():
-        field = recipe.source.spec[name]
+    on_host = {name: step.arrays[name] for name in recipe.host.made if name in step.arrays}
+    for name, values in {**on_host, **step.varying}.items():
+        field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
             values = values.with_payload(lane.upload(values.flat))
         elif isinstance(values, np.ndarray) and not field.host_only:
@@ -322,8 +323,8 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
 
 
 def _needed(layout: Layout, recipe: Recipe) -> Layout:
-    """Return the layout of a group, with the parts that the batch or an op needs."""
-    wanted = {*recipe.names, *recipe.graph.touched}
+    """Return the layout of a group, with the parts that the batch or an op there needs."""
+    wanted = recipe.rest.touched.union(recipe.names) - recipe.host.touched
     return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in wanted))
 
 

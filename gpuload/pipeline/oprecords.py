@@ -100,7 +100,7 @@ def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
     groups: list[list[str]] = []
     for name in names:
         if not any(name in group for group in groups):
-            shared = graph.only([name]).touched | {name}
+            shared = graph.only([name]).made | {name}
             groups.append([other for other in names if other in shared])
     return groups
 
@@ -112,7 +112,7 @@ class OpsLeaf(Leaf):
         self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch
         self.spec, self.num_records = spec, 2**62 if source.endless else len(source)
         self.how = f"{source.describe()}, then by {len(graph.ops)} ops"
-        self._needed = graph.touched.union(spec.names)
+        self._needed = graph.touched.union(name for name in spec.names if name in source.spec)
         self._executor = _executor(graph)
 
     def num_bytes(self, numbers: Indices) -> Indices:

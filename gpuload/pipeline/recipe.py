@@ -7,6 +7,9 @@ Two lanes, and a recipe is for one of them:
     batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the other; when the workers
                are done, the slot holds what the executor is fed. For a GPU these are the raw bytes of the records,
                which are uploaded once and decoded there.
+
+In the second lane the graph may be cut: ops that run on NumPy alone, and those before them on the same fields, run on
+rows in the workers, as in the first lane; the others on what these have made.
 """
 
 from __future__ import annotations
@@ -75,7 +78,9 @@ class Recipe:
         source, graph, plan: what is read, what is made of it, and in which order.
         names: the fields of a batch.
         device: ``"cpu"`` or ``"gpu:N"``.
-        executor: runs the ops in the workers; None in the other lane, and where there are no ops.
+        on_host: the places of the ops that run on rows in the workers.
+        host, rest: the graph of these ops, and that of the others, which are run on whole batches behind them.
+        executor: runs ``host``; None where it has no ops.
         routes: for each group of the source that is needed, what becomes of it.
         regions: the arrays of a slot, by name.
         num_parts: into how many parts a step is cut, which workers do side by side.
@@ -89,6 +94,9 @@ class Recipe:
     plan: Plan
     names: tuple[str, ...]
     device: str
+    on_host: tuple[int, ...]
+    host: Graph
+    rest: Graph
     executor: RowExecutor | None
     routes: tuple[Route, ...]
     regions: dict[str, Region]
@@ -100,7 +108,7 @@ class Recipe:
     @property
     def on_rows(self) -> bool:
         """True if the workers finish a step, so that no executor of whole batches follows."""
-        return self.device == "cpu" and (self.executor is not None or not self.graph.ops)
+        return self.device == "cpu" and not self.rest.ops
 
     @cached_property
     def draws_ahead(self) -> bool:
@@ -160,8 +168,8 @@ class Recipe:
 
 
 def make_recipe(
-    source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, executor: RowExecutor | None,
-    num_threads: int, prefetch: int | None,
+    source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, on_host: tuple[int, ...],
+    executor: RowExecutor | None, num_threads: int, prefetch: int | None,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -171,18 +179,21 @@ def make_recipe(
         plan: in which order.
         names: the fields of a batch.
         device: ``"cpu"`` or ``"gpu:N"``.
-        executor: runs the ops in the workers; None where whole batches are run.
+        on_host: the places of the ops that run on rows in the workers.
+        executor: runs them; None where there are none.
         num_threads: how many workers there are.
         prefetch: how many steps the user wants to be ahead; None to choose.
     """
     needed = frozenset(names) | graph.touched
-    regions = _regions(source, graph, names, needed, device, executor)
+    host = graph.part(on_host)
+    rest = graph.part([place for place in range(len(graph.ops)) if place not in on_host], host.spec_out)
+    regions = _regions(source, host, rest, names, device)
     routes = tuple(
-        _route(number, group.spec, group.layout, needed, graph, regions, executor)
+        _route(number, group.spec, group.layout, needed, host, regions)
         for number, group in enumerate(source.groups)
         if not needed.isdisjoint(group.spec.names)
     )
-    recipe = Recipe(source, graph, plan, names, device, executor, routes, regions)
+    recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions)
     return _divided(recipe, num_threads, prefetch)
 
 
@@ -192,37 +203,34 @@ def raw_region(group: int) -> str:
 
 
 def _regions(
-    source: Source, graph: Graph, names: tuple[str, ...], needed: frozenset[str], device: str,
-    executor: RowExecutor | None,
+    source: Source, host: Graph, rest: Graph, names: tuple[str, ...], device: str
 ) -> dict[str, Region]:  # fmt: skip
     """Return what a slot holds: the batch, or what the executor of whole batches is fed."""
+    wanted = rest.touched.union(names)
     if device != "cpu":
         groups = [(number, group.layout) for number, group in enumerate(source.groups)]
-        return {
+        raw = {
             raw_region(number): Region(np.dtype(np.uint8), (layout.record_bytes,))
             for number, layout in groups
-            if layout is not None and any(part.field.name in needed for part in layout.parts)
+            if layout is not None and any(part.field.name in wanted - host.touched for part in layout.parts)
         }
-    finished = executor is not None or not graph.ops
-    spec = graph.spec_out if finished else source.spec
-    wanted = frozenset(names) if finished else needed
-    held = [field for field in spec if field.name in wanted]
-    return {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}
+        held = [field for field in host.spec_out if field.name in wanted & host.made]
+    else:
+        raw, held = {}, [field for field in host.spec_out if field.name in wanted]
+    return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}
 
 
 def _route(
-    number: int, spec: Spec, layout: Layout | None, needed: frozenset[str], graph: Graph, regions: dict[str, Region],
-    executor: RowExecutor | None,
+    number: int, spec: Spec, layout: Layout | None, needed: frozenset[str], host: Graph, regions: dict[str, Region]
 ) -> Route:  # fmt: skip
     nothing = Layout(0, ())
     if layout is None:
         return Route(number, spec, None, None, nothing, nothing)
-    if raw_region(number) in regions:
-        return Route(number, spec, layout, raw_region(number), nothing, nothing)
-    by_ops = graph.touched if executor is not None else frozenset()
     wanted = [part for part in layout.parts if part.field.name in needed]
-    to_ops = tuple(part for part in wanted if part.field.name in by_ops)
-    to_slot = tuple(part for part in wanted if part.field.name not in by_ops and part.field.name in regions)
+    to_ops = tuple(part for part in wanted if part.field.name in host.touched)
+    if raw_region(number) in regions:
+        return Route(number, spec, layout, raw_region(number), nothing, replace(layout, parts=to_ops))
+    to_slot = tuple(part for part in wanted if part.field.name not in host.touched and part.field.name in regions)
     direct = to_slot[0].field.name if layout.is_direct and to_slot else None
     if direct is not None:
         to_slot = ()
@@ -236,7 +244,7 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     are in memory. Steps of some hundred kilobytes are done by one thread each. Steps that take no longer than it takes
     to wake a thread are done several at a time.
     """
-    decodes = any(op.codec for op in recipe.graph.ops) and recipe.on_rows
+    decodes = any(op.codec for op in recipe.host.ops)
     if decodes or recipe.slot_bytes > SHARED_BYTES:
         return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=prefetch or 2)
     joined = 1
@@ -268,7 +276,4 @@ def _hands_out_ragged(recipe: Recipe) -> bool:
     names = frozenset(recipe.names)
     fields = [field for route in recipe.routes for field in route.spec]
     kept = [field for field in fields if field.name in names or not recipe.on_rows]
-    return any(
-        field.ragged and not field.text and not (recipe.on_rows and field.name in recipe.graph.touched)
-        for field in kept
-    )
+    return any(field.ragged and not field.text and field.name not in recipe.host.touched for field in kept)

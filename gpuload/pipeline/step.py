@@ -336,16 +336,16 @@ class Step:
         return rawdecode.decode(np, raw, route.to_ops) if route.to_ops.parts else {}
 
     def _read_varying(self, route: Route, shares: list[Share], part: int, begin: int, end: int) -> dict[str, Any]:
-        recipe, ops_here = self.recipe, self.recipe.executor is not None
+        recipe = self.recipe
         memory = self._payload if recipe.device != "cpu" else None
         fields = {}
         read = values(shares, route.group, route.spec, end - begin, memory=memory)
         for name, one in zip(route.spec.names, read, strict=True):
-            if ops_here and name in recipe.graph.touched:
+            if name in recipe.host.touched:
                 fields[name] = one
             elif name in self.arrays:
                 np.copyto(self.arrays[name][begin:end], cast(Array, one))  # its field is uniform
-            elif name in recipe.names or name in recipe.graph.touched:
+            elif name in recipe.names or name in recipe.rest.touched:
                 if self._damage is not None and name not in recipe.graph.touched:
                     image_sizes(route.spec[name], one, end - begin)  # of images that nobody here decodes, the heads
                 self._keep(part, name, one)
@@ -359,13 +359,18 @@ class Step:
         if draws is None:
             known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
             draws = draw(recipe, self.position.epoch, self.records[begin:end], known)
+        host = recipe.host
+        if recipe.rest.ops:
+            self._draws[part] = [one for place, one in enumerate(draws) if place not in recipe.on_host]
+            draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
-            self._draws[part] = draws
             return
-        out = {name: self.arrays[name][begin:end] for name in graph.touched if name in self.arrays}
+        out = {name: self.arrays[name][begin:end] for name in host.made if name in self.arrays}
         made = recipe.executor.run(fields, draws, out)
-        for name in graph.touched - out.keys():
-            self._keep(part, name, made[name])
+        for name in host.made - out.keys():
+            if name in recipe.names or name in recipe.rest.touched:
+                stays = recipe.device == "cpu" or host.spec_out[name].host_only
+                self._keep(part, name, made[name] if stays else self._for_upload(made[name]))
 
     @property
     def _known(self) -> Stretch:
@@ -386,6 +391,18 @@ class Step:
         """Return memory for values of varying length that a GPU will copy from: page-locked, and used again."""
         return self._ring.take(num_bytes).array(0, np.dtype(np.uint8), (num_bytes,))
 
+    def _for_upload(self, made: Values) -> Values:
+        """Return values in memory that a GPU copies from."""
+
+        def copied(one: Array) -> Array:
+            copy = self._payload(one.nbytes).view(one.dtype).reshape(one.shape)
+            np.copyto(copy, one)
+            return copy
+
+        if isinstance(made, list):
+            return [copied(one) for one in made]
+        return made.with_payload(copied(made.flat)) if isinstance(made, Ragged) else copied(made)
+
     # What the finished step holds
 
     @property
@@ -405,7 +422,7 @@ class Step:
 
     @property
     def draws(self) -> list[Draw]:
-        """The draws of every op for all rows."""
+        """The draws for all rows, of every op that is run on whole batches."""
         parts = [draws for draws in self._draws if draws]
         if len(parts) == 1:
             return parts[0]

@@ -18,6 +18,7 @@ IMAGES = compile_ops(Spec((Field("image", np.dtype(np.uint8), (None,), encoded=T
 ROWS = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.RandomFlip()])
 PYTHON = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Python(np.flipud)])
 DALI = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [ops.Dali("gaussian_blur", sigma=1.5)])
+BOTH = compile_ops(PYTHON.spec_in, [*PYTHON.ops, *DALI.ops])
 DECODED_IN_PYTHON = compile_ops(IMAGES.spec_in, [ops.Decode(), ops.Python(np.flipud, out={"dtype": "uint8"})])
 NOTHING = compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [])
 
@@ -78,9 +79,9 @@ def test_what_is_not_installed_is_told_by_the_op_that_needs_it(graph, device, wa
 
 @pytest.mark.parametrize(
     ("graph", "device", "wanted"),
-    [(PYTHON, "cpu", "dali"), (PYTHON, "gpu:0", "auto"), (PYTHON, "gpu:0", "array"), (DALI, "cpu", "array")],
+    [(DALI, "cpu", "array"), (BOTH, "cpu", "array"), (BOTH, "gpu:0", "array")],
 )
-def test_an_op_of_one_executor_is_refused_by_the_other(graph, device, wanted):
+def test_an_op_of_dali_is_refused_by_the_array_executor(graph, device, wanted):
     with pytest.raises(DeviceError) as caught:
         choose.choose(wanted, graph, device)
 
@@ -94,11 +95,28 @@ def test_what_one_op_needs_is_chosen_for_all():
         assert choose.choose("auto", DALI, "cpu")[0] == "dali"
 
 
-def test_ops_that_need_both_executors_are_refused():
-    both = compile_ops(ROWS.spec_in, [*PYTHON.ops, *DALI.ops])
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+def test_a_function_runs_on_the_host_whatever_runs_the_ops_behind_it(device):
+    graph = compile_ops(PYTHON.spec_in, [ops.RandomFlip(), *PYTHON.ops, ops.RandomCrop(4)])
 
-    with pytest.raises(SpecError, match=r"Python.*Dali.*\n.*array executor alone"):
-        choose.choose("auto", both, "cpu")
+    name, why = choose.choose("array", graph, device)
+
+    assert name == "array"
+    assert "runs on NumPy alone" in why or "on the host" in why
+    assert choose.cut(graph, name, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+def test_a_function_stands_before_an_operator_of_dali_and_not_behind_it(device):
+    if choose._has_dali():
+        assert choose.choose("auto", BOTH, device)[0] == "dali"
+        assert choose.cut(BOTH, "dali", device) == ((0,), (1,))
+    behind = compile_ops(PYTHON.spec_in, [*DALI.ops, *PYTHON.ops])
+
+    with pytest.raises(SpecError, match=r"Python.* behind Dali") as caught:
+        choose.choose("auto", behind, device)
+
+    assert "put Python before Dali" in caught.value.remedy
 
 
 def test_an_unknown_name_is_refused():

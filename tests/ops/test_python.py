@@ -11,7 +11,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import ops
-from gpuload.errors import DeviceError, SpecError
+from gpuload.errors import SpecError
 from gpuload.ops import Python
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.spec import Field, Spec
@@ -238,14 +238,6 @@ def test_where_zeros_will_not_do_the_remedy_is_out():
     np.testing.assert_array_equal(made, [image / image.max() for image in IMAGES])
 
 
-@pytest.mark.parametrize("arguments", [{"executor": "dali"}])
-def test_dali_does_not_run_it_and_the_remedy_works(arguments):
-    with pytest.raises(DeviceError, match="Python") as caught:
-        loader_of(Python(inverted), **arguments)
-
-    assert "device='cpu' and without executor=" in caught.value.remedy
-
-
 def test_a_function_of_a_module_can_be_pickled_with_its_loader_and_a_lambda_cannot():
     with loader_of(Python(inverted)) as load, pickle.loads(pickle.dumps(load)) as again:
         np.testing.assert_array_equal(next(iter(again))["image"], next(iter(load))["image"])
@@ -280,7 +272,9 @@ def test_masks_of_two_axes_become_images_of_one_channel():
     [
         {"fn": 3},
         {"fn": inverted, "out": 3},
-        {"fn": inverted, "out": {"dtypes": "uint8"}},
+        {"fn": inverted, "out": {"dtypes": 7}},
+        {"fn": inverted, "out": {"image": gl.Field("mask", "u1", (3,))}},
+        {"fn": lambda a, b: a, "on": ("a", "b"), "out": "uint8"},
         {"fn": inverted, "out": {"dtype": "float"}},
         {"fn": inverted, "out": {"dtype": object}},
         {"fn": inverted, "out": {"shape": 3}},

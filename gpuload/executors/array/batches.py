@@ -12,7 +12,7 @@ from typing import Literal
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RowError, SpecError
-from gpuload.executors.array.stages import as_values
+from gpuload.executors.array.stages import as_values, run_joint
 from gpuload.executors.base import Fields, one_row
 from gpuload.executors.checks import Checks
 from gpuload.ops.base import Draw
@@ -43,7 +43,9 @@ class ArrayBatchExecutor:
             )
         for op in graph.ops:
             if op.needs_numpy and self.device != "cpu":
-                raise DeviceError(f"{op} on {self.device}", cause="it runs on NumPy alone", remedy='use device="cpu"')
+                raise DeviceError(
+                    f"{op} on {self.device}", cause="it runs on NumPy alone", remedy="let a loader run it on the host"
+                )
         self._xp = devices.xp(self.device)
         self._started: deque[tuple[Fields, Checks]] = deque()
 
@@ -62,6 +64,9 @@ class ArrayBatchExecutor:
     def _run(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, Checks]:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
         for place, (on, spec, draw) in enumerate(zip(self.graph.targets, self.graph.specs, draws, strict=True)):
+            if self.graph.ops[place].joint:
+                now |= run_joint(self.graph, place, self._xp, now, draw)
+                continue
             for name in on:
                 op = self.graph.op_on(place, name)
                 if op.checks:

@@ -10,7 +10,7 @@ Rows     A row's result depends on nothing but the row and its draws.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload import kernels
 from gpuload.executors.array.scratch import scratch
-from gpuload.executors.array.stages import as_values, make_stages
+from gpuload.executors.array.stages import as_values, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
@@ -44,11 +44,14 @@ class ArrayRowExecutor:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._fields = {name: _FieldRun(graph, name) for name in graph.spec_in.names if name in graph.touched}
+        self._runs = _runs(graph)
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
-        """Return the fields of ``graph.touched`` after all ops; see ``RowExecutor``."""
-        return {name: field.run(fields[name], draws, out.get(name)) for name, field in self._fields.items()}
+        """Return the fields of ``graph.made`` after all ops; see ``RowExecutor``."""
+        now = dict(fields)
+        for run in self._runs:
+            run.run(now, draws, out)
+        return now
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
@@ -56,19 +59,72 @@ class ArrayRowExecutor:
         return {
             "executor": "array, compiled kernels" if kernels.compiled() else f"array, numpy{missing}",
             "device": "cpu",
-            "stages": "; ".join(f"{name}: {field}" for name, field in self._fields.items()) or "none: there are no ops",
+            "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
         }
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""
 
 
-class _FieldRun:
-    """The stages of one field, and how many rows go through them at a time."""
+def _runs(graph: Graph) -> list[_FieldRun | _JointRun]:
+    """Return what is done one after the other: the fields one by one, up to each op that makes several together."""
+    runs: list[_FieldRun | _JointRun] = []
+    waiting: dict[str, list[int]] = {name: [] for name in graph.spec_in.names if name in graph.touched}
+    later = {name: place for place, names in enumerate(graph.outputs) for name in names}  # the last op of each field
+    for place, op in enumerate(graph.ops):
+        if not op.joint:
+            for name in graph.targets[place]:
+                waiting.setdefault(name, []).append(place)
+            continue
+        for name in graph.targets[place]:
+            if places := waiting.pop(name, []):
+                runs.append(_FieldRun(graph, name, places, is_last=False))
+        runs.append(_JointRun(graph, place, {name for name in graph.outputs[place] if later[name] == place}))
+    return [*runs, *(_FieldRun(graph, name, places, is_last=True) for name, places in waiting.items() if places)]
 
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.stages = make_stages(graph, name)
-        self.before, self.after = graph.spec_in[name], self.stages[-1].after
+
+class _JointRun:
+    """An op that makes several fields together, for all rows of a call.
+
+    Args:
+        graph: the graph.
+        place: of the op.
+        last: the fields that no later op acts on.
+    """
+
+    def __init__(self, graph: Graph, place: int, last: set[str]) -> None:
+        self._graph, self._place, self._last = graph, place, last
+
+    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
+        """Bring the fields from before the op to behind it."""
+        on = self._graph.targets[self._place]
+        given = {name: now[name] for name in on}
+        for name, values in run_joint(self._graph, self._place, np, given, draws[self._place]).items():
+            if name in self._last and name in out:
+                np.copyto(out[name], values)
+                now[name] = out[name]
+            else:
+                now[name] = _apart(values, given.values())
+
+    def __str__(self) -> str:
+        op = self._graph.ops[self._place]
+        return f"{', '.join(self._graph.outputs[self._place])}: together by {type(op).__name__}"
+
+
+class _FieldRun:
+    """The stages of one field between two ops that make several fields, and how many rows go through them at a time.
+
+    Args:
+        graph: the graph.
+        name: of the field.
+        places: of the ops.
+        is_last: True if no later op acts on the field.
+    """
+
+    def __init__(self, graph: Graph, name: str, places: Sequence[int], *, is_last: bool) -> None:
+        self._name, self._is_last = name, is_last
+        self.stages = make_stages(graph, name, places)
+        self.before, self.after = self.stages[0].before, self.stages[-1].after
         self._uniform = self.before.uniform and all(stage.after.uniform for stage in self.stages)
         elementwise = all(op.elementwise and not stage.writes for stage in self.stages for op in stage.ops)
         self._ragged = self.before.ragged and elementwise  # a tile is a Ragged; else it is an array
@@ -76,7 +132,11 @@ class _FieldRun:
         on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
         self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform else 0
 
-    def run(self, x: Values, draws: Sequence[Draw], out: Array | None) -> Values:
+    def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
+        """Bring the field from before the ops to behind them."""
+        now[self._name] = self._made(now[self._name], draws, out.get(self._name) if self._is_last else None)
+
+    def _made(self, x: Values, draws: Sequence[Draw], out: Array | None) -> Values:
         """Return the field after all ops, in ``out`` if that is given."""
         count = len(x)
         if self.after.uniform and out is None:
@@ -122,7 +182,7 @@ class _FieldRun:
         return x
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.stages))
+        return f"{self._name}: {', '.join(map(str, self.stages))}"
 
 
 def _given(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -135,6 +195,17 @@ def _unshared(made: Any, given: Any) -> Any:
     if isinstance(made, Ragged):
         return made.with_payload(made.flat.copy()) if np.may_share_memory(made.payload, given.payload) else made
     return made.copy(order="C") if np.may_share_memory(made, given) else np.ascontiguousarray(made)
+
+
+def _apart(made: Values, given: Collection[Values]) -> Values:
+    """Return values that share no memory with those that they were made of."""
+    if isinstance(made, list):
+        return [_apart(one, [values[row] for values in given]) for row, one in enumerate(made)]
+    if isinstance(made, Ragged):
+        return made.with_payload(_apart(made.flat, given))
+    memory = [values.payload if isinstance(values, Ragged) else values for values in given]
+    shares = any(np.may_share_memory(made, one) for one in memory if not isinstance(one, list))
+    return made.copy(order="C") if shares else np.ascontiguousarray(made)
 
 
 def _row_bytes(field: Field) -> int:

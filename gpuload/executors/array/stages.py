@@ -176,10 +176,10 @@ class ArrayStage(Stage):
         return made
 
 
-def make_stages(graph: Graph, name: str) -> tuple[Stage, ...]:
-    """Return the stages of a field of a graph."""
-    places = [place for place, on in enumerate(graph.targets) if name in on]
-    fields = [graph.spec_in[name], *(graph.specs[place][name] for place in places)]
+def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) -> tuple[Stage, ...]:
+    """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
+    places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
+    fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
     ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
     stages: list[Stage] = []
     arrays = [
@@ -203,10 +203,19 @@ def make_stages(graph: Graph, name: str) -> tuple[Stage, ...]:
 def as_values(xp: Any, field: Field, x: Any) -> Values:
     """Return a batch as a field's values are: an array, a ``Ragged`` or a list."""
     if field.uniform:
-        return xp.stack(x) if isinstance(x, list) else x
+        if isinstance(x, list):
+            return xp.stack(x) if x else xp.empty((0, *field.fixed_shape), field.dtype)
+        return x
     if field.ragged and not isinstance(x, Ragged):
         return Ragged.of(list(x), field.dtype, tuple(length or 0 for length in (field.shape or ())[1:]))
     return x if field.ragged else list(x)
+
+
+def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:
+    """Return the fields that a joint op makes of some records, as the spec after it says."""
+    op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
+    made = op.array_fields(xp, {name: fields[name] for name in graph.targets[place]}, draw, after)
+    return {name: as_values(xp, after[name], values) for name, values in made.items()}
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
