@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import state
+from gpuload import state, strings
 from gpuload.errors import RowError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
@@ -132,7 +132,7 @@ class OpsLeaf(Leaf):
         """Do nothing: there are no raw bytes."""
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records after all ops."""
+        """Return the fields of records after all ops, as they are stored."""
         graph, fields = self.graph, self.source._read(numbers, self._needed)
         try:
             sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
@@ -141,7 +141,7 @@ class OpsLeaf(Leaf):
                 fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
         except RowError as error:
             raise self.source.damaged(int(numbers[error.row]), error) from None
-        return [fields[name] for name in self.spec.names]
+        return [strings.pack(one, fields[one.name]) if one.text else fields[one.name] for one in self.spec]
 
 
 def _executor(graph: Graph) -> RowExecutor | None:

@@ -284,6 +284,17 @@ def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> N
     put_rows(np.take(rows, numbers, axis=0), out, begins)
 
 
+def gather_pieces(raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
+    """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie inside."""
+    compiled = kernels.load("tfrecord")
+    if compiled is not None:
+        with contextlib.suppress(kernels.NotReady):
+            compiled.gather(raw, offsets, lengths, out, begins)
+            return
+    for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
+        out[begin : begin + length] = raw[offset : offset + length]
+
+
 def check_numbers(numbers: Indices, length: int) -> None:
     """Raise ``RecordIndexError`` if one of the numbers lies outside ``0 .. length - 1``."""
     if numbers.size and int(numbers.view(np.uint64).max()) >= length:  # negative ones are the largest unsigned ones

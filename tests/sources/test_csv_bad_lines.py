@@ -283,7 +283,7 @@ def test_many_wrong_lines_with_long_names_come_back_from_the_table(tmp_path, pla
         assert (len(source), source[3000][name]) == (3001, 5)
         with pytest.raises(RecordError, match="line 2: column '数"):
             source[0]
-    assert len(conversions) == 1  # ragged bytes are in a table wherever the other rows are
+    assert len(conversions) == (2 if place == "in memory" else 1)
 
 
 def test_the_first_line_may_be_wrong_where_the_columns_are_known(tmp_path, place):

@@ -1,8 +1,8 @@
 """What the user says of CSV files: the form of their text, and which columns become which fields.
 
 Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one field of several
-          columns. A dtype of None is found in the data; ``str`` is text as long as the longest, ``bytes`` is UTF-8 of
-          varying length.
+          columns. A dtype of None is found in the data; ``str`` is text as long as the longest, or of any length where
+          one is very long, ``object`` is text of any length, ``bytes`` is UTF-8 of varying length, as numbers.
 Defaults  what stands for a missing value, as ``record_defaults`` of ``tf.io.decode_csv``: a default gives the dtype
           where ``columns`` does not, and a column without one needs a value in each line, unless its type has one for
           what is missing: not-a-number, not-a-time.
@@ -65,8 +65,8 @@ class Column:
     Attributes:
         number: its place in a line, from 0.
         name: its name in the file.
-        dtype: of its values; None where it is to be found, U without a length for text as long as the longest, S
-            without a length for bytes of varying length.
+        dtype: of its values; None where it is to be found, U without a length for text as long as the longest, O for
+            text of any length, S without a length for bytes of varying length.
         default: what stands for a missing value, of that dtype; None: nothing does.
         is_part: True if it is one of the columns of a vector.
     """
@@ -257,12 +257,12 @@ def _checked_dtype(field: str, given: DTypeLike | None, is_vector: bool) -> np.d
         return dtype
     if dtype.kind == "M" and dtype.name[11:-1] in TIME_UNITS:
         return dtype
-    if dtype.kind in "US" and (dtype.itemsize or not is_vector):
+    if (dtype.kind in "US" and (dtype.itemsize or not is_vector)) or (dtype.kind == "O" and not is_vector):
         return dtype
     raise SpecError(
         f"columns: field {field!r} has dtype {dtype}",
         cause="a value of a CSV file becomes a boolean, an integer, a float32 or float64, a datetime64 of "
-        f"{' '.join(TIME_UNITS)}, or text" + ("; text in a vector has a length" if dtype.kind in "US" else ""),
+        f"{' '.join(TIME_UNITS)}, or text" + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
         remedy="use one of these, and convert it in the loader: gl.ops.Cast",
     )
 
@@ -331,12 +331,12 @@ def _defaulted(column: Column, default: Any) -> Column:
 def _converted(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> Any:
     """Return a default as a value of a dtype; it has to stay the same value."""
     assert dtype is not None
-    is_text, wants_text = value.dtype.kind in "US", dtype.kind in "US"
+    is_text, wants_text = value.dtype.kind in "US", dtype.kind in "USO"
     made: Any = None
     if is_text and wants_text:
         text = value.item()
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        most = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        most = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
         if "\0" not in text and (not most or len(text if dtype.kind == "U" else text.encode()) <= most):
             return text
     elif not is_text and not wants_text and (value.dtype.kind == "M") == (dtype.kind == "M"):

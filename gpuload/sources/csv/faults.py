@@ -11,11 +11,10 @@ import numpy as np
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.csv.columns import Column, Dialect, told
-from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_ragged, needs_value
+from gpuload.sources.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_referred, needs_value
 from gpuload.sources.csv.lines import Block, Record, scan
 from gpuload.sources.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
 
-LONGEST_FOUND = 256  # characters of text whose length nobody said: each record has room for the longest
 MOST_SHOWN = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
 
@@ -63,7 +62,7 @@ def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str
         return None  # another kind would have been found
     where = f"{line}, column {_short(column.name)}"
     if kind.read == TEXT:
-        return _too_long(where, text, column, kind.width)
+        return _too_long(where, text, column, kind)
     if text in dialect.na_values:
         return _missing(where, text, column) if needs_value(column) else None
     reason = _reason(text, kind.name)
@@ -91,26 +90,17 @@ def _no_utf8(path: str, block: Block, record: Record, column: Column, error: Uni
     )
 
 
-def _too_long(where: str, text: str, column: Column, width: int) -> GpuloadError | None:
-    if is_ragged(column):
+def _too_long(where: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
+    if is_referred(column, kind) or is_measured(column):
         return None
-    if is_measured(column):
-        if len(text) <= LONGEST_FOUND:
-            return None
-        return SpecError(
-            f"{where} has {len(text)} characters: {_short(text)}",
-            cause=f"text of which nobody says how long it is has at most {LONGEST_FOUND}: each record gets room for "
-            "the longest",
-            remedy=f'pass columns={{{_short(column.name)}: bytes}} for UTF-8 of varying length, or "U{len(text)}"',
-        )
     is_bytes = column.dtype is not None and column.dtype.kind == "S"
     length = len(text.encode()) if is_bytes else len(text)
-    if length <= width:
+    if length <= kind.width:
         return None
     return RecordError(
         f"{where} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
         cause=f"the column is {column.dtype}, and nothing is cut",
-        remedy=f'pass "{"S" if is_bytes else "U"}{length}", or bytes for UTF-8 of varying length',
+        remedy=f'pass "{"S" if is_bytes else "U"}{length}", or object for text of any length',
     )
 
 

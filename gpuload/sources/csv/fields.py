@@ -10,10 +10,10 @@ import numpy as np
 
 from gpuload.errors import RecordError
 from gpuload.sources.csv.columns import Column, Wanted
-from gpuload.sources.csv.kinds import REFERENCE, Form, is_measured, is_ragged, row_dtype
+from gpuload.sources.csv.kinds import REFERENCE, Form, is_measured, is_referred, is_text, row_dtype
 from gpuload.sources.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Indices, Leaf, check_places, put_rows, starts_of
+from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Indices, Leaf, check_places, gather_pieces, put_rows, starts_of
 from gpuload.sources.rows import Form as RowForm
 from gpuload.sources.rows import RowLeaf
 from gpuload.spec import Field, Layout, Spec
@@ -85,9 +85,10 @@ def groups_of(
         place = field.columns[0]
         column, dtype, offset = columns[place], rows[place], int(rows.fields[str(place)][1])  # type: ignore[index]
         given: Any = dtype
-        if is_ragged(column):
+        if is_referred(column, form[place]):
             end_run()
-            groups.append(Reference(Field(field.name, np.dtype(np.uint8), (None,)), offset))
+            text = Field(field.name, np.dtype(object), (), text="str")
+            groups.append(Reference(text if is_text(column, form[place]) else text.stored, offset))
             continue
         if form[place].read == TEXT and is_measured(column):
             given = np.dtype(f"U{max(1, longest[place], len(column.default or ''))}")
@@ -195,6 +196,32 @@ class GapLeaf(Leaf):
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
         self._leaf.advise(numbers)
+
+
+class PayloadLeaf(Leaf):
+    """Bytes of varying length in memory, that rows there refer to.
+
+    Args:
+        reference: the field, and where a row says where its bytes are.
+        rows: uint8 ``[num_records, row_bytes]``.
+        payload: uint8 ``[num_bytes]``.
+    """
+
+    is_direct = True
+    how = "arrays in memory"
+
+    def __init__(self, reference: Reference, rows: Bytes, payload: Bytes) -> None:
+        self.spec, self.num_records, self._payload = Spec((reference.field,)), len(rows), payload
+        spans = np.ascontiguousarray(rows[:, reference.place : reference.place + REFERENCE.itemsize]).view(REFERENCE)
+        self._offsets, self._lengths = spans["offset"].reshape(-1).copy(), spans["length"].reshape(-1).copy()
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many bytes each record has, int64 ``[n]``."""
+        return self._lengths[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        check_places(numbers, self._lengths[numbers], out.size, begins)
+        gather_pieces(self._payload, self._offsets[numbers], self._lengths[numbers], out, begins)
 
 
 class ReferredLeaf(Leaf):

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload.progress import Progress
 from gpuload.sources.csv import faults, parse, table
-from gpuload.sources.csv.kinds import FLOAT, Form, is_found, is_ragged, row_dtype
+from gpuload.sources.csv.kinds import FLOAT, Form, is_found, is_referred, row_dtype
 from gpuload.sources.csv.lines import Block
 from gpuload.sources.csv.rows import Job, Part, Unfit, bodies, convert, guess, soundly
 from gpuload.sources.csv.table import Table, Writer
@@ -32,12 +32,13 @@ MOST_ROWS_BYTES = 1 << 26  # of their rows
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of all files: in memory, or in tables."""
+    """Rows of all files: in memory, with the bytes that they refer to, or in tables."""
 
     form: Form
     parts: list[Part]
     rows: NDArray[Any] | None = None
     tables: tuple[Table, ...] = ()
+    payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 def kept_rows(job: Job) -> Kept:
@@ -52,7 +53,7 @@ def kept_rows(job: Job) -> Kept:
 
 
 def _is_small(job: Job) -> bool:
-    return int(job.files.sizes.sum()) <= SMALL_BYTES and not any(map(is_ragged, job.columns))
+    return int(job.files.sizes.sum()) <= SMALL_BYTES
 
 
 def _in_memory(job: Job, progress: Progress) -> Kept | None:
@@ -71,23 +72,29 @@ def _in_memory(job: Job, progress: Progress) -> Kept | None:
         form = _settled(job, form)  # the rows are the same
         dtype = row_dtype(job.columns, form)
         rows = np.concatenate(room.pieces) if room.pieces else np.zeros(0, dtype)
-        return Kept(form, parts, rows=rows)
+        return Kept(form, parts, rows=rows, payload=np.concatenate([np.zeros(0, np.uint8), *room.payloads]))
 
 
 class _Room:
     """Takes rows in memory: a `rows.Sink`."""
 
     def __init__(self) -> None:
-        self.pieces, self.num_bytes = list[NDArray[Any]](), 0
+        self.pieces, self.payloads, self.num_bytes = list[NDArray[Any]](), list[NDArray[np.uint8]](), 0
 
     def rows(self, rows: NDArray[Any]) -> None:
         self.pieces.append(rows)
-        self.num_bytes += rows.nbytes
-        if self.num_bytes > MOST_ROWS_BYTES:
-            raise _TooMuch
+        self._count(rows.nbytes)
 
     def payload(self, payload: NDArray[np.uint8]) -> int:
-        raise NotImplementedError(f"{payload.size} bytes of varying length")
+        begin = sum(one.size for one in self.payloads)
+        self.payloads.append(payload)
+        self._count(payload.size)
+        return begin
+
+    def _count(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+        if self.num_bytes > MOST_ROWS_BYTES:
+            raise _TooMuch
 
 
 class _TooMuch(Exception):
@@ -145,7 +152,7 @@ def _tables(
     for number, key in enumerate(keys):
 
         def make(path: str, number: int = number) -> None:
-            writer = Writer(path, has_payload=any(map(is_ragged, job.columns)))
+            writer = Writer(path, has_payload=any(map(is_referred, job.columns, form)))
             with writer.opened():
                 try:
                     part = convert(job, number, form, writer, progress)

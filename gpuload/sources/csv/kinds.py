@@ -6,7 +6,8 @@ int    int64, above that uint64              with missing ones: float64; what no
 float  float64                               missing: not-a-number; also where other lines hold integers; a number
                                              beyond its range: an error
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
-text   anything else, also numbers in one line and words in another; as long as the longest
+text   anything else, also numbers in one line and words in another; as long as the longest, and of any length
+       (objects) if one text has more than LONGEST_FIXED characters
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
 NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds what those before it hold, or says that it cannot
 TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
+LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
+ANY_LENGTH = LONGEST_FIXED + 1  # the width of texts that do not
 LARGEST_EXACT = (1 << 53) - 1  # a float64 up to it comes from no other integer
 REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of bytes that lie elsewhere
 
@@ -34,7 +37,7 @@ class Kind:
 
     Attributes:
         name: a dtype as text, or one of `parse.NONE`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
-        width: of text: the characters (dtype S: bytes) that a row has room for.
+        width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
         unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
         has_missing: of a type that is found: True if values are missing, where that makes a difference.
     """
@@ -73,6 +76,8 @@ def given(column: Column) -> Kind | None:
     """
     if column.dtype is None:
         return None
+    if column.dtype.kind == "O":
+        return Kind(TEXT, ANY_LENGTH)
     if column.dtype.kind not in "US":
         return Kind(column.dtype.str)
     width = column.dtype.itemsize // (4 if column.dtype.kind == "U" else 1)
@@ -80,8 +85,19 @@ def given(column: Column) -> Kind | None:
 
 
 def is_ragged(column: Column) -> bool:
-    """Return True for bytes of varying length."""
+    """Return True for bytes of varying length, as numbers."""
     return column.dtype is not None and column.dtype.kind == "S" and not column.dtype.itemsize
+
+
+def is_text(column: Column, kind: Kind) -> bool:
+    """Return True for text of any length, which becomes objects."""
+    is_asked = column.dtype is not None and column.dtype.kind == "O"
+    return is_asked or (is_measured(column) and kind.read == TEXT and kind.width >= ANY_LENGTH)
+
+
+def is_referred(column: Column, kind: Kind) -> bool:
+    """Return True if a row does not hold the values of a column, but says where their bytes lie."""
+    return is_ragged(column) or is_text(column, kind)
 
 
 def is_measured(column: Column) -> bool:
@@ -113,7 +129,7 @@ def together(one: str, other: str) -> str:
 
 def stored(column: Column, kind: Kind) -> np.dtype[Any]:
     """Return the dtype of a column in a row."""
-    if is_ragged(column):
+    if is_referred(column, kind):
         return REFERENCE
     if kind.read == TEXT and is_found(column):
         return np.dtype((f"u{kind.unit}", (max(1, kind.width),)))

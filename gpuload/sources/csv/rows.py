@@ -30,16 +30,20 @@ from gpuload.progress import Progress
 from gpuload.sources.csv import faults, parse
 from gpuload.sources.csv.columns import Column, Dialect
 from gpuload.sources.csv.kinds import (
+    ANY_LENGTH,
     FLOAT,
     INTEGER,
     LARGEST_EXACT,
+    LONGEST_FIXED,
+    REFERENCE,
     UNSIGNED,
     Form,
     Kind,
     given,
     is_found,
     is_measured,
-    is_ragged,
+    is_referred,
+    is_text,
     needs_value,
     row_dtype,
 )
@@ -153,8 +157,8 @@ def guess(job: Job) -> Form:
                 path = job.files.paths[number]
                 form = soundly(job, path, block, form, partial(_form_of, path, form), form)
                 return tuple(
-                    replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), faults.LONGEST_FOUND))
-                    if kind.read == TEXT and is_measured(column)
+                    replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), LONGEST_FIXED))
+                    if kind.read == TEXT and is_measured(column) and not is_text(column, kind)
                     else kind
                     for column, kind in zip(job.columns, form, strict=True)
                 )
@@ -410,10 +414,10 @@ def _count_or_words(job: Job, block: Block, form: Form) -> tuple[int | None, str
         if isinstance(some, Numbers):
             if some.missing is not None and needs_value(column):
                 return None, "a value is missing"
-        elif kind.read == TEXT and not is_ragged(column) and some.offsets.size > 1:
-            most = faults.LONGEST_FOUND if is_measured(column) else kind.width
-            if int(np.diff(some.offsets).max()) > most:
-                return None, "a text is too long"
+            continue
+        has_length = kind.read == TEXT and not (is_measured(column) or is_referred(column, kind))
+        if has_length and int(np.diff(some.offsets).max(initial=0)) > kind.width:
+            return None, "a text is too long"
     return _count(values, job, block), None
 
 
@@ -461,8 +465,8 @@ def _read(job: Job, block: Block, form: Form) -> list[Any]:
         if column.dtype is not None and _overflows(job, block, column, values):
             raise Unreadable(f"In CSV column #{column.number}: a number is larger than {column.dtype} holds")
     return [
-        _Text.of(values) if isinstance(values, Texts) and _is_unicode(column) else values
-        for column, values in zip(job.columns, read, strict=True)
+        _Text.of(values) if isinstance(values, Texts) and _has_characters(column, kind) else values
+        for column, kind, values in zip(job.columns, form, read, strict=True)
     ]
 
 
@@ -474,8 +478,9 @@ def _overflows(job: Job, block: Block, column: Column, values: Numbers | Texts) 
     return parse.overflows(block.data, job.dialect, len(job.names), column.number, floats, has_quotes=block.has_quotes)
 
 
-def _is_unicode(column: Column) -> bool:
-    return column.dtype is None or column.dtype.kind == "U"
+def _has_characters(column: Column, kind: Kind) -> bool:
+    """Return True if a row holds the characters of a column's text, and not bytes of UTF-8."""
+    return (column.dtype is None or column.dtype.kind == "U") and not is_text(column, kind)
 
 
 @dataclass(frozen=True)
@@ -512,11 +517,11 @@ def _measured(job: Job, path: str, block: Block, form: Form, values: Sequence[An
                 raise _fault(job, path, block, form, "a value is missing")
         elif some.offsets.size > 1:
             longest[place] = most = int(np.diff(some.offsets).max())
+            if is_referred(column, kind):
+                continue
             if is_measured(column):
-                if most > faults.LONGEST_FOUND:
-                    raise _fault(job, path, block, form, "a text is too long")
-                wider[place] = replace(kind, width=max(kind.width, most))
-            elif most > kind.width and not is_ragged(column):
+                wider[place] = replace(kind, width=min(max(kind.width, most), ANY_LENGTH))
+            elif most > kind.width:
                 raise _fault(job, path, block, form, "a text is too long")
             if is_found(column):
                 wider[place] = replace(wider[place], unit=max(kind.unit, some.payload.itemsize))
@@ -614,7 +619,7 @@ def _rows(
         begin, end = int(some.offsets[first]), int(some.offsets[after])
         lengths = np.diff(some.offsets[first : after + 1])
         payload = some.payload[begin:end]
-        if is_ragged(column):
+        if dtype[place] == REFERENCE:
             rows[name]["offset"], rows[name]["length"] = some.offsets[first:after] - begin, lengths
             payloads[name] = payload
             continue

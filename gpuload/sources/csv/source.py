@@ -23,6 +23,7 @@ from gpuload.sources.csv.columns import NA_VALUES, Columns, Defaults, Header, Wa
 from gpuload.sources.csv.fields import (
     GapLeaf,
     Origin,
+    PayloadLeaf,
     Reference,
     ReferredLeaf,
     Run,
@@ -64,7 +65,8 @@ def csv(
             of gzip are found by their content.
         columns: a dict from field to dtype, or a list of names whose types are found; None: all columns. dtypes are
             booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
-            most so much, ``str`` for text as long as the longest, ``bytes`` for UTF-8 of varying length (uint8), None
+            most so much, ``str`` for text as long as the longest, which is of any length (objects) where that has more
+            than 256 characters, ``object`` for text of any length, ``bytes`` for UTF-8 of varying length (uint8), None
             for what is found. ``("f4", ["a", "b"])`` or ``("f4", "pixel*")`` is a vector of these columns.
         defaults: what stands for a missing value: a dict from column or field to value, or a list with one for each
             column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
@@ -131,7 +133,7 @@ class CsvSource(FileSource):
         self._leaves: tuple[Leaf, ...]
         if found.rows is not None:
             storage = open_storage(job.files)
-            self._leaves = tuple(_in_memory(found.rows, one) for one in groups if not isinstance(one, Reference))
+            self._leaves = tuple(_in_memory(found.rows, found.payload, one) for one in groups)
         else:
             self._leaves, storage = _of_tables(found.tables, groups)
         super().__init__(job.files, opening, made, storage)
@@ -213,8 +215,10 @@ class _Lines:
         return RecordError(f"{self.where(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
 
 
-def _in_memory(rows: NDArray[Any], run: Run) -> Leaf:
-    """Return what reads rows in memory."""
+def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
+    """Return what reads rows in memory, or the bytes that they refer to."""
+    if isinstance(run, Reference):
+        return PayloadLeaf(run, rows.view(np.uint8).reshape(rows.size, rows.itemsize), payload)
     if run.is_direct:
         return ArrayLeaf("", rows.view(run.stored))
     records = np.zeros(rows.size, run.given)

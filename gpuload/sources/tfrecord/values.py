@@ -7,7 +7,6 @@ Nothing    is cut, rounded or guessed: a text that is too long, a number that th
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels, strings
+from gpuload import strings
 from gpuload.errors import RowError
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.leaf import Values, room
+from gpuload.sources.leaf import Values, gather_pieces, room
 from gpuload.sources.tfrecord.features import Column, Feature, Image, Raw, Tensor
 from gpuload.sources.tfrecord.parsing import MISSING, Found
 from gpuload.sources.tfrecord.tensorproto import Unfit, tensor_of
@@ -170,7 +169,7 @@ def _short_texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Arra
             remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of one length",
         )
     made = np.zeros(lengths.size * size, np.uint8)
-    _gather(raw, begins, lengths, made, np.arange(lengths.size, dtype=np.int64) * size)
+    gather_pieces(raw, begins, lengths, made, np.arange(lengths.size, dtype=np.int64) * size)
     return made.view(column.dtype)
 
 
@@ -203,7 +202,7 @@ def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
         payload, places = room((int(offsets[-1]),), UINT8), offsets[:-1]
     else:
         payload, offsets, places = strings.room_for(has_values, lengths)
-    _gather(raw, begins, lengths, payload, places)
+    gather_pieces(raw, begins, lengths, payload, places)
     return Ragged(payload, offsets)
 
 
@@ -324,7 +323,7 @@ def _raw(column: Column, begins: Int64s, lengths: Int64s, rows: Int64s, raw: Byt
         )
     made = room((lengths.size, size), UINT8)
     kept = np.maximum(lengths, 0)
-    _gather(raw, begins, kept, made.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
+    gather_pieces(raw, begins, kept, made.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
     if isinstance(column.default, bytes):
         made[lengths == MISSING] = np.frombuffer(column.default, np.uint8)
     typed = made.reshape(-1).view(column.dtype) if size else np.empty(0, column.dtype)
@@ -356,7 +355,7 @@ def _ragged_bytes(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -
         )
     offsets = offsets_of(kept)
     payload = room((int(offsets[-1]),), UINT8)
-    _gather(raw, begins, np.maximum(lengths, 0), payload, offsets[:-1])
+    gather_pieces(raw, begins, np.maximum(lengths, 0), payload, offsets[:-1])
     for row in np.flatnonzero(missing).tolist() if default else ():
         payload[offsets[row] : offsets[row + 1]] = np.frombuffer(default, np.uint8)
     if isinstance(column.wanted, Image) or (column.dtype == UINT8 and not column.inner):
@@ -388,7 +387,7 @@ def _alike(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array
     if not 0 < size < length or bool((lengths != length).any()):
         return None
     rows = room((lengths.size, length), UINT8)
-    _gather(raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length)
+    gather_pieces(raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length)
     head = length - size
     if not rows[0, :head].tobytes().endswith(CONTENT + _varint(size)) or bool(
         (rows[1:, :head] != rows[0, :head]).any()
@@ -421,17 +420,6 @@ def _tensor(column: Column, row: int, data: bytes) -> Array:
         raise RowError(
             row, f"{column.label}: {error}", cause=WRITTEN, remedy="say its dtype and shape in gl.Tensor(dtype, shape)"
         ) from None
-
-
-def _gather(raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s) -> None:
-    """Copy ``lengths[i]`` bytes at ``begins[i]`` of ``raw`` to ``out[places[i]:]``."""
-    compiled = kernels.load("tfrecord")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            compiled.gather(raw, begins, lengths, out, places)
-            return
-    for begin, length, place in zip(begins.tolist(), lengths.tolist(), places.tolist(), strict=True):
-        out[place : place + length] = raw[begin : begin + length]
 
 
 class MissingFeature(RowError):
