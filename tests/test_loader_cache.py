@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 
@@ -14,6 +15,7 @@ from gpuload.errors import DeviceError, FileError, RecordError, SpecError, State
 from gpuload.kernels import aside
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.testing.sources import SourceContract
+from tests import simdevice
 
 X = np.arange(240, dtype=np.uint8).reshape(10, 6, 4, 1)
 needs_dali = pytest.mark.skipif(not aside.is_installed("nvidia.dali"), reason="DALI is not installed")
@@ -305,3 +307,22 @@ class TestOpsSource(SourceContract):
     def expected(self):
         loader = gl.Loader(gl.arrays(x=X), 10, ops=[gl.ops.Cast("float32"), gl.ops.RandomFlip()], seed=7)
         return {"x": loader.batch_at(0, 2)["x"], "label": np.arange(10)}
+
+
+def test_on_a_simulated_gpu_what_the_cpu_made_is_kept_and_the_other_ops_run_there(monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5)
+    ops = [gl.ops.Cast("float32"), gl.ops.RandomFlip()]
+
+    with gl.Loader(gl.arrays(x=X), 4, ops=ops, shuffle=True, device="gpu", executor="array") as loader:
+        with pytest.raises(
+            DeviceError, match=r"executor 'array' on gpu:0(.|\n)*replace\(device='cpu', executor='array'"
+        ):
+            loader.cache(memory="1MB")
+        with loader.replace(device="cpu").cache(memory="1MB").replace(device="gpu") as cached:
+            assert cached.ops == loader.ops[1:]
+            for mine, its in zip(cached.epoch(1), loader.epoch(1), strict=True):
+                assert mine["x"].get().tolist() == its["x"].get().tolist()
+            del mine, its
+    del loader, cached
+    gc.collect()
+    sim.finish()

@@ -76,19 +76,18 @@ class PickledSource(Source):
     """Records of pickled files."""
 
     def __init__(self, objects: ObjectFiles) -> None:
-        self._leaf: ObjectLeaf | None = ObjectLeaf(objects)
         self._objects = objects
-        super().__init__((Group(self._leaf.spec, None),))
+        self._leaves = tuple(ObjectLeaf(objects, field) for field in objects.fields)
+        super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves))
 
     def __len__(self) -> int:
         return int(self._objects.starts[-1])
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._leaf  # one look: another thread may close the source meanwhile
-        if leaf is None:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
             self.check_open()
-            return []
-        return [Share(leaf, 0, numbers)]
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
 
     def _where(self, number: int) -> str:
         return self._objects.where(number)
@@ -105,7 +104,7 @@ class PickledSource(Source):
     def close(self) -> None:
         """Let go of the objects."""
         super().close()
-        self._leaf = None
+        self._leaves = ()
 
 
 class ObjectFiles:
@@ -177,12 +176,12 @@ class ObjectFiles:
 
 
 class ObjectLeaf(Leaf):
-    """Records that are objects. They have no raw bytes: ``unpack`` makes the values of their numbers."""
+    """A field of records that are objects. It has no raw bytes: ``unpack`` makes the values of record numbers."""
 
     how = "unpickled"
 
-    def __init__(self, objects: ObjectFiles) -> None:
-        self.objects, self.spec, self.num_records = objects, Spec(objects.fields), int(objects.starts[-1])
+    def __init__(self, objects: ObjectFiles, field: Field) -> None:
+        self.objects, self.spec, self.num_records = objects, Spec((field,)), int(objects.starts[-1])
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return zeros: the records have no raw bytes."""
@@ -198,13 +197,13 @@ class ObjectLeaf(Leaf):
         """Do nothing: there are no raw bytes."""
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
-        """Return the fields of records."""
-        records = [self.objects.record_at(number) for number in numbers.tolist()]
-        where = [self.objects.where(number) for number in numbers.tolist()]
-        return [
-            _batch(field, [_cast(field, record[field.name], at) for record, at in zip(records, where, strict=True)])
-            for field in self.spec
-        ]
+        """Return the field of some records."""
+        [field] = self.spec
+        listed = numbers.tolist()
+        return [_batch(field, [self._value(field, number) for number in listed])]
+
+    def _value(self, field: Field, number: int) -> Array:
+        return _cast(field, self.objects.record_at(number)[field.name], self.objects.where(number))
 
 
 def _batch(field: Field, values: list[Array]) -> Values:
