@@ -36,6 +36,7 @@ from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordE
 from gpuload.kernels import threads
 from gpuload.loader import Loader
 from gpuload.order import checked_count
+from gpuload.pipeline.epoch import Epoch
 from gpuload.progress import Progress
 from gpuload.sources import opening, pickled
 from gpuload.sources.base import Source
@@ -190,6 +191,8 @@ def _check_paths(source: object) -> None:
     elif items and not any(isinstance(item, (str, os.PathLike)) for item in items):
         cause = "the items of a list are the paths of files"
         remedy = "write gl.arrays(x=array, label=labels) for arrays in memory"
+    elif isinstance(source, Epoch):
+        cause, remedy = "it is an iterator, and a conversion writes the records of a whole source", "pass the loader"
     elif isinstance(source, Batch):
         cause, remedy = (
             "its records are in memory",

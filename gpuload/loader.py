@@ -488,7 +488,9 @@ class Loader:
         Raises:
             DeviceError: another executor than that of the source would run them here.
         """
-        if ops and not choose.runs_on_rows(self._executor_name, self.device):
+        graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
+        on_host, _ = choose.cut(graph, self._executor_name, self.device)
+        if not set(range(len(ops))) <= set(on_host):
             raise DeviceError(
                 f"the records behind ops by executor {self._executor_name!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",

@@ -829,6 +829,7 @@ def test_a_batch_and_arrays_are_refused_with_the_form_that_works(tmp_path):
         ([{"x": 1}], r"gl\.records\(len\(records\), read\)"),
         (sources, r"gl\.concat\(a, b\)"),
         ((np.arange(3), np.arange(3)), r"gl\.arrays\(x=array, label=labels\)"),
+        (iter(gl.Loader(gl.arrays(x=[1, 2]), 2)), r"gl\.convert of a Epoch(.|\n)*pass the loader"),
         (3, "neither a source nor the path"),
         (None, "neither a source nor the path"),
     ):

@@ -204,6 +204,17 @@ def test_pixels_of_another_executor_are_refused_with_the_way(photos):
     )  # two levels of 8 bits, by std=0.5
 
 
+@needs_dali
+def test_functions_before_dali_are_done_once_on_the_host():
+    ops = [gl.ops.Python(inverted, out={}), gl.ops.Python(noisy, out={}), gl.ops.RandomFlip()]
+    loader = gl.Loader(gl.arrays(x=X), 4, ops=ops, device="cpu", executor="dali")
+
+    cached = loader.cache(memory="1MB")
+
+    assert cached.ops == loader.ops[1:]
+    assert_same_batches(loader, cached, [1])
+
+
 def test_a_mix_and_no_place_are_refused():
     mixed = gl.Loader(gl.mix({gl.arrays(x=X): 1, gl.arrays(x=X): 2}), 4, ops=[gl.ops.Cast("float32")])
 

@@ -700,7 +700,7 @@ class Cached(Composed):
             raise SpecError(
                 f"cache(memory={memory!r}, path={path!r})",
                 cause="values are kept in one place: in memory, or in files below a folder",
-                remedy='write source.cache(memory="2GB") or source.cache(path="cache/train")',
+                remedy='write cache(memory="2GB") or cache(path="cache/train")',
             )
         if source.endless:
             raise SpecError(

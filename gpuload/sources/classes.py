@@ -59,7 +59,7 @@ def classes_of(source: Source, by: str | ArrayLike) -> tuple[Indices, Indices]:
         SpecError: there is no such field, it is not one whole number or text a record, or there are other classes than
             records.
     """
-    values = _of_field(source, by) if isinstance(by, str) else np.asarray(by)
+    values = _of_field(source, by) if isinstance(by, str) else _texts(np.asarray(by))
     if values.shape != (len(source),) or values.dtype.kind not in KINDS:
         what = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
         raise SpecError(
@@ -74,7 +74,17 @@ def classes_of(source: Source, by: str | ArrayLike) -> tuple[Indices, Indices]:
 def _of_field(source: Source, name: str) -> NDArray[Any]:
     """Return a field of all records; one of records that have several values each as an array without records."""
     field = source.spec[name]
-    if field.shape != ():
+    is_text = field.ragged and field.shape == (None,) and field.dtype == np.uint8 and not field.encoded
+    if field.shape != () and not is_text:
         return np.empty((0,), field.dtype)
-    pieces = [np.asarray(source._read(numbers, (name,))[name]) for numbers in filtering.chunks(source, (name,))]
-    return np.concatenate([np.empty((0,), field.dtype), *pieces])
+    pieces = [source._read(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))]
+    if is_text:  # bytes of any length, as TFRecords hold texts
+        return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[: len(source)]
+    return _texts(np.concatenate([np.empty((0,), field.dtype), *(np.asarray(piece) for piece in pieces)]))
+
+
+def _texts(values: NDArray[Any]) -> NDArray[Any]:
+    """Return texts that are Python objects, or of NumPy's StringDType, as an array of texts of one length."""
+    if values.dtype.kind == "T" or (values.dtype.kind == "O" and all(isinstance(text, str) for text in values.flat)):
+        return np.array(values.tolist() or [""], np.str_)[: values.size].reshape(values.shape)
+    return values

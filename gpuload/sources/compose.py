@@ -213,9 +213,9 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
     mixes = [source for source in sources if source.endless]
     if mixes and (name == "concat" or len(mixes) < len(sources)):
         raise SpecError(
-            f"gl.{name} of a mix",
-            cause="a mix has other records in each epoch, and the others have the same",
-            remedy=f"gl.{name} the parts, and mix these; mix[:] is the first epoch of a mix alone",
+            f"gl.{name} of {mixes[0]!r}",
+            cause="a mix or a sample has other records in each epoch, and the others have the same",
+            remedy=f"gl.{name} the parts, and mix or sample these; mix[:] is the first epoch of a mix alone",
         )
 
 

@@ -133,6 +133,8 @@ class ObjectFiles:
                 self._keep(number, records)
                 for row, fields in enumerate(records):
                     where = _where(path, row, len(records))
+                    if not fields:
+                        raise FormatError(f"{where} has no fields", cause="it is empty", remedy="leave the file out")
                     if not columns:
                         columns = {name: _Column(name) for name in fields}
                     _check_names(fields, list(columns), where, files.paths[0])

@@ -68,6 +68,16 @@ def test_texts_and_bytes_are_classes_and_records_keep_their_fields():
         assert len(second) == 4
 
 
+def test_texts_of_any_length_are_classes():
+    texts = ["cat", "a longer name"] * 5
+    fields = {"label": ("u1", (None,))}
+    source = gl.records(10, lambda numbers: {"label": [texts[i].encode() for i in numbers]}, fields=fields)
+
+    for by in ("label", texts, np.array(texts, object)):
+        first, _ = source.split(0.6, by=by)
+        assert sorted(bytes(one) for one in first.read(range(6))["label"]) == [b"a longer name"] * 3 + [b"cat"] * 3
+
+
 def test_the_state_of_a_split_by_class_belongs_to_that_split():
     loaders = [gl.Loader(labelled(np.arange(40) % 2).split(0.5, seed, by="label")[0], 4) for seed in (1, 1, 2)]
 
