@@ -31,7 +31,7 @@ from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph, compile_ops
+from gpuload.ops.graph import Graph, compile_ops, left_behind
 from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
@@ -127,6 +127,8 @@ class Loader:
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
         self._feeds = weakref.WeakSet[Session]()
         self._told: dict[str, str] = {}
+        if (line := left_behind(self._graph, names)) is not None:
+            log.warning("%s", line)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
 

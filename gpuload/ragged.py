@@ -10,6 +10,7 @@ where several axes vary, a list of arrays stands in its place.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,39 @@ class Ragged:
         """The bytes of the values and of the offsets."""
         return int(self.flat.nbytes + self.offsets.nbytes)
 
+    def to_dense(self, length: int | None = None, value: Any = 0, *, truncate: bool = False) -> Any:
+        """Return the values as one array ``[N, length, *shape]``, filled up behind each value; on the payload's device.
+
+        Args:
+            length: of each row; that of the longest value if left out.
+            value: what stands behind a value that is shorter.
+            truncate: cut values that are longer than ``length``, which are an error else.
+
+        Raises:
+            SpecError: a value is longer than ``length``, or ``length`` is no whole number; or the dtype does not hold
+                ``value``.
+        """
+        longest = int(self.lengths.max(initial=0))
+        if length is not None and (not isinstance(length, (int, np.integer)) or isinstance(length, bool) or length < 0):
+            raise SpecError(
+                f"to_dense(length={length!r})"[:200],
+                cause="it is how many elements each row has, a whole number",
+                remedy="write ragged.to_dense(128), or to_dense() for the length of the longest value",
+            )
+        if length is not None and longest > length and not truncate:
+            raise SpecError(
+                f"to_dense({length}) of a ragged whose value {int(self.lengths.argmax())} has {longest} elements",
+                cause="what is longer than a row would be lost",
+                remedy=f"write to_dense({longest}), or to_dense({length}, truncate=True)",
+            )
+        if not holds(self.dtype, value):
+            raise SpecError(
+                f"to_dense(value={value!r}) of {self.dtype}"[:200],
+                cause="the dtype does not hold this value",
+                remedy="pass one that it holds: a number, or '' for text",
+            )
+        return dense(_namespace(self.payload), self, longest if length is None else int(length), value)
+
     def with_payload(self, flat: Any) -> Ragged:
         """Return a ragged of the same lengths with other values: ``flat`` is in place of ``self.flat``."""
         return Ragged(flat, self.offsets - self.offsets[0])
@@ -126,6 +160,50 @@ class Ragged:
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} values of {self.dtype}, {int(self.offsets[-1] - self.offsets[0])} elements)"
+
+
+def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
+    """Return the values of a ragged as ``[N, length, *shape]``, cut or filled up behind with ``value``.
+
+    Args:
+        xp: the array library of the payload.
+        ragged: the values.
+        length: of each row.
+        value: that the dtype holds.
+    """
+    flat, place = ragged.flat, np.arange(length)
+    shape = (len(ragged), length, *flat.shape[1:])
+    if not len(flat) or not length:
+        return xp.full(shape, value, dtype=flat.dtype)
+    inside = place < ragged.lengths[:, None]
+    index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
+    mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
+    return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))
+
+
+def holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a text."""
+    if dtype.kind in "OSU":
+        wanted = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
+        return isinstance(value, wanted) and (dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value))
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        with np.errstate(all="ignore"):
+            held = np.asarray(value).astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    if held.ndim:
+        return False
+    return bool(np.isfinite(held) == np.isfinite(value)) if held.dtype.kind == "f" else bool(held == value)
+
+
+def _namespace(payload: Any) -> Any:
+    """Return the array library of an array: NumPy, CuPy, or that which the array names."""
+    if isinstance(payload, np.ndarray):
+        return np
+    named = getattr(payload, "__array_namespace__", None)
+    return sys.modules[type(payload).__module__.partition(".")[0]] if named is None else named()
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:

@@ -11,6 +11,7 @@ from gpuload.ops.flip import RandomFlip
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
+from gpuload.ops.padto import PadTo
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.standardize import PerImageStandardization
@@ -26,6 +27,7 @@ __all__ = [
     "OneHot",
     "Op",
     "Pad",
+    "PadTo",
     "PerImageStandardization",
     "Python",
     "RandomCrop",

@@ -65,11 +65,15 @@ class Op:
     """True if what is drawn serves images of any size, so that the fields that the op acts on may differ in theirs."""
 
     moves_pixels: ClassVar[bool] = False
-    """True if pixels of an image come to lie elsewhere, so that a mask beside it must go the same way."""
+    """True if pixels of an image come to lie elsewhere, so that a mask beside it must go the same way. Where ``on`` is
+    left out, a loader tells of a mask that stays."""
 
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
     batch, and the payload of a ``Ragged``, as it takes one record; it draws nothing."""
+
+    takes_ragged: ClassVar[bool] = False
+    """True if ``array_batch`` takes the values of a ``Ragged`` at once, though the op is not elementwise."""
 
     checks: ClassVar[bool] = False
     """True if there are values that the op cannot take: ``check`` finds them."""

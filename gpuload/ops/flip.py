@@ -29,6 +29,7 @@ class RandomFlip(Op):
     horizontal: bool = True
     vertical: bool = False
 
+    moves_pixels: ClassVar[bool] = True
     num_uniforms: ClassVar[int] = 2
 
     def __post_init__(self) -> None:

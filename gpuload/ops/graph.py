@@ -238,6 +238,41 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
     )
 
 
+def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
+    """Return what to tell of an image that an op moves without ``on=`` while a mask beside it stays; None if none is.
+
+    A mask is another field of images of the same height and width, known or not, that no op moves.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    moved = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        if op.on is not None or not op.moves_pixels:
+            continue
+        before, image = graph.before(place), on[0]
+        size, others = _image_size(before[image]), [field for field in before if field.name in set(names) - moved]
+        beside = [field.name for field in others if size is not None and _image_size(field) == size]
+        if beside:
+            return (
+                f"{op} moves the pixels of field {image!r}, and those of {beside} beside it stay where they are; "
+                f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
+                f"serves all, or on={image!r}, if that is what you mean"
+            )
+    return None
+
+
+def _image_size(field: Field) -> tuple[int | None, ...] | None:
+    """Return height and width of what may be an image or its mask, None where they vary; None if it is neither."""
+    if field.encoded or field.dtype.kind not in images.NUMBERS or field.shape is None or len(field.shape) not in (2, 3):
+        return None
+    if len(field.shape) == 2:
+        return None if field.ragged else field.shape
+    height, width = _size_axes(field)
+    return field.shape[height], field.shape[width]
+
+
 def _how_to_make(value: object) -> str:
     if isinstance(value, type) and issubclass(value, Op):
         return f"write gl.ops.{value.__name__}(...), with the brackets"

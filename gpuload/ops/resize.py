@@ -42,6 +42,7 @@ class Resize(Op):
     interpolation: Interpolation = field(default="linear", hash=False)
     antialias: bool = True
 
+    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
 
     def __post_init__(self) -> None:
@@ -129,6 +130,7 @@ class RandomResizedCrop(Op):
     interpolation: Interpolation = field(default="linear", hash=False)
     antialias: bool = True
 
+    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
     num_uniforms: ClassVar[int] = 2 * TRIES + 2
     gives_region: ClassVar[bool] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class Window(Op):
 
     Where the window's size depends on the image's, the draw also has ``shape``: int32 ``[N, 2]``, height and width.
     """
+
+    moves_pixels: ClassVar[bool] = True
 
     def window_of(self, size: Sizes) -> Sizes:
         """Return the size of the window of images of these sizes, int32 ``[..., 2]``, height and width in pixels."""

@@ -126,8 +126,9 @@ class _FieldRun:
         self.stages = make_stages(graph, name, places)
         self.before, self.after = self.stages[0].before, self.stages[-1].after
         self._uniform = self.before.uniform and all(stage.after.uniform for stage in self.stages)
-        elementwise = all(op.elementwise and not stage.writes for stage in self.stages for op in stage.ops)
-        self._ragged = self.before.ragged and elementwise  # a tile is a Ragged; else it is an array
+        ragged = [stage for stage in self.stages if stage.before.ragged]
+        whole = all(not stage.writes and (op.elementwise or op.takes_ragged) for stage in ragged for op in stage.ops)
+        self._ragged = self.before.ragged and whole  # a tile is a Ragged; else it is an array
         self._memory: list[Memory] = [partial(scratch, f"stage {number}") for number in range(len(self.stages))]
         on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
         self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform else 0
