@@ -8,13 +8,17 @@ When    All records are read when the cache is made, with progress, and not whil
 What    Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
         begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
 Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
-Files   cache.json stands for all of them and is written last, by one process while others wait (`storage/derived.py`).
+Files   each piece is a kept file (`storage/kept.py`), private and with checksums: one that is damaged is made anew.
+        cache.json stands for all of them and is written last, by one process while others wait (`storage/derived.py`).
         It names the source's fingerprint, and files of other data are refused. They are as this machine has numbers.
+        Where a file of somebody else has the name of a piece, the pieces have other names. No link is followed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import os
 import re
@@ -34,10 +38,9 @@ from gpuload.sources import filtering
 from gpuload.sources.layouts import packed, told
 from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
 from gpuload.spec import Field, Layout, Part, Spec
-from gpuload.storage import open_storage
-from gpuload.storage.derived import kept
+from gpuload.storage import derived, kept, open_storage
 from gpuload.storage.extents import Extents, Storage
-from gpuload.storage.files import check_name, look_at, open_error, read_bytes
+from gpuload.storage.files import check_name, read_bytes
 
 if TYPE_CHECKING:
     from gpuload.sources.base import Source
@@ -46,8 +49,13 @@ UNITS = {"": 1, "B": 1, **{f"{unit}B": 1000**power for power, unit in enumerate(
 UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
 AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", re.IGNORECASE)
 IN_MEMORY = "cached in memory"
-INDEX, FORMAT, VERSION = "cache.json", "gpuload cache", 1
+INDEX, FORMAT, VERSION = "cache.json", "gpuload cache", 2
+MARK, OLD_MARK = (
+    b'{"format": "gpuload cache"',
+    b'{\n "format": "gpuload cache"',
+)  # of an index; the old one of version 1
 LARGEST_INDEX_BYTES = 1 << 24
+log = logging.getLogger("gpuload")
 AT_ONCE = 1 << 20  # records of which it is asked how long they are
 INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
@@ -132,8 +140,9 @@ def in_files(source: Source, folder: str | os.PathLike[str]) -> Kept:
     """Return the values of a source in files below a folder; they are made if they are not there.
 
     Raises:
-        FileError: the files are of other data, another thing stands there, or they cannot be written.
-        FormatError: the files are damaged.
+        FileError: the files are of other data, something of others stands there, other users may write to the folder,
+            or the files cannot be written.
+        FormatError: a file is damaged. It is removed, and the next call makes the cache anew.
         RecordError: a record cannot be read.
     """
     if not isinstance(folder, (str, os.PathLike)) or not isinstance(os.fspath(folder), str) or not os.fspath(folder):
@@ -154,15 +163,20 @@ def in_files(source: Source, folder: str | os.PathLike[str]) -> Kept:
         "columns": [_about(column) for column in columns],
     }
 
+    if os.path.isdir(path):
+        derived.check_private(os.path.realpath(path))
+
     def load(index: str) -> Kept | None:
         return _loaded(index, about, columns, source)
 
     def make(part: str) -> None:
-        _write(path, columns, source)
-        with open(part, "w", encoding="ascii") as file:
-            json.dump(about, file, indent=1)
+        prefix = _free_prefix(path, columns, about)
+        digests = _write(path, prefix, columns, source, about)
+        with kept.Writer(part, FORMAT) as writer:
+            writer.write(json.dumps({**about, "prefix": prefix, "digests": digests}).encode("ascii"))
+            writer.end()
 
-    return kept([os.path.join(path, INDEX)], load, make)
+    return derived.load_or_make([os.path.join(path, INDEX)], load, make, is_ours=_is_cache_index)
 
 
 def num_bytes_of(budget: int | str) -> int:
@@ -395,65 +409,144 @@ def _shapes(axes: Indices, lengths: Indices) -> Ragged:
 # --- files
 
 
-def _write(folder: str, columns: Sequence[Column], source: Source) -> None:
-    """Write the pieces into a folder."""
-    names = {(number, kind): f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds}
-    files: dict[tuple[int, str], Any] = {}
+def _names(columns: Sequence[Column]) -> list[str]:
+    """Return the names of the files, a file for each piece."""
+    return [f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds]
+
+
+def _made_of(about: dict[str, Any], name: str) -> list[str]:
+    return [FORMAT, about["source"], name]
+
+
+def _free_prefix(folder: str, columns: Sequence[Column], about: dict[str, Any]) -> str:
+    """Return what the names of the files begin with, so that none is that of a file of somebody else.
+
+    Raises:
+        FileError: both prefixes are taken.
+    """
+    has_index = _is_cache_index(os.path.join(folder, INDEX))
+    foreign = ""
+    for prefix in ("", f"{about['source'][:8]}-"):
+        paths = [os.path.join(folder, prefix + name) for name in _names(columns)]
+        foreign = next((path for path in paths if os.path.lexists(path) and not _is_piece(path, has_index)), "")
+        if not foreign:
+            return prefix
+    raise FileError(
+        f"{foreign} is there already",
+        cause="no cache of gpuload wrote it, and nothing of others is replaced",
+        remedy="move it away, or choose another path for the cache",
+    )
+
+
+def _is_cache_index(path: str) -> bool:
+    return kept.is_ours(path, MARK, OLD_MARK)
+
+
+def _is_piece(path: str, has_index: bool) -> bool:
+    return kept.is_ours(path) or (has_index and os.path.isfile(path) and not os.path.islink(path))
+
+
+def _write(
+    folder: str, prefix: str, columns: Sequence[Column], source: Source, about: dict[str, Any]
+) -> dict[str, int]:
+    """Write the pieces into a folder; returns the digest of each.
+
+    Raises:
+        FileError: the pieces cannot be written.
+    """
     try:
-        try:
-            for key, name in names.items():
-                files[key] = open(os.path.join(folder, name), "wb")  # noqa: SIM115 - all are closed below
-            _fill(source, columns, lambda number, kind, more: files[number, kind].write(more.tobytes()))
-            for file in files.values():
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            for file in files.values():
-                file.close()
-    except BaseException as error:
-        for name in names.values():
-            if os.path.exists(os.path.join(folder, name)):
-                os.unlink(os.path.join(folder, name))
-        if isinstance(error, OSError) and not isinstance(error, FileError):
-            raise FileError(
-                f"{folder}: the cache cannot be written",
-                cause=str(error.strerror or error),
-                remedy="make room, or choose another folder; nothing of it was left",
-            ) from None
-        raise
+        with contextlib.ExitStack() as stack:
+            writers = {}
+            for name in _names(columns):
+                part = stack.enter_context(derived.whole(os.path.join(folder, prefix + name), is_alone=True))
+                writers[name] = stack.enter_context(kept.Writer(part, _made_of(about, name)))
+            _fill(source, columns, lambda number, kind, more: writers[f"{number}.{kind}"].write(_bytes(more)))
+            return {name: writer.end() for name, writer in writers.items()}
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(
+            f"{folder}: the cache cannot be written",
+            cause=str(error.strerror or error),
+            remedy="make room, or choose another folder; nothing of it was left",
+        ) from None
+
+
+def _bytes(array: Array) -> memoryview:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(UINT8).data)
 
 
 def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source: Source) -> Kept | None:
-    """Return the values in files; None where there are none."""
-    if not os.path.lexists(index):
+    """Return the values in files; None where there are none, or where a file is damaged."""
+    content = kept.read_kept(index, FORMAT) if os.path.lexists(index) else None
+    if content is None:
+        _check_old_index(index, about)
         return None
-    folder = os.path.dirname(index)
-    try:
-        told = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{index} is no index of a cache", cause=str(error), remedy=f"remove {folder}, and cache again"
-        ) from None
-    told = told if isinstance(told, dict) else {}
-    differing = [name for name, value in about.items() if told.get(name) != value]
+    stored, folder = json.loads(content), os.path.dirname(index)
+    differing = [name for name, value in about.items() if stored.get(name) != value]
     if differing:
-        name = differing[0]
-        raise FileError(
-            f"{folder} is the cache of other data",
-            cause=f"{name}: {told.get(name)!r} there, {about[name]!r} here"[:300],
-            remedy=f"choose another path, or remove {folder}",
-        )
-    names = [f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds]
-    files, _ = look_at([os.path.join(folder, name) for name in names], 0, lambda path, size, head: None)
-    storage, numbers = open_storage(files), {name: number for number, name in enumerate(names)}
+        raise _other_data(folder, differing[0], stored, about)
+    paths = {name: os.path.join(folder, stored["prefix"] + name) for name in _names(columns)}
+    eager, pieces = kept.is_small(list(paths.values())), dict[str, kept.KeptFile]()
+    arrays = dict[str, Indices]()
+    for name, path in paths.items():
+        is_there = os.path.isfile(path) and not os.path.islink(path)
+        piece = kept.open_kept(path, _made_of(about, name), eager=eager)
+        content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
+        if piece is None or content is None:
+            if is_there:
+                raise _damaged(path)
+            log.warning("%s is missing; the cache is made anew", path)
+            return None
+        if piece.digest != stored["digests"].get(name):  # a later filling was ended before it wrote its index
+            return None
+        pieces[name], arrays[name] = piece, np.frombuffer(content, np.int64)
+    looked, _ = kept.look_at(list(pieces.values()), 0, lambda path, size, head: None)
+    storage, places = open_storage(looked), {name: number for number, name in enumerate(pieces)}
     leaves = [
-        _file_leaf(number, column, storage, numbers, folder, len(source)) for number, column in enumerate(columns)
+        _file_leaf(number, column, storage, places, arrays, folder, len(source))
+        for number, column in enumerate(columns)
     ]
-    total = int(files.sizes.sum())
+    total = int(looked.sizes.sum())
     return Kept(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
 
 
-def _file_leaf(number: int, column: Column, storage: Storage, numbers: dict[str, int], folder: str, count: int) -> Leaf:
+def _damaged(path: str) -> FormatError:
+    """Remove a damaged piece and return the error."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return FormatError(
+        f"{path} cannot be used",
+        cause="it is damaged, or another user may have written it; the log says which",
+        remedy="cache again, which makes the files anew; check the disk (dmesg)",
+    )
+
+
+def _is_index(name: str) -> bool:
+    return not name.endswith((".rows", ".payload"))
+
+
+def _check_old_index(index: str, about: dict[str, Any]) -> None:
+    """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
+    if kept.is_ours(index, OLD_MARK):
+        with contextlib.suppress(ValueError, RecursionError):
+            stored = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
+            if stored.get("source") != about["source"]:
+                raise _other_data(os.path.dirname(index), "source", stored, about)
+
+
+def _other_data(folder: str, name: str, stored: dict[str, Any], about: dict[str, Any]) -> FileError:
+    return FileError(
+        f"{folder} is the cache of other data",
+        cause=f"{name}: {stored.get(name)!r} there, {about[name]!r} here"[:300],
+        remedy=f"choose another path, or remove {folder}",
+    )
+
+
+def _file_leaf(
+    number: int, column: Column, storage: Storage, numbers: dict[str, int], arrays: dict[str, Indices], folder: str,
+    count: int,
+) -> Leaf:  # fmt: skip
     if column.layout is not None:
         size, rows = column.layout.record_bytes, numbers[f"{number}.rows"]
         _check_size(folder, f"{number}.rows", storage, numbers, count * size)
@@ -468,7 +561,7 @@ def _file_leaf(number: int, column: Column, storage: Storage, numbers: dict[str,
             lambda chosen, out, begins: storage.read(places(chosen), out, begins),
             lambda chosen: storage.advise(places(chosen)),
         )
-    pieces = {kind: _numbers(os.path.join(folder, f"{number}.{kind}")) for kind in column.kinds[1:]}
+    pieces = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
     lengths = pieces["offsets"]
     wrong = lengths.size != count or bool((lengths < 0).any())
     if not wrong and "axes" in pieces:
@@ -496,13 +589,6 @@ def _file_leaf(number: int, column: Column, storage: Storage, numbers: dict[str,
         lambda offsets, lengths, out, begins: storage.read(extents(offsets, lengths), out, begins),
         lambda offsets, lengths: storage.advise(extents(offsets, lengths)),
     )
-
-
-def _numbers(path: str) -> Indices:
-    try:
-        return np.fromfile(path, np.int64)
-    except OSError as error:
-        raise open_error(path, error) from None
 
 
 def _check_size(folder: str, name: str, storage: Storage, numbers: dict[str, int], wanted: int) -> None:

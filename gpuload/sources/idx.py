@@ -24,7 +24,8 @@ from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import check_name
-from gpuload.storage.files import Paths, expand, look_at
+from gpuload.storage import kept
+from gpuload.storage.files import Paths, expand
 from gpuload.storage.unpacked import named, unpacked
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -112,12 +113,13 @@ def _field(name: str, paths: Paths) -> IdxSource:
     check_name(name)
     originals = expand(paths)
     places = unpacked(originals)
-    called = dict(zip(places, originals, strict=True))
+    paths = [place.path if isinstance(place, kept.KeptFile) else place for place in places]
+    called = dict(zip(paths, originals, strict=True))
 
     def read(path: str, size: int, head: bytes) -> Header:
         return _read(called[path], size, head, " unpacked" * (called[path] != path))
 
-    files, headers = look_at(places, HEAD_BYTES, read)
+    files, headers = kept.look_at(places, HEAD_BYTES, read)
     _check_alike(originals, headers)
     first = headers[0]
     try:

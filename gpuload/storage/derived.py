@@ -1,16 +1,19 @@
 """Derived files: what was made once of the user's files and is kept, an index say, or an unpacked copy.
 
-    key = key_of(files, number, "unpacked", 1)             of the file as it is now, and of what is made of it
-    path = kept([cached(f"{key}-train.bin")], load, make)  made by the first who asks, found by all others
+    key = key_of(files, number, "unpacked", 1)                       of the file as it is now, and of what is made of it
+    copy = load_or_make([cached(f"{key}-train.bin")], load, make)    the first who asks makes it, all others find it
 
 Where    Small ones stand beside the file, if its folder can be written; others in the cache folder: ``GPULOAD_CACHE``,
          ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log says what was made, where, and how large it is.
+Private  The cache folder has the mode 0700 and its files 0600. Where other users may write to the folder that is named,
+         a folder in it that belongs to this user alone is used, ``user-1000``. ``GPULOAD_CACHE_SHARED=1`` says that
+         these users are trusted: then all of them use the same files.
 Name     In the cache folder it begins with a digest of path, size, time and beginning of the file, and of all that the
          derived file depends on besides: of a changed file another one is made, and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: nobody sees half of one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
 Killed   What a process had written when it was killed is removed by the next one that makes the same file.
-Trust    Whoever reads one checks it like any file; nothing in it is ever run.
+Trust    `kept.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +34,7 @@ from typing import TypeVar
 
 from gpuload.errors import FileError
 from gpuload.progress import Progress
-from gpuload.storage.files import REMEDIES, Files, read_bytes
+from gpuload.storage.files import NO_LINKS, REMEDIES, Files, read_bytes
 
 try:
     import fcntl
@@ -38,7 +43,7 @@ except ImportError:  # Windows
 
 Loaded = TypeVar("Loaded")
 
-FOLDER = "GPULOAD_CACHE"
+FOLDER, SHARED = "GPULOAD_CACHE", "GPULOAD_CACHE_SHARED"
 HEAD_BYTES = 1 << 16  # of a file, that its key depends on
 PART = ".part-"  # what is being written ends in this, this machine, and a number of its own
 LOCK = ".lock"
@@ -50,11 +55,20 @@ log = logging.getLogger("gpuload")
 
 
 def folder() -> str:
-    """Return the cache folder, as an absolute path; it may not be there yet.
+    """Return the folder that derived files go to, as an absolute path; it may not be there yet.
 
     Raises:
         FileError: there is no home folder, and no variable says where else.
     """
+    base = _cache_folder()
+    try:
+        is_open = bool(distrust(os.stat(base)))
+    except OSError:  # it is not there, or cannot be used, which is met where it is made
+        is_open = False
+    return os.path.join(base, f"user-{os.geteuid()}") if is_open else base
+
+
+def _cache_folder() -> str:
     named = os.environ.get(FOLDER, "")
     if named:
         return os.path.abspath(os.path.expanduser(named))
@@ -71,6 +85,58 @@ def folder() -> str:
             "there is no cache folder", cause="no home folder is known", remedy=f"set {FOLDER} to a folder to write to"
         )
     return os.path.join(expanded, "gpuload")
+
+
+def is_shared() -> bool:
+    """Return True if ``GPULOAD_CACHE_SHARED`` says that all users who may write to the cache folder are trusted."""
+    return os.environ.get(SHARED, "") not in ("", "0")
+
+
+def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
+    """Return why somebody else than this user may have written a file or to a folder; "" if nobody else may.
+
+    A group whose number is that of its owner is the group of that user alone, as Linux distributions have it.
+
+    Args:
+        status: of the file or folder.
+        owners: who is trusted beside this user and root.
+    """
+    if is_shared() or os.name != "posix":
+        return ""
+    if status.st_uid not in (os.geteuid(), 0, *owners):
+        return f"it belongs to the user {status.st_uid}"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid):
+        return f"its mode is {stat.S_IMODE(status.st_mode):04o}, so that other users may write to it"
+    return ""
+
+
+def check_private(path: str) -> None:
+    """Refuse a folder that other users may write to.
+
+    Raises:
+        FileError: they may, or it is a link, or no folder.
+    """
+    status = os.lstat(path)
+    reason = distrust(status) if stat.S_ISDIR(status.st_mode) else "it is no folder"
+    if reason:
+        raise FileError(
+            f"{path} is no place for files that gpuload keeps",
+            cause=f"{reason}, and what others write there must not become your data",
+            remedy="name a folder that is not there yet, or one of your own (chmod 700); "
+            f"{SHARED}=1 says that you trust all who may write there",
+        )
+
+
+def make_folder(path: str) -> None:
+    """Make a folder that belongs to this user alone, with the folders above it."""
+    os.makedirs(path, mode=0o777 if is_shared() else 0o700, exist_ok=True)
+
+
+def open_new(path: str, mode: int = 0o600) -> int:
+    """Return a descriptor of a new file to write to; only this user may read it, unless ``mode`` says more."""
+    mode = 0o666 if is_shared() else mode
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS
+    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), mode)
 
 
 def cached(name: str) -> str:
@@ -93,36 +159,40 @@ def key_of(files: Files, number: int, *more: object) -> str:
     return text.hexdigest()[:32]
 
 
-def kept(
+def load_or_make(
     places: Sequence[str],
     load: Callable[[str], Loaded | None],
     make: Callable[[str], None],
     waits: Callable[[], None] = lambda: None,
+    is_ours: Callable[[str], bool] = lambda path: False,
 ) -> Loaded:
     """Return what ``load`` makes of a derived file, which is made first if it is in none of its places.
 
     Args:
         places: absolute paths where it may be, the best first. One whose folder cannot be written to, or has no space,
-            is passed over for the next.
+            or where something else stands, is passed over for the next.
         load: returns None for a file that is another one, or none at all; called with a path that may not be there.
         make: writes the file to the path that it is given, a temporary one in the same folder. What it raises goes on,
             but for an ``OSError`` that is none of ours, which is taken for one of writing; nothing is left behind.
         waits: called again and again while another process makes the file; what it raises ends the waiting.
+        is_ours: returns True for a file that gpuload wrote; outside of the cache folder no other one is replaced.
 
     Raises:
         FileError: no place can be written to; there is no space.
     """
     for place in places:
-        if (found := load(place)) is not None:
-            return found
+        if (loaded := load(place)) is not None:
+            return loaded
     refused: list[tuple[str, OSError]] = []
     for place in places:
         try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            _make_home(place)
             with _locked(place, waits) as is_alone:
-                if (found := load(place)) is not None:  # another process made it meanwhile
-                    return found
-                _write(place, make, is_alone=is_alone)
+                if (loaded := load(place)) is not None:  # another process made it meanwhile
+                    return loaded
+                _check_replaceable(place, is_ours)
+                with whole(place, is_alone=is_alone) as part:
+                    make(part)
         except OSError as error:
             if isinstance(error, FileError):
                 raise
@@ -130,14 +200,27 @@ def kept(
                 raise _unwritten(place, error) from None
             refused.append((place, error))
             continue
-        if (found := load(place)) is None:
+        if (loaded := load(place)) is None:
             raise FileError(
                 f"{place} is not what was written to it",
                 cause="something else changed it at once, or the disk is faulty",
                 remedy=f"check the disk (dmesg); set {FOLDER} to another folder",
             )
-        return found
+        return loaded
     raise _nowhere(refused)
+
+
+def _make_home(place: str) -> None:
+    home = os.path.dirname(place)
+    make_folder(home)
+    if home == folder() != _cache_folder():
+        check_private(home)
+
+
+def _check_replaceable(place: str, is_ours: Callable[[str], bool]) -> None:
+    """Raise ``FileExistsError`` if something stands in the place of a derived file that gpuload did not write."""
+    if os.path.lexists(place) and os.path.dirname(place) != folder() and not is_ours(place):
+        raise FileExistsError(errno.EEXIST, "a file that gpuload did not write stands there", place)
 
 
 @contextlib.contextmanager
@@ -149,7 +232,10 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
     """
     path = place + LOCK
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = _open_lock(path)
+        if descriptor is None:
+            yield False
+            return
         try:
             is_alone = _waited_for(descriptor, place, waits)
             if is_alone and not _is_there(descriptor, path):
@@ -164,6 +250,20 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
             return
         finally:
             os.close(descriptor)
+
+
+def _open_lock(path: str) -> int | None:
+    """Return a descriptor of the file of a lock; None for one of another user who lets nobody else open it."""
+    flags = os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
+    try:
+        return os.open(path, os.O_RDWR | flags, 0o666)
+    except PermissionError:
+        if not os.path.lexists(path):
+            raise
+    try:
+        return os.open(path, os.O_RDONLY | NO_LINKS)  # enough for flock on a local disk
+    except PermissionError:
+        return None
 
 
 def _waited_for(descriptor: int, place: str, waits: Callable[[], None]) -> bool:
@@ -191,13 +291,19 @@ def _is_there(descriptor: int, path: str) -> bool:
         return False
 
 
-def _write(place: str, make: Callable[[str], None], *, is_alone: bool) -> None:
-    """Make a file: under another name, flushed, renamed. Whoever calls it holds the lock, if there are locks."""
+@contextlib.contextmanager
+def whole(place: str, *, is_alone: bool) -> Iterator[str]:
+    """Give the path of a file to write; then it is flushed and gets its name. After an error nothing of it is left.
+
+    Args:
+        place: its name.
+        is_alone: True if the caller holds the lock.
+    """
     _remove_parts(place, f"{PART}{machine()}" if is_alone else None)
     part = f"{place}{PART}{machine()}-{secrets.token_hex(4)}"
     try:
-        make(part)
-        descriptor = os.open(part, os.O_RDWR)
+        yield part
+        descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
             os.fsync(descriptor)
             num_bytes = os.fstat(descriptor).st_size
@@ -247,11 +353,13 @@ def _remove_parts(place: str, own: str | None) -> None:
     others that share the folder: what was written to lately by them stays.
     """
     home, name = os.path.split(place)
+    part = re.compile(re.escape(name + PART) + "[0-9a-f]{8}-[0-9a-f]{8}")
     with contextlib.suppress(OSError):
         for entry in os.scandir(home):
+            if not part.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
             is_own = own is not None and entry.name.startswith(name + own)
-            is_part = entry.name.startswith(name + PART)
-            if is_own or (is_part and time.time() - entry.stat().st_mtime > STALE_S):
+            if is_own or time.time() - entry.stat().st_mtime > STALE_S:
                 os.unlink(entry.path)
 
 
@@ -259,6 +367,12 @@ def _nowhere(refused: Sequence[tuple[str, OSError]]) -> FileError:
     """Return the error for a file that could be kept in none of its places."""
     if len(refused) == 1 and refused[0][1].errno in FULL:
         return _unwritten(*refused[0])
+    if len(refused) == 1 and refused[0][1].errno == errno.EEXIST:
+        return FileError(
+            f"{refused[0][0]} is there already",
+            cause="gpuload did not write it, or it is damaged; nothing of others is replaced",
+            remedy="move it away, or choose another path",
+        )
     told = [f"{os.path.dirname(place)} ({error.strerror})" for place, error in refused]
     return FileError(
         "there is no place for a file that has to be kept",

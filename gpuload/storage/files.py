@@ -287,6 +287,21 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
+class Seal:
+    """What a kept file (`kept.py`) says of its content, which begins at byte 0.
+
+    Attributes:
+        content_bytes: where the content ends.
+        checksums: uint32 ``[num_blocks]``, CRC-32 of each block of the content.
+        good: bool ``[num_blocks]``, the blocks that were compared with their checksums.
+    """
+
+    content_bytes: int
+    checksums: NDArray[np.uint32]
+    good: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
 class Files:
     """Files as they were when they were opened.
 
@@ -294,11 +309,13 @@ class Files:
         paths: absolute paths.
         stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
         names: what the files are called where a record is named, and in the digest; by default without their folders.
+        seals: of each file that gpuload wrote and keeps its seal, None for the user's own; empty if all are the user's.
     """
 
     paths: tuple[str, ...]
     stamps: NDArray[np.int64]
     names: tuple[str, ...] = field(default=(), repr=False)
+    seals: tuple[Seal | None, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -309,8 +326,14 @@ class Files:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The size of each file in bytes."""
-        return self.stamps[:, 0]
+        """The size of each file in bytes; of a kept file that of its content."""
+        if not self.seals:
+            return self.stamps[:, 0]
+        sizes = [
+            size if seal is None else seal.content_bytes
+            for size, seal in zip(self.stamps[:, 0], self.seals, strict=True)
+        ]
+        return np.array(sizes, np.int64)
 
     def check(self, number: int) -> None:
         """Raise ``ChangedFileError`` if a file is no longer what it was when it was opened."""

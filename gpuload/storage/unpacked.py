@@ -1,13 +1,14 @@
 """Unpacked copies: compressed files, unpacked once into the cache folder, so that records have a place in a file.
 
     originals = expand("train-*.gz")
-    files, found = look_at(unpacked(originals), head_bytes, use)     a file that is not compressed stands for itself
-    files = named(files, originals)                                  in messages and fingerprints
+    files, heads = kept.look_at(unpacked(originals), head_bytes, use)    a file that is not compressed stands for itself
+    files = named(files, originals)                                      in messages and fingerprints
 
 Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed them.
 Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free space; what would become
          more is refused, and nothing is left of it.
 Where    `derived.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; the copies of old ones may be removed.
+Trust    `kept.py`: a copy has checksums of its own, and one that is damaged is made anew.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from functools import partial
 from gpuload.errors import FileError, FormatError, GpuloadError, SpecError
 from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
-from gpuload.storage.derived import FOLDER, cached, folder, kept, key_of
+from gpuload.storage.derived import FOLDER, cached, folder, key_of, load_or_make
 from gpuload.storage.files import Files, look_at
-from gpuload.storage.inflate import BITS, HEAD_BYTES, OUT_BYTES, inflate_file, is_gzip
+from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
+from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept
 
 FREE_PART = 0.9  # of the free space of the disk
 MIB = 1 << 20
 NAME_LENGTH = 40  # of a file's name, that a copy's ends in; names have at most 255 bytes
-COPY = 1  # counted up when copies are made in another way
+COPY = 2  # counted up when copies are made in another way
 STORED = {"auto", *BITS}
 log = logging.getLogger("gpuload")
 
 
-def unpacked(paths: Sequence[str], compression: str = "auto") -> list[str]:
-    """Return where the bytes of each file lie unpacked: in a copy, or the file itself if it is not compressed.
+def unpacked(paths: Sequence[str], compression: str = "auto") -> list[Place]:
+    """Return where the bytes of each file lie unpacked: a copy, or the path of the file if it is not compressed.
 
     Copies are made now if they are not there yet: by all cores, file by file, with progress. The log says where.
 
@@ -77,31 +79,33 @@ class Copy:
     """A derived file of unpacked bytes.
 
     Attributes:
-        place: where it is kept.
+        key: what it is made of.
+        name: what it is called behind the key.
         work_bytes: how much there is to read or write, for progress.
-        write: writes it to a new file; called with its path, and a function that is told how many of ``work_bytes`` are
+        write: writes its content; called with the writer, and a function that is told how many of ``work_bytes`` are
             done, again and again.
-        num_bytes: the size that it has, if that is known: a file of another size is made anew.
     """
 
-    place: str
+    key: str
+    name: str
     work_bytes: int
-    write: Callable[[str, Callable[[int], None]], None]
-    num_bytes: int | None = None
+    write: Callable[[Writer, Callable[[int], None]], None]
+
+    @property
+    def place(self) -> str:
+        """The path of the copy."""
+        return cached(f"{self.key}-{self.name}")
 
 
-def keep(copies: Sequence[Copy]) -> None:
-    """Make the copies that are not there yet: in as many threads as there are cores, with progress.
+def keep(copies: Sequence[Copy]) -> list[KeptFile]:
+    """Return the copies. Those that are not there yet are made by as many threads as there are cores, with progress.
 
     Raises:
         FileError: they can be written nowhere, or there is no space. What ``write`` raises goes on.
     """
     done, stopped = [0] * len(copies), list[bool]()
     total = sum(copy.work_bytes for copy in copies)
-
-    def load(copy: Copy, path: str) -> str | None:
-        is_there = os.path.isfile(path) and copy.num_bytes in (None, os.path.getsize(path))
-        return path if is_there else None
+    eager = is_small([copy.place for copy in copies])
 
     with Progress("unpacking") as progress:
 
@@ -114,26 +118,35 @@ def keep(copies: Sequence[Copy]) -> None:
             done[number] = num_bytes
             progress.show(sum(done) // MIB, max(total // MIB, 1), "MiB")
 
-        def make(number: int) -> None:
+        def load_or_unpack(number: int) -> KeptFile:
             copy = copies[number]
-            kept([copy.place], partial(load, copy), lambda path: copy.write(path, partial(show, number)), go_on)
+            made_of = ["unpacked", copy.key]
 
-        each(make, range(len(copies)), num_cores(), lambda: stopped.append(True))
+            def write(path: str) -> None:
+                with Writer(path, made_of) as writer:
+                    copy.write(writer, partial(show, number))
+                    writer.end()
+
+            return load_or_make([copy.place], lambda path: open_kept(path, made_of, eager=eager), write, go_on)
+
+        return each(load_or_unpack, range(len(copies)), num_cores(), lambda: stopped.append(True))
 
 
 class _BrokenOff(GpuloadError):
     """A thread was asked to end."""
 
 
-def _copies(files: Files, packed: Sequence[int], kind: str) -> list[str]:
-    """Return the paths of all files, with those of copies for the packed ones."""
-    paths, copies = list(files.paths), list[Copy]()
+def _copies(files: Files, packed: Sequence[int], kind: str) -> list[Place]:
+    """Return all files, with copies in the place of the packed ones."""
+    places, copies = list[Place](files.paths), list[Copy]()
     for number in packed:
-        paths[number] = cached(f"{key_of(files, number, 'unpacked', COPY, kind)}-{stem(files.paths[number])}")
-        copies.append(Copy(paths[number], int(files.sizes[number]), partial(_unpack, files, number, kind)))
-    keep(copies)
+        key = key_of(files, number, "unpacked", COPY, kind)
+        unpack = partial(_unpack, files, number, kind)
+        copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
+    for number, copy in zip(packed, keep(copies), strict=True):
+        places[number] = copy
     log.info("%d of %d files are compressed; their unpacked copies are in %s", len(packed), len(files), folder())
-    return paths
+    return places
 
 
 def stem(path: str) -> str:
@@ -142,17 +155,14 @@ def stem(path: str) -> str:
     return (name[:-3] if name.lower().endswith(".gz") else name)[:NAME_LENGTH]
 
 
-def _unpack(files: Files, number: int, kind: str, to: str, show: Callable[[int], None]) -> None:
-    """Write the unpacked bytes of a file to a new one."""
-    free = int(FREE_PART * shutil.disk_usage(os.path.dirname(to)).free)
-    num_bytes = 0
-    with open(to, "xb", OUT_BYTES) as out:
-        for at, piece in inflate_file(files, number, kind):
-            num_bytes += len(piece)
-            if num_bytes > free:
-                raise _no_space(files.paths[number], num_bytes)
-            out.write(piece)
-            show(at)
+def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[int], None]) -> None:
+    """Write the unpacked bytes of a file."""
+    free = int(FREE_PART * shutil.disk_usage(os.path.dirname(to.path)).free)
+    for at, piece in inflate_file(files, number, kind):
+        if to.num_bytes + len(piece) > free:
+            raise _no_space(files.paths[number], to.num_bytes + len(piece))
+        to.write(piece)
+        show(at)
 
 
 def _no_space(path: str, num_bytes: int) -> FileError:

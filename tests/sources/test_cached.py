@@ -15,6 +15,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError, SpecError, TooLargeError
 from gpuload.sources import cached
+from gpuload.storage import kept
 from gpuload.testing.sources import SourceContract, assert_same
 
 
@@ -205,9 +206,9 @@ def test_the_cache_of_other_data_is_refused(tmp_path):
         gl.arrays(x=np.arange(5) + 1).cache(path=tmp_path / "c")
 
 
-@pytest.mark.parametrize("name", ["0.rows", "1.payload", "1.offsets", "2.shapes", "2.axes", "cache.json"])
-@pytest.mark.parametrize("how", ["cut", "gone"])
-def test_a_damaged_cache_is_refused(tmp_path, name, how):
+@pytest.fixture
+def several(tmp_path):
+    """Return a source whose cache has pieces of every kind, and the folder of its cache, filled."""
     fields = {"y": ("i8", ()), "tokens": FIELDS["tokens"], "image": FIELDS["image"]}
     source = gl.records(
         5,
@@ -215,34 +216,180 @@ def test_a_damaged_cache_is_refused(tmp_path, name, how):
         fields=fields,
     )
     source.cache(path=tmp_path / "c")
-    path = tmp_path / "c" / name
-    path.write_bytes(path.read_bytes()[:-3]) if how == "cut" else path.unlink()
+    return source, tmp_path / "c"
 
-    if (name, how) == ("cache.json", "gone"):
-        assert_same(source.cache(path=tmp_path / "c")[4]["tokens"], varying()["tokens"][4])  # it is made anew
+
+PIECES = ["0.rows", "1.payload", "1.offsets", "2.payload", "2.offsets", "2.shapes", "2.axes"]
+
+
+@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize("how", ["cut", "empty", "a bit", "the end"])
+def test_a_damaged_piece_is_an_error_and_the_next_call_makes_it_anew(several, name, how):
+    source, folder = several
+    content = bytearray((folder / name).read_bytes())
+    if how == "cut":
+        del content[-3:]
+    elif how == "empty":
+        content.clear()
     else:
-        with pytest.raises((FormatError, FileError), match=rf"{tmp_path}/c"):
+        content[5 if how == "a bit" else -5] ^= 4
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(FormatError, match=rf"{folder}/{name} cannot be used(.|\n)*cache again"):
+        source.cache(path=folder)
+    again = source.cache(path=folder)
+
+    assert_same(again[4]["tokens"], varying()["tokens"][4])
+    assert_same(again[3]["image"], varying()["image"][3])
+    assert again.read(range(5))["y"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", [*PIECES, "cache.json"])
+def test_a_piece_that_is_gone_is_made_anew(several, name, caplog):
+    source, folder = several
+    (folder / name).unlink()
+
+    again = source.cache(path=folder)
+
+    assert_same(again[4]["tokens"], varying()["tokens"][4])
+    assert name == "cache.json" or f"{name} is missing" in caplog.text
+
+
+def test_a_damaged_index_is_made_anew(several, caplog):
+    source, folder = several
+    content = (folder / "cache.json").read_bytes()
+    (folder / "cache.json").write_bytes(content[:-3])
+
+    assert_same(source.cache(path=folder)[4]["tokens"], varying()["tokens"][4])
+    assert "cache.json is not used; cause: its end is damaged" in caplog.text
+
+
+def test_pieces_of_two_fillings_are_not_mixed(tmp_path):
+    for version in ("a", "b"):
+        value = {"a": 1, "b": 2}[version]
+        gl.records(
+            5, lambda numbers, value=value: {"x": numbers * 0 + value, "y": numbers * 0 + value}, version="same"
+        ).cache(path=tmp_path / version)
+    for name in ("0.rows", "1.rows"):
+        if (tmp_path / "a" / name).exists():
+            (tmp_path / "a" / name).write_bytes((tmp_path / "b" / name).read_bytes())
+            break
+
+    source = gl.records(5, lambda numbers: {"x": numbers * 0 + 3, "y": numbers * 0 + 3}, version="same")
+    fields = source.cache(path=tmp_path / "a").read(range(5))
+
+    assert fields["x"].tolist() == fields["y"].tolist() == [3] * 5
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_what_others_have_under_the_name_of_a_piece_stays_and_pieces_have_other_names(tmp_path, kind):
+    folder, victim = tmp_path / "c", tmp_path / "victim"
+    folder.mkdir(mode=0o700)
+    victim.write_text("precious")
+    if kind == "file":
+        (folder / "0.rows").write_text("my rows")
+    elif kind == "link":
+        (folder / "0.rows").symlink_to(victim)
+    else:
+        (folder / "0.rows").mkdir()
+
+    for _ in range(2):
+        assert gl.arrays(x=np.arange(4)).cache(path=folder).read([3])["x"].tolist() == [3]
+
+    assert victim.read_text() == "precious"
+    assert kind != "file" or (folder / "0.rows").read_text() == "my rows"
+    assert kind != "link" or (folder / "0.rows").is_symlink()
+    assert len(os.listdir(folder)) == 3
+
+
+def test_an_index_that_is_a_link_is_refused_and_stays(tmp_path):
+    (tmp_path / "c").mkdir(mode=0o700)
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "c" / "cache.json").symlink_to(tmp_path / "victim")
+
+    with pytest.raises(FileError, match=r"cache\.json is there already(.|\n)*choose another path"):
+        gl.arrays(x=np.arange(4)).cache(path=tmp_path / "c")
+
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_the_files_are_private(tmp_path):
+    gl.arrays(x=np.arange(4)).cache(path=tmp_path / "c")
+
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
+
+
+def test_a_folder_that_others_may_write_to_is_refused_unless_that_is_meant(tmp_path, monkeypatch):
+    folder, source = tmp_path / "c", gl.arrays(x=np.arange(4))
+    folder.mkdir()
+    folder.chmod(0o777)
+
+    with pytest.raises(FileError, match=r"mode is 0777(.|\n)*chmod 700(.|\n)*GPULOAD_CACHE_SHARED=1"):
+        source.cache(path=folder)
+    assert os.listdir(folder) == []
+    monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
+
+    assert source.cache(path=folder).read([2])["x"].tolist() == [2]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
+@pytest.mark.parametrize("name", ["0.rows", "cache.json"])
+def test_a_file_of_another_user_is_not_believed(tmp_path, name):
+    source = gl.arrays(x=np.arange(4))
+    source.cache(path=tmp_path / "c")
+    os.chown(tmp_path / "c" / name, 65534, 65534)
+
+    if name == "0.rows":
+        with pytest.raises(FormatError, match="another user may have written it"):
             source.cache(path=tmp_path / "c")
+
+    assert source.cache(path=tmp_path / "c").read([2])["x"].tolist() == [2]
+    assert (tmp_path / "c" / name).stat().st_uid == 0
+
+
+def test_a_cache_of_version_1_is_made_anew_and_one_of_other_data_is_refused(tmp_path):
+    source = gl.arrays(x=np.arange(4))
+    for name, fingerprint in (("same", source.fingerprint()), ("other", "0123456789abcdef")):
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / name / "0.rows").write_bytes(np.arange(10, 14).tobytes())
+        about = {"format": "gpuload cache", "version": 1, "source": fingerprint, "records": 4}
+        (tmp_path / name / "cache.json").write_text(json.dumps(about, indent=1))
+
+    assert source.cache(path=tmp_path / "same").read([3])["x"].tolist() == [3]
+    with pytest.raises(FileError, match="is the cache of other data"):
+        source.cache(path=tmp_path / "other")
+
+
+@pytest.mark.usefixtures("reader")
+def test_damage_of_a_large_cache_is_found_where_it_is_first_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "EAGER_BYTES", 0)
+    values = np.arange(200_000, dtype=np.int64).reshape(-1, 4)
+    source = gl.arrays(x=values)
+    source.cache(path=tmp_path / "c")
+    path = tmp_path / "c" / "0.rows"
+    content = bytearray(path.read_bytes())
+    content[1_000_000] ^= 1
+    path.write_bytes(content)
+    large = source.cache(path=tmp_path / "c")
+
+    assert_same(large.read(range(20_000))["x"], values[:20_000])
+    with pytest.raises(ChangedFileError, match=r"0\.rows is damaged between byte 917504 and 1048576(.|\n)*open the"):
+        large.read([1_000_000 // 32])
+    assert not path.exists()
+
+    assert_same(source.cache(path=tmp_path / "c").read(range(50_000))["x"], values)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"bytes": 3}', '{"bytes": {"0.rows": "x"}}', "[" * 5000])
-def test_an_index_that_is_none_is_refused(tmp_path, text):
+def test_an_index_that_is_none_is_refused_and_stays(tmp_path, text):
     source = gl.arrays(x=np.arange(5))
     source.cache(path=tmp_path / "c")
     (tmp_path / "c" / "cache.json").write_text(text)
 
-    with pytest.raises((FormatError, FileError), match="cache"):
+    with pytest.raises(FileError, match=r"cache\.json is there already"):
         source.cache(path=tmp_path / "c")
-
-
-def test_pieces_that_do_not_go_together_are_refused(tmp_path):
-    source = gl.records(5, read_varying, fields=FIELDS)
-    source.cache(path=tmp_path / "c")
-    wrong = np.array([3, 0, 7, 2, -1]) * 2
-    (tmp_path / "c" / "0.offsets").write_bytes(wrong.astype("i8").tobytes())
-
-    with pytest.raises(FormatError, match="do not go together"):
-        source.cache(path=tmp_path / "c")
+    assert (tmp_path / "c" / "cache.json").read_text() == text
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, RecordError
 from gpuload.sources.csv import keep, rows, table
+from gpuload.storage import kept
 from gpuload.testing.sources import assert_same
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
@@ -136,13 +137,16 @@ def damaged(kind, path):
     elif kind == "empty":
         content.clear()
     else:
+        file = kept.END.size
         content[
-            {"first row": 3, "end": -9, "what it is": -table.END.size - 20, "places": -table.END.size - 200}[kind]
+            {"first row": 3, "end": -9, "what it is": -file - 20, "places": -file - 200, "all rows": 250}[kind]
         ] ^= 1
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["cut short", "cut in the rows", "empty", "first row", "end", "what it is", "places"])
+@pytest.mark.parametrize(
+    "kind", ["cut short", "cut in the rows", "empty", "first row", "all rows", "end", "what it is", "places"]
+)
 def test_a_damaged_table_is_made_anew(tmp_path, cache, conversions, kind):
     path = written(tmp_path, 500)
     gl.csv(path).close()
@@ -157,7 +161,11 @@ def test_a_damaged_table_is_made_anew(tmp_path, cache, conversions, kind):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[[1]]", b'[["<i8", 0, 1]]', b'[["<i8", 0, 1], ["nonsense", 0, 1]]', b"\xff"]
+    "content",
+    [
+        *(b"", b"{}", b"[[1]]", b'[["<i8", 0, 1]]', b'[["<i8", 0, 1], ["nonsense", 0, 1]]', b"\xff", b"[" * 100_000),
+        *(b'[["<i8",1e999,1,false],["<i8",0,1,false]]', b'[["<f8",0,1,false],["<U4",0,1,false]]'),
+    ],
 )
 def test_a_damaged_form_is_made_anew(tmp_path, cache, content):
     path = written(tmp_path, 50)
@@ -244,11 +252,12 @@ KILLED = """
 import sys, time
 import gpuload as gl
 from gpuload.sources.csv import keep, rows, table
+from gpuload.storage import kept
 keep.SMALL_BYTES, rows.BLOCK_BYTES = -1, 200
 write = table.Writer.rows
 def slow(self, some):
     write(self, some)
-    self._file.flush()
+    self._file._file.flush()
     sys.stdout.write("writing\\n")
     sys.stdout.flush()
     time.sleep(60)

@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 import gpuload as gl
 from gpuload.errors import ChangedFileError, ClosedError, FileError, FormatError, RecordError, SpecError
 from gpuload.sources.npz import contents, copies, npz
-from gpuload.storage import inflate, unpacked
+from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of
 from tests.sources.npzfiles import archive_of, deflate, flip, npy_header, packed_place, save, write, write_zip64
@@ -226,7 +226,7 @@ def test_a_loader_shuffles_resumes_and_gives_what_numpy_load_gives(tmp_path, def
 @pytest.mark.parametrize("pieces", [1 << 20, 100])
 def test_large_members_are_read_in_pieces_and_small_ones_together(tmp_path, monkeypatch, pieces):
     monkeypatch.setattr(contents, "PACKED_BYTES", pieces)
-    monkeypatch.setattr(unpacked, "OUT_BYTES", 64)
+    monkeypatch.setattr(inflate, "OUT_BYTES", 64)
     for number in range(6):
         save(tmp_path / f"{number}.npz", deflated=number != 3, x=images(20 * (number % 3), seed=number), y=number)
     arrays = [dict(np.load(tmp_path / f"{number}.npz")) for number in range(6)]

@@ -10,7 +10,6 @@ import struct
 import time
 import zlib
 
-import google_crc32c
 import numpy as np
 import pytest
 
@@ -27,7 +26,8 @@ from gpuload.errors import (
     SpecError,
 )
 from gpuload.sources.tfrecord import checksums, framing, sidecar
-from gpuload.storage import derived
+from gpuload.storage import derived, kept
+from gpuload.storage.files import look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
 
 PAYLOADS = [b"a" * 20, b"", b"bcd", bytes(range(256)) * 3]
@@ -320,7 +320,7 @@ class TestSidecars:
         own = tmp_path / ".a.tfrecord.gpuload-index"
         right = own.read_bytes()
         for number, wrong in enumerate(
-            [b"", right[:40], right[:-1], flipped(right, 70), flipped(right, 50), flipped(right, 3), flipped(right, 30)]
+            [right[:40], right[:-1], flipped(right, 70), flipped(right, 50), flipped(right, 3), flipped(right, -3)]
         ):
             own.write_bytes(wrong)
 
@@ -332,18 +332,56 @@ class TestSidecars:
         path = write(tmp_path / "a.tfrecord", [bytes(10), bytes(20)])
         opened(path)
         own = tmp_path / ".a.tfrecord.gpuload-index"
-        magic, size, mtime, head, _, count = sidecar.HEADER.unpack_from(own.read_bytes())
+        files, _ = look_at([str(path)], 0, lambda *_: None)
         for offsets, said in (
             ([0, 36, 62], "says 10 bytes, the index 20"),
             ([0, -8, 62], "at byte 0 to -8"),
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
-            data = np.array(offsets, "<i8").tobytes()
-            header = sidecar.HEADER.pack(magic, size, mtime, head, google_crc32c.value(data), count)
-            own.write_bytes(header.ljust(64, b"\0") + data)
+            own.unlink()
+            with kept.Writer(str(own), sidecar._made_of(files, 0)) as writer:
+                writer.write(sidecar.HEAD + np.array(offsets, "<i8").tobytes())
+                writer.end()
 
             with pytest.raises(GpuloadError, match=said):
                 opened(path).read([0, 1])
+
+    @pytest.mark.parametrize("kind", ["empty", "text", "link"])
+    def test_what_others_have_in_its_place_stays_and_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, kind):
+        path, own = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+        (tmp_path / "victim").write_text("precious")
+        if kind == "link":
+            own.symlink_to(tmp_path / "victim")
+        else:
+            own.write_text("mine" * (kind == "text"))
+
+        for _ in range(2):
+            assert payloads_of(opened(path)) == PAYLOADS
+
+        assert len(walks) == 1
+        assert own.read_text() == {"empty": "", "text": "mine", "link": "precious"}[kind]
+        assert [name.endswith(".gpuload-index") for name in os.listdir(cache)] == [True]
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
+    def test_one_of_another_user_is_believed_if_he_owns_the_file_of_the_records_too(self, tmp_path, walks):
+        path, own = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+        opened(path)
+
+        os.chown(own, 65534, 65534)
+        os.chown(path, 65534, 65534)
+        opened(path)
+        assert len(walks) == 1
+
+        os.chown(path, 65533, 65534)
+        opened(path)
+        assert len(walks) == 2
+
+    def test_who_may_read_the_file_may_read_it(self, tmp_path):
+        for mode in (0o600, 0o644):
+            path = write(tmp_path / f"{mode}.tfrecord", PAYLOADS)
+            os.chmod(path, mode)
+            opened(path)
+            assert os.stat(tmp_path / f".{mode}.tfrecord.gpuload-index").st_mode & 0o777 == mode
 
 
 class TestIndexesOfDali:

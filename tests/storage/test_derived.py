@@ -26,7 +26,7 @@ SECONDS = 60  # for what another process does at most
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from gpuload.storage.derived import kept
+from gpuload.storage.derived import load_or_make
 
 place, folder = sys.argv[1], Path(sys.argv[2])
 
@@ -101,8 +101,8 @@ def home(tmp_path):
 def test_a_derived_file_is_made_by_the_first_and_found_by_the_second(home):
     place = str(home / "deep" / "a.idx")
 
-    assert derived.kept([place], load, write(b"index")) == b"index"
-    assert derived.kept([place], load, never) == b"index"
+    assert derived.load_or_make([place], load, write(b"index")) == b"index"
+    assert derived.load_or_make([place], load, never) == b"index"
     assert names(home / "deep") == ["a.idx"]
 
 
@@ -119,7 +119,7 @@ def make(path):
 
 say(f"ready-{os.getpid()}")
 wait_for("go")
-found = kept([place], load, make)
+found = load_or_make([place], load, make)
 print(len(found), sorted(set(found)) == list(range(20)))
 """
     processes = [run(code, home / "a.bin", tmp_path) for _ in range(6)]
@@ -141,7 +141,7 @@ def test_threads_of_one_process_make_it_once(home):
         Path(path).write_bytes(b"whole")
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: derived.kept([str(home / "a")], load, make), range(8)))
+        found = list(pool.map(lambda _: derived.load_or_make([str(home / "a")], load, make), range(8)))
 
     assert found == [b"whole"] * 8
     assert len(made) == 1
@@ -155,7 +155,7 @@ def make(path):
         say("writing")
         wait_for("never")
 
-kept([place], load, make)
+load_or_make([place], load, make)
 """
 
 
@@ -166,7 +166,7 @@ def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one
         maker.wait(SECONDS)
     left = names(home)
 
-    found = derived.kept([str(home / "a.bin")], load, write(b"whole"))
+    found = derived.load_or_make([str(home / "a.bin")], load, write(b"whole"))
 
     assert "a.bin" not in left
     assert len(left) == 2  # the lock, and what was written
@@ -179,7 +179,7 @@ def test_who_waits_for_a_maker_that_is_killed_makes_it(home, tmp_path):
 def make(path):
     Path(path).write_bytes(b"whole")
 
-print(kept([place], load, make, lambda: say("waiting")))
+print(load_or_make([place], load, make, lambda: say("waiting")))
 """
     with ended(run(WRITES_HALF, home / "a.bin", tmp_path)) as maker:
         wait_for(tmp_path / "writing")
@@ -201,7 +201,7 @@ def make(path):
     say("writing")
     wait_for("waiting")
 
-kept([place], load, make)
+load_or_make([place], load, make)
 say("made")
 wait_for("waited")
 """
@@ -214,7 +214,7 @@ wait_for("waited")
             assert time.monotonic() < until, "the child keeps the lock"
 
         try:
-            found = derived.kept([str(home / "a.bin")], load, never, waits)
+            found = derived.load_or_make([str(home / "a.bin")], load, never, waits)
         finally:
             (tmp_path / "waited").touch()
 
@@ -229,7 +229,7 @@ def test_what_is_called_while_it_waits_can_end_the_waiting(home, tmp_path):
         wait_for(tmp_path / "writing")
 
         with pytest.raises(KeyboardInterrupt):
-            derived.kept([str(home / "a.bin")], load, never, waits)
+            derived.load_or_make([str(home / "a.bin")], load, never, waits)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
         raise error
 
     with pytest.raises(type(error)) as caught:
-        derived.kept([str(home / "a"), str(home / "other" / "a")], load, make)
+        derived.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
 
     assert caught.value is error
     assert names(home) == []
@@ -255,7 +255,7 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
 
 def test_what_cannot_be_read_back_is_an_error_that_names_it(home):
     with pytest.raises(FileError, match=r"a\.idx is not what was written(.|\n)*GPULOAD_CACHE"):
-        derived.kept([str(home / "a.idx")], lambda path: None, write(b"index"))
+        derived.load_or_make([str(home / "a.idx")], lambda path: None, write(b"index"))
 
 
 def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
@@ -267,7 +267,7 @@ def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
         str(home / "a"),
     ]
 
-    assert derived.kept(places, load, write(b"whole")) == b"whole"
+    assert derived.load_or_make(places, load, write(b"whole")) == b"whole"
     assert names(home) == ["a"]
     assert names(tmp_path) == ["file", "home"]
 
@@ -288,7 +288,7 @@ def test_a_folder_of_somebody_else_is_passed_over(tmp_path, nobody):
     closed = nobody / "closed"
     closed.mkdir(mode=0o555)
 
-    assert derived.kept([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
+    assert derived.load_or_make([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
     assert names(nobody) == ["a.idx", "closed"]
     assert names(closed) == []
 
@@ -298,7 +298,7 @@ def test_where_no_place_can_be_written_to_all_are_named(nobody):
     closed.mkdir(mode=0o555)
 
     with pytest.raises(FileError) as caught:
-        derived.kept([str(closed / "a"), str(closed / "b" / "a")], load, never)
+        derived.load_or_make([str(closed / "a"), str(closed / "b" / "a")], load, never)
 
     assert str(closed) in caught.value.cause
     assert str(closed / "b") in caught.value.cause
@@ -316,11 +316,11 @@ def make(path):
         file.write(bytes(int(sys.argv[3]) if len(sys.argv) > 3 else 1 << 20))
 
 try:
-    kept([place], load, make)
+    load_or_make([place], load, make)
 except OSError as error:
     print(type(error).__name__, str(error))
 print(os.listdir(home))
-print(len(kept([place, str(folder / "elsewhere" / "a")], load, make)))
+print(len(load_or_make([place, str(folder / "elsewhere" / "a")], load, make)))
 """
 
 
@@ -345,7 +345,7 @@ def test_a_limit_of_the_size_of_files_is_an_error_with_a_remedy(home, tmp_path):
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    kept([place], load, lambda path: Path(path).write_bytes(bytes(2000)))
+    load_or_make([place], load, lambda path: Path(path).write_bytes(bytes(2000)))
 except OSError as error:
     print(type(error).__name__, str(error))
 print(os.listdir(Path(place).parent))
@@ -364,9 +364,9 @@ def test_where_all_places_are_full_that_is_said(home, number):
         raise OSError(number, os.strerror(number))
 
     with pytest.raises(FileError, match=r"no place(.|\n)*home(.|\n)*other(.|\n)*with room"):
-        derived.kept([str(home / "a"), str(home / "other" / "a")], load, make)
+        derived.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
     with pytest.raises(FileError, match=r"a cannot be written(.|\n)*make room"):
-        derived.kept([str(home / "a")], load, make)
+        derived.load_or_make([str(home / "a")], load, make)
 
 
 def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
@@ -375,7 +375,7 @@ def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(FileError, match=r"a cannot be written(.|\n)*Input/output error(.|\n)*dmesg"):
-        derived.kept([str(home / "a"), str(home / "b")], load, make)
+        derived.load_or_make([str(home / "a"), str(home / "b")], load, make)
     assert names(home) == []
 
 
@@ -388,23 +388,24 @@ def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_
     def make(path):
         parts.append(Path(path))
         Path(path).write_bytes(b"whole")
-        Path(f"{path}x").write_bytes(b"half")  # as a process on the other machine has it
+        Path(f"{path[:-8]}0123abcd").write_bytes(b"half")  # as a process on the other machine has it
 
-    derived.kept([str(place)], load, make)
-    part = Path(f"{parts[0]}x")
-    unrelated = home / "another.part-file"
-    unrelated.touch()
+    derived.load_or_make([str(place)], load, make)
+    part = Path(f"{str(parts[0])[:-8]}0123abcd")
+    for unrelated in ("another.part-file", "a.part-file", "a.part-thesis-0123abcd"):
+        (home / unrelated).touch()
+        os.utime(home / unrelated, (0, 0))
     monkeypatch.undo()
 
     place.unlink()
-    derived.kept([str(place)], load, write(b"again"))
+    derived.load_or_make([str(place)], load, write(b"again"))
     fresh = part.exists()
     os.utime(part, (0, 0))
     place.unlink()
-    derived.kept([str(place)], load, write(b"again"))
+    derived.load_or_make([str(place)], load, write(b"again"))
 
     assert fresh
-    assert names(home) == ["a", "another.part-file"]
+    assert names(home) == ["a", "a.part-file", "a.part-thesis-0123abcd", "another.part-file"]
 
 
 @pytest.mark.parametrize("how", ["no module", "no locks"])
@@ -425,7 +426,7 @@ def test_without_locks_the_last_one_stays(home, monkeypatch, how):
         meet.wait()
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: derived.kept([str(home / "a")], load, make), range(2)))
+        found = list(pool.map(lambda _: derived.load_or_make([str(home / "a")], load, make), range(2)))
 
     assert found == [b"whole"] * 2
     assert len(set(made)) == 2  # neither wrote into what the other one wrote
@@ -507,6 +508,82 @@ def test_a_cache_folder_as_seen_from_here_stays_there(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     assert derived.folder() == str(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702, 0o770])
+def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch, tmp_path, mode):
+    (tmp_path / "cache").mkdir()
+    if mode == 0o770:
+        os.chown(tmp_path / "cache", -1, os.getgid() + 1)
+    (tmp_path / "cache").chmod(mode)
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
+    own = tmp_path / "cache" / f"user-{os.geteuid()}"
+
+    assert derived.folder() == str(own)
+    assert derived.load_or_make([derived.cached("a")], load, write(b"whole")) == b"whole"
+    assert own.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
+    assert derived.folder() == str(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "of another user"])
+def test_a_folder_in_it_that_is_not_of_this_user_alone_is_refused(monkeypatch, tmp_path, kind):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    own = tmp_path / "cache" / f"user-{os.geteuid()}"
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        own.symlink_to(tmp_path / "elsewhere")
+    else:
+        own.mkdir()
+        own.chmod(0o777 if kind == "open" else 0o700)
+    if kind == "of another user":
+        if os.geteuid():
+            pytest.skip("root alone can give folders away")
+        os.chown(own, 65534, 65534)
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
+
+    with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"):
+        derived.load_or_make([derived.cached("a")], load, write(b"whole"))
+
+
+def test_the_group_of_the_user_alone_may_write(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(0o770)
+    status = os.stat(tmp_path / "a")
+
+    assert (derived.distrust(status) == "") == (status.st_gid == status.st_uid)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
+def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path, nobody, mode):
+    shared = nobody / "shared"
+    shared.mkdir(mode=0o777)
+    shared.chmod(0o777)
+    os.seteuid(0)
+    (shared / "a.lock").touch()
+    (shared / "a.lock").chmod(mode)
+    os.seteuid(65534)
+
+    assert derived.load_or_make([str(shared / "a")], load, write(b"whole")) == b"whole"
+
+
+def test_a_lock_is_not_made_through_a_link(home, tmp_path):
+    home.mkdir()
+    (home / "a.lock").symlink_to(tmp_path / "victim")
+
+    with pytest.raises(FileError, match="a cannot be written"):
+        derived.load_or_make([str(home / "a")], load, write(b"whole"))
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_others_have_in_its_place_is_not_replaced(home, tmp_path):
+    home.mkdir()
+    (home / "a").write_text("mine")
+
+    with pytest.raises(FileError, match=r"a is there already(.|\n)*nothing of others is replaced"):
+        derived.load_or_make([str(home / "a")], lambda path: None, write(b"index"))
+    assert (home / "a").read_text() == "mine"
 
 
 def test_without_a_home_folder_the_variable_is_asked_for(monkeypatch):

@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from gpuload.sources.csv.kinds import FLOAT, Form, is_found, is_referred, row_dt
 from gpuload.sources.csv.lines import Block
 from gpuload.sources.csv.rows import Job, Part, Unfit, bodies, convert, guess, soundly
 from gpuload.sources.csv.table import Table, Writer
-from gpuload.storage.derived import cached, kept, key_of
+from gpuload.storage import kept
+from gpuload.storage.derived import cached, key_of, load_or_make
 
 SMALL_BYTES = 1 << 24  # of all files: what is read in a moment is kept in memory, not in a table
 MOST_ROWS_BYTES = 1 << 26  # of their rows
@@ -110,14 +112,11 @@ def _in_tables(job: Job, progress: Progress) -> Kept:
         return Kept(form, *_tables(job, keys, form, progress))
     key = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:32]
 
+    made_of = ["csv form", key]
+
     def load(path: str) -> Form | None:
-        try:
-            with open(path, "rb") as file:
-                form = table.from_json(json.loads(file.read(table.MOST_JSON_BYTES)))
-            row_dtype(job.columns, form)
-        except (OSError, ValueError, TypeError):  # not there, or another file: it is made anew
-            return None
-        return form
+        content = kept.read_kept(path, made_of)
+        return None if content is None else table.from_json(json.loads(content))
 
     def make(path: str) -> None:
         form = guess(job)
@@ -130,10 +129,11 @@ def _in_tables(job: Job, progress: Progress) -> Kept:
             if (settled := _settled(job, form)) == form:
                 break
             form = settled
-        with open(path, "w", encoding="ascii") as file:
-            json.dump(table.to_json(form), file)
+        with kept.Writer(path, made_of) as writer:
+            writer.write(json.dumps(table.to_json(form)).encode("ascii"))
+            writer.end()
 
-    form = kept([cached(f"{key}-csv.json")], load, make)
+    form = load_or_make([cached(f"{key}-csv.json")], load, make)
     return Kept(form, *_tables(job, keys, form, progress))
 
 
@@ -147,21 +147,23 @@ def _tables(
     job: Job, keys: Sequence[str], form: Form, progress: Progress
 ) -> tuple[list[Part], None, tuple[Table, ...]]:
     row_bytes = row_dtype(job.columns, form).itemsize
-    tables = []
-    text = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
-    for number, key in enumerate(keys):
+    digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
+    places = [cached(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
+    tables, eager = [], kept.is_small(places)
+    for number, (key, place) in enumerate(zip(keys, places, strict=True)):
+        made_of = ["csv table", key, table.to_json(form)]
 
-        def make(path: str, number: int = number) -> None:
-            writer = Writer(path, has_payload=any(map(is_referred, job.columns, form)))
+        def make(path: str, number: int = number, made_of: Any = made_of) -> None:
+            writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
             with writer.opened():
                 try:
                     part = convert(job, number, form, writer, progress)
                 except Unfit as error:
                     raise _UnfitTable(number, error.form) from None
-                writer.end(part, form, row_bytes)
+                writer.end(part, row_bytes)
 
-        place = cached(f"{key}-{text}-{job.files.names[number][:100]}.rows")
-        tables.append(kept([place], lambda path: table.load(path, form, row_bytes), make))
+        load = partial(table.load, made_of=made_of, row_bytes=row_bytes, eager=eager)
+        tables.append(load_or_make([place], load, make))
     return [one.part for one in tables], None, tuple(tables)
 
 

@@ -40,7 +40,7 @@ from gpuload.sources.csv.table import Table
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Indices, Leaf, Share, starts_of
 from gpuload.spec import Spec
-from gpuload.storage import open_storage
+from gpuload.storage import kept, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Paths, expand, look_at
 
@@ -229,10 +229,7 @@ def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Refere
 
 def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
     """Return what reads the rows of tables, and the bytes that these refer to; a leaf a group."""
-    files, _ = look_at([one.path for one in tables], 0, lambda path, size, head: None)
-    for number, one in enumerate(tables):
-        if int(files.sizes[number]) != one.num_bytes:
-            raise files.changed(number, f"it had {one.num_bytes} bytes, now it has {int(files.sizes[number])}")
+    files, _ = kept.look_at([one.file for one in tables], 0, lambda path, size, head: None)
     storage = open_storage(files)
     counts = np.array([one.part.count for one in tables], np.int64)
     payloads = np.array([one.payload for one in tables], np.int64)

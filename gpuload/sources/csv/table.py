@@ -1,39 +1,33 @@
 """The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size records.
 
-Layout   rows of ``row_bytes`` from byte 0 on | payload, what rows refer to | places, int64 ``[n, 4]`` (`rows.Part`) |
-         what it is, as JSON | an end of END.size bytes, which says where these parts begin.
+Layout   a kept file (`storage/kept.py`): rows of ``row_bytes`` from byte 0 on | payload, what rows refer to | places,
+         int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
          one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv.py`.
-Trust    the end, what lies in front of it and a sample of the rows have checksums; a table that does not fit them is
-         made anew. While it is read its file is watched like those of the user.
+Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its file is watched
+         like those of the user.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import struct
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.sources.csv.kinds import Form, Kind
 from gpuload.sources.csv.rows import Bad, Part
+from gpuload.storage import kept
+from gpuload.storage.kept import KeptFile
 
-VERSION = 3  # of the layout
-END = struct.Struct(
-    "<8s5q2I"
-)  # magic, row_bytes, count, payload_bytes, num_places, json_bytes, their crc32, of a sample
-MAGIC = b"gpulcsv\x01"
+VERSION = 4  # of the layout
 PLACE_BYTES = 4 * 8
-SAMPLES, SAMPLE_BYTES = 64, 4096
-MOST_JSON_BYTES = 1 << 26
+MOST_PLACES_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -41,18 +35,16 @@ class Table:
     """A table that is there.
 
     Attributes:
-        path: of its file.
+        file: the kept file.
         part: what it holds.
         row_bytes: of a row.
         payload: the byte where the payload begins.
-        num_bytes: of the whole file.
     """
 
-    path: str
+    file: KeptFile
     part: Part
     row_bytes: int
     payload: int
-    num_bytes: int
 
 
 class Writer:
@@ -60,17 +52,17 @@ class Writer:
 
     Args:
         path: of a new file.
+        made_of: what the table is made of, as `kept.Writer` takes it.
         has_payload: True if rows refer to bytes.
     """
 
-    def __init__(self, path: str, *, has_payload: bool) -> None:
-        self._path, self._has_payload = path, has_payload
-        self._count = self._payload_bytes = 0
+    def __init__(self, path: str, made_of: Any, *, has_payload: bool) -> None:
+        self._path, self._made_of, self._has_payload = path, made_of, has_payload
+        self._payload_bytes = 0
 
     def rows(self, rows: NDArray[Any]) -> None:
         """Take rows."""
         self._file.write(rows.view(np.uint8).data)
-        self._count += rows.size
 
     def payload(self, payload: NDArray[np.uint8]) -> int:
         """Take bytes that rows refer to; returns where they begin in the payload."""
@@ -83,13 +75,13 @@ class Writer:
     def opened(self) -> Iterator[Writer]:
         """Open the file; the bytes of the payload go to one without a name until all rows are written."""
         with contextlib.ExitStack() as stack:
-            self._file: BinaryIO = stack.enter_context(open(self._path, "wb"))
+            self._file = stack.enter_context(kept.Writer(self._path, self._made_of))
             if self._has_payload:
                 home = os.path.dirname(self._path)
                 self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
             yield self
 
-    def end(self, part: Part, form: Form, row_bytes: int) -> None:
+    def end(self, part: Part, row_bytes: int) -> None:
         """Write what stands behind the rows."""
         if self._has_payload:
             self._spool.seek(0)
@@ -98,58 +90,30 @@ class Writer:
         distinct = dict.fromkeys(text for one in part.bad for text in (one.cause, one.remedy))
         texts = {text: place for place, text in enumerate(distinct)}
         bad = [[one.number, one.line, one.offset, one.reason, texts[one.cause], texts[one.remedy]] for one in part.bad]
-        about = {"form": to_json(form), "longest": part.longest, "texts": list(texts), "bad": bad}
-        told = json.dumps(about).encode()
-        behind = np.ascontiguousarray(part.places, "<i8").tobytes() + told
-        self._file.write(behind)
-        self._file.flush()
-        numbers = (row_bytes, part.count, self._payload_bytes, len(part.places), len(told))
-        sample = _sampled(self._path, part.count * row_bytes + self._payload_bytes)
-        self._file.write(END.pack(MAGIC, *numbers, zlib.crc32(struct.pack("<5q", *numbers) + behind), sample))
+        self._file.write(np.ascontiguousarray(part.places, "<i8").tobytes())
+        numbers = {"row_bytes": row_bytes, "count": part.count, "payload_bytes": self._payload_bytes}
+        self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
 
 
-def load(path: str, form: Form, row_bytes: int) -> Table | None:
-    """Return a table; None if it is not there, or is not one of this form."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < END.size:
-                return None
-            file.seek(size - END.size)
-            magic, *numbers, crc, sample = END.unpack(file.read(END.size))
-            own_row_bytes, count, payload_bytes, num_places, json_bytes = numbers
-            if magic != MAGIC or min(numbers) < 0 or own_row_bytes != row_bytes or json_bytes > MOST_JSON_BYTES:
-                return None
-            behind = num_places * PLACE_BYTES + json_bytes
-            if count * row_bytes + payload_bytes + behind + END.size != size:
-                return None
-            file.seek(size - END.size - behind)
-            told = file.read(behind)
-        if zlib.crc32(struct.pack("<5q", *numbers) + told) != crc:
-            return None
-        about = json.loads(told[num_places * PLACE_BYTES :])
-        if from_json(about["form"]) != form or _sampled(path, count * row_bytes + payload_bytes) != sample:
-            return None
-        places = np.frombuffer(told[: num_places * PLACE_BYTES], "<i8").astype(np.int64).reshape(-1, 4)
-        texts = [str(text) for text in about["texts"]]
-        bad = [
-            Bad(int(number), int(line), int(offset), str(reason), texts[cause], texts[remedy])
-            for number, line, offset, reason, cause, remedy in about["bad"]
-        ]
-        part = Part(count, places, [int(length) for length in about["longest"]], bad)
-        return Table(path, part, row_bytes, count * row_bytes, size)
-    except (OSError, ValueError, LookupError, TypeError):  # not there, cut short, or another file: it is made anew
+def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | None:
+    """Return a table; None if it is not there, is damaged, or is not one of this form."""
+    file = kept.open_kept(path, made_of, eager=eager)
+    if file is None:
         return None
-
-
-def _sampled(path: str, num_bytes: int) -> int:
-    """Return the checksum of some pieces of rows and payload."""
-    crc = 0
-    with open(path, "rb") as file:
-        for begin in np.linspace(0, max(0, num_bytes - SAMPLE_BYTES), SAMPLES).astype(np.int64).tolist():
-            file.seek(begin)
-            crc = zlib.crc32(file.read(min(SAMPLE_BYTES, num_bytes - begin)), crc)
-    return crc
+    about = file.about
+    count, payload_bytes = about["count"], about["payload_bytes"]
+    places_at = count * row_bytes + payload_bytes
+    places_bytes = file.content_bytes - places_at
+    if about["row_bytes"] != row_bytes or not 0 <= places_bytes <= MOST_PLACES_BYTES or places_bytes % PLACE_BYTES:
+        return None
+    raw = file.read(places_at, places_bytes)
+    if raw is None:
+        return None
+    places = np.frombuffer(raw, "<i8").astype(np.int64).reshape(-1, 4)
+    texts = about["texts"]
+    bad = [Bad(number, line, offset, reason, texts[cause], texts[remedy])
+           for number, line, offset, reason, cause, remedy in about["bad"]]  # fmt: skip
+    return Table(file, Part(count, places, about["longest"], bad), row_bytes, count * row_bytes)
 
 
 def to_json(form: Form) -> list[list[Any]]:

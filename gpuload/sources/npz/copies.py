@@ -21,15 +21,15 @@ import numpy as np
 from gpuload.errors import FileError, FormatError, RecordError
 from gpuload.sources.leaf import Indices
 from gpuload.sources.npz.contents import Array, Contents
-from gpuload.storage.derived import FOLDER, cached, folder, key_of
+from gpuload.storage.derived import FOLDER, folder, key_of
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, look_at
-from gpuload.storage.inflate import OUT_BYTES
+from gpuload.storage.files import Files
+from gpuload.storage.kept import Writer, look_at
 from gpuload.storage.unpacked import FREE_PART, Copy, keep, stem
 
 ALIGN_BYTES = 64
 GROUP_BYTES = 1 << 28
-COPY = 1  # counted up when copies are made in another way
+COPY = 2  # counted up when copies are made in another way
 log = logging.getLogger("gpuload")
 
 
@@ -64,18 +64,17 @@ def copied(
             digest = hashlib.sha256(
                 repr((name, [keys[number] for number in numbers])).encode("utf-8", "surrogateescape")
             )
-            place = cached(f"{digest.hexdigest()[:32]}-{stem(files.paths[numbers[0]])}")
             num_bytes = begins[-1] + lengths[-1]
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
-            copies.append(Copy(place, num_bytes, write, num_bytes))
+            copies.append(Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write))
         placed.append((places, offsets))
     if not copies:
         return files, placed
-    keep(copies)
+    unpacked, _ = look_at(keep(copies), 0, lambda path, size, head: None)
     log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
-    found, _ = look_at([copy.place for copy in copies], 0, lambda path, size, head: None)
-    return Files(files.paths + found.paths, np.concatenate([files.stamps, found.stamps])), placed
+    seals = (None,) * len(files) + unpacked.seals
+    return Files(files.paths + unpacked.paths, np.concatenate([files.stamps, unpacked.stamps]), seals=seals), placed
 
 
 def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
@@ -103,10 +102,10 @@ def _begins(lengths: Sequence[int]) -> list[int]:
 
 
 def _write(
-    contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: str, show: Callable[[int], None]
+    contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: Writer, show: Callable[[int], None]
 ) -> None:
-    """Write the elements of arrays one after the other to a new file."""
-    free = shutil.disk_usage(os.path.dirname(to)).free
+    """Write the elements of arrays one after the other."""
+    free = shutil.disk_usage(os.path.dirname(to.path)).free
     if num_bytes > FREE_PART * free:
         raise FileError(
             f"{path}{' and others' * (len(numbers) > 1)}: {num_bytes} bytes are needed in {folder()} for unpacked rows",
@@ -114,15 +113,11 @@ def _write(
             remedy=f"make room, set {FOLDER} to a folder on a disk with room, or write the arrays with numpy.savez, "
             "which leaves them as they are",
         )
-    done = 0
-    with open(to, "xb", OUT_BYTES) as out:
-        for number in numbers:
-            out.write(bytes(-done % ALIGN_BYTES))
-            done += -done % ALIGN_BYTES
-            try:
-                for piece in contents.data(number):
-                    out.write(piece)
-                    done += len(piece)
-                    show(done)
-            except RecordError as error:
-                raise FormatError(error.what, cause=error.cause, remedy="copy the file again") from None
+    for number in numbers:
+        to.align(ALIGN_BYTES)
+        try:
+            for piece in contents.data(number):
+                to.write(piece)
+                show(to.num_bytes)
+        except RecordError as error:
+            raise FormatError(error.what, cause=error.cause, remedy="copy the file again") from None

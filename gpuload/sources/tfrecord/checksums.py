@@ -71,14 +71,6 @@ def of_lengths(lengths: NDArray[np.int64]) -> Sums:
     return masked(sums)
 
 
-def quick(data: bytes) -> int:
-    """Return a checksum of some megabytes of our own: CRC32C, or 0 where the package is missing.
-
-    It is compared by those who verify; of what it is for, a wrong byte is noticed in another way, too.
-    """
-    return int(_package().value(data)) if is_there() else 0
-
-
 def masked(sums: Sums) -> Sums:
     """Return checksums as they stand in a file."""
     return ((sums >> np.uint32(TURN)) | (sums << np.uint32(32 - TURN))) + np.uint32(SHIFT)

@@ -3,11 +3,11 @@
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
          folder if nothing can be written there; see `storage/derived.py`. Files below SMALL_BYTES have none: they are
          read as fast.
-Layout   a header of 64 bytes: magic, size and time of the file, checksum of its first HEAD_BYTES, checksum of the
-         offsets, number of records; then for each record the byte where it begins, and where the last one ends. All
-         numbers are little-endian.
-Trust    none without a look: size, time and head must be those of the file, the offsets must have their checksum. Who
-         reads a record compares its header with its length, so that a wrong offset is an error, never a wrong record.
+Layout   a kept file (`storage/kept.py`): HEAD, then int64 for each record the byte where it begins, and where the last
+         one ends, little-endian. It is made of the size, the time and the first HEAD_BYTES of the file.
+Trust    none without a look: all bytes have checksums, and the index must be of the file as it is now. An index beside
+         the file may also belong to the owner of that file. Who reads a record compares its header with its length, so
+         that a wrong offset is an error, never a wrong record.
 Other    the ``.idx`` of DALI's ``tfrecord2idx``, a line with offset and size of each record, if it is named; it must
          cover the file without a gap.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 import zlib
 from collections.abc import Callable
 
@@ -24,14 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FileError, FormatError
-from gpuload.sources.tfrecord import checksums
 from gpuload.sources.tfrecord.framing import FRAME_BYTES
-from gpuload.storage import derived
+from gpuload.storage import derived, kept
 from gpuload.storage.files import Files, read_bytes
+from gpuload.storage.kept import Writer
 
-MAGIC = b"gpuload tfrecord index 1\n"
-HEADER = struct.Struct("<25sxxxqqIIq")  # magic, size, time, head, offsets, count
-HEADER_BYTES = 64
+MARK = b"gpuload tfrecord index "  # what all versions begin with
+HEAD = (MARK + b"2\n").ljust(64, b"\0")
 HEAD_BYTES = 1 << 12
 SMALL_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 42  # of an .idx: two numbers of at most 20 digits, a space, a line's end
@@ -40,7 +38,7 @@ Int64s = NDArray[np.int64]
 log = logging.getLogger("gpuload")
 
 
-def kept(files: Files, number: int, make: Callable[[], Int64s], waits: Callable[[], None]) -> Int64s:
+def load_or_walk(files: Files, number: int, make: Callable[[], Int64s], waits: Callable[[], None]) -> Int64s:
     """Return where a file's records begin and the last one ends, from its sidecar; if none is right it is made first.
 
     Args:
@@ -55,67 +53,59 @@ def kept(files: Files, number: int, make: Callable[[], Int64s], waits: Callable[
     path = files.paths[number]
     if int(files.sizes[number]) < SMALL_BYTES:
         return make()
-    made: list[Int64s] = []
+    offsets: list[Int64s] = []
     failed: list[BaseException] = []
 
     def write(to: str) -> None:
         try:
-            made[:] = made or [make()]
+            offsets[:] = offsets or [make()]
         except BaseException as error:
             failed.append(error)
             raise
-        with open(to, "xb") as file:
-            file.write(_packed(files, number, made[0]))
+        # Who may read the file may read an index beside it; in the cache folder nobody else can.
+        mode = 0o600 | os.stat(path).st_mode & 0o044
+        with Writer(to, _made_of(files, number), mode) as writer:
+            writer.write(HEAD)
+            writer.write(offsets[0].astype("<i8").tobytes())
+            writer.end()
 
     folder, name = os.path.split(path)
     beside = os.path.join(folder, f".{name}.gpuload-index")
-    found = _load(files, number, beside)
-    if found is not None:
-        return found
-    elsewhere = derived.cached(f"{derived.key_of(files, number, 'tfrecord index', 1)}.gpuload-index")
+    kept_offsets = _load(files, number, beside)
+    if kept_offsets is not None:
+        return kept_offsets
+    elsewhere = derived.cached(f"{derived.key_of(files, number, 'tfrecord index', 2)}.gpuload-index")
 
     def load(place: str) -> Int64s | None:
-        return made[0] if made else _load(files, number, place)
+        return offsets[0] if offsets else _load(files, number, place)
 
     try:
-        return derived.kept([beside, elsewhere], load, write, waits)
+        return derived.load_or_make([beside, elsewhere], load, write, waits, lambda place: kept.is_ours(place, MARK))
     except FileError as error:
         if failed:
             raise
         log.warning(
             "%s; cause: %s; remedy: %s; records are looked for anew each time", error.what, error.cause, error.remedy
         )
-        return made[0] if made else make()
+        return offsets[0] if offsets else make()
 
 
-def _packed(files: Files, number: int, offsets: Int64s) -> bytes:
-    data = offsets.astype("<i8").tobytes()
+def _made_of(files: Files, number: int) -> list[int]:
     size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its sidecars
-    head = zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES))
-    header = HEADER.pack(MAGIC, size, mtime_ns, head, checksums.quick(data), offsets.size - 1)
-    return header.ljust(HEADER_BYTES, b"\0") + data
+    return [size, mtime_ns, zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES))]
 
 
 def _load(files: Files, number: int, place: str) -> Int64s | None:
     """Return the offsets that a sidecar has; None if it is not there, or is not one of this file as it is now."""
-    size, mtime_ns, _ = files.stamp(number)
-    try:
-        with open(place, "rb", 0) as file:
-            header = file.read(HEADER_BYTES)
-            if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-                return None
-            _, its_size, its_time, head, checksum, count = HEADER.unpack_from(header)
-            if (its_size, its_time) != (size, mtime_ns) or not 0 <= count <= size // FRAME_BYTES:
-                return None
-            data = file.read(8 * (count + 1) + 1)
-    except OSError:  # it is not there, or may not be read: another one is made, or the error is met there
+    if not os.path.lexists(place):
         return None
-    if len(data) != 8 * (count + 1) or checksums.quick(data) != checksum:
+    path, size = files.paths[number], int(files.sizes[number])
+    owners = (os.stat(path).st_uid,) if os.path.dirname(place) == os.path.dirname(path) else ()
+    content = kept.read_kept(place, _made_of(files, number), owners)
+    if content is None or not content.startswith(HEAD) or len(content) % 8:
         return None
-    if zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES)) != head:
-        return None
-    offsets = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
-    return offsets if offsets[0] == 0 and offsets[-1] == size else None
+    offsets = np.frombuffer(content, "<i8", offset=len(HEAD)).astype(np.int64, copy=False)
+    return offsets if offsets.size and offsets[0] == 0 and offsets[-1] == size else None
 
 
 def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:

@@ -31,7 +31,7 @@ from gpuload.sources.tfrecord.features import Column, Tensor, columns_of
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
 from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.spec import Spec
-from gpuload.storage import open_storage
+from gpuload.storage import kept, open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpacked import named, unpacked
@@ -96,7 +96,7 @@ def tfrecord(
             cause="each file has an index of its own, in the same order",
             remedy="name as many, or leave index= out: none is needed",
         )
-    files, _ = look_at(_plain(originals, compression), 0, lambda path, size, head: None)
+    files, _ = kept.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
     files = named(files, originals)
     bounds, starts = _bounds(files, originals, indexes, verify=bool(verify))
     arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
@@ -212,20 +212,20 @@ class TFRecordSource(FileSource):
         inference.warn_of_missing(self._columns, repr(self), fitting)
 
 
-def _plain(originals: Sequence[str], compression: str | None) -> list[str]:
+def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place]:
     """Return where the bytes of each file lie uncompressed."""
     if compression is None:
         return list(originals)
     if compression != "auto":
         return unpacked(originals, compression)
     _, kinds = look_at(originals, HEADER_BYTES, _compression_of)
-    paths = list(originals)
+    places = list[kept.Place](originals)
     for kind in ("gzip", "zlib"):
         packed = [number for number, own in enumerate(kinds) if own == kind]
         if packed:
-            for number, path in zip(packed, unpacked([originals[number] for number in packed], kind), strict=True):
-                paths[number] = path
-    return paths
+            for number, place in zip(packed, unpacked([originals[number] for number in packed], kind), strict=True):
+                places[number] = place
+    return places
 
 
 def _compression_of(path: str, size: int, head: bytes) -> str:
@@ -258,7 +258,7 @@ def _bounds(
             if indexes is not None:
                 return sidecar.of_dali(files, number, originals[number], indexes[number])
             walk = partial(offsets_in, files, number, originals[number], verify=verify, show=partial(show, number))
-            return sidecar.kept(files, number, walk, go_on)
+            return sidecar.load_or_walk(files, number, walk, go_on)
 
         found = each(one, range(len(files)), num_cores(), lambda: stopped.append(True))
     if len(found) == 1:

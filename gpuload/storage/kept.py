@@ -1,0 +1,397 @@
+"""Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged byte is believed.
+
+Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON that says what the file was made of
+         and whatever its owner adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON, CRC-32
+         of all that stands behind the content. Numbers are little-endian.
+Trust    A file is used if it is a regular file, no link, of this user or of root, if nobody else may write to it
+         (`derived.distrust`), if it was made of the very same, and if its blocks have their checksums.
+When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
+         larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
+         the file is removed, and the next opening makes it anew.
+Cost     once a process 0.55 s a GB and core, the time of zlib's CRC-32 (benchmarks of this are in no file: it was
+         measured on one machine). A read of bytes that were compared costs one look at a set.
+Made     Who writes such a file is `derived.load_or_make`: under another name, flushed, and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import ChangedFileError
+from gpuload.storage import derived, files
+from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
+from gpuload.storage.files import NO_LINKS, OPEN_FLAGS, Files, Seal, Stamp, read_at, stamp_of
+
+Result = TypeVar("Result")
+
+MAGIC = b"gpuload kept file 1\n"
+END = struct.Struct("<20sqqI")
+BLOCK_BYTES = 1 << 17  # what a system reads around a missing page anyway (often read_ahead_kb = 128)
+PIECE_BLOCKS = 32  # read at a time
+EAGER_BYTES = 1 << 28
+MOST_JSON_BYTES = 1 << 26
+NO_BLOCKS = np.zeros(0, np.int64)
+log = logging.getLogger("gpuload")
+
+
+@dataclass(frozen=True, eq=False)
+class KeptFile:
+    """A kept file as it was when it was opened.
+
+    Attributes:
+        path: of the file.
+        stamp: size, time of modification and inode.
+        seal: where its content ends, and the checksums.
+        about: what its owner added.
+    """
+
+    path: str
+    stamp: Stamp
+    seal: Seal
+    about: Any
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of the content."""
+        return self.seal.content_bytes
+
+    @property
+    def digest(self) -> int:
+        """A checksum of all checksums, which stands for the content."""
+        return _digest(self.seal.checksums.tolist(), self.content_bytes)
+
+    def read(self, offset: int, num_bytes: int) -> bytes | None:
+        """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
+        raw = bytearray(num_bytes)
+        blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
+        with _opened(self.path, ()) as descriptor:
+            if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
+                return None
+            wrong = compare(descriptor, self.seal, blocks)
+            if wrong is not None:
+                _warn_of_block(self.path, self.seal, wrong)
+                return None
+            return bytes(raw) if read_at(descriptor, memoryview(raw), offset) == num_bytes else None
+
+
+Place = str | KeptFile  # the path of a file of the user's, or a kept file
+
+
+class Writer:
+    """Writes a kept file; a context manager that closes it.
+
+    Args:
+        path: of a new file.
+        made_of: what it is made of, in values that JSON has; a file that was made of something else is not used.
+        mode: its permissions.
+    """
+
+    def __init__(self, path: str, made_of: Any, mode: int = 0o600) -> None:
+        self.path, self._made_of = path, made_of
+        self._file = os.fdopen(derived.open_new(path, mode), "wb", 1 << 20)
+        self._checksums = list[int]()
+        self._checksum = 0
+        self.num_bytes = 0
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write some more of the content."""
+        data = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        self._file.write(data)
+        while data:
+            piece = data[: BLOCK_BYTES - self.num_bytes % BLOCK_BYTES]
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self.num_bytes += len(piece)
+            data = data[len(piece) :]
+            if self.num_bytes % BLOCK_BYTES == 0:
+                self._end_block()
+
+    def align(self, num_bytes: int) -> None:
+        """Fill up with zeros to a multiple of so many bytes."""
+        self.write(bytes(-self.num_bytes % num_bytes))
+
+    def end(self, about: Any = None) -> int:
+        """Write what stands behind the content; ``about`` is given back when the file is opened. Returns the digest."""
+        if self.num_bytes % BLOCK_BYTES:
+            self._end_block()
+        words = json.dumps({"made_of": self._made_of, "about": about}).encode("ascii")
+        behind = np.array(self._checksums, "<u4").tobytes() + words
+        self._file.write(behind + END.pack(MAGIC, self.num_bytes, len(words), _checksum_of_end(behind, self.num_bytes)))
+        self._file.flush()
+        return _digest(self._checksums, self.num_bytes)
+
+    def _end_block(self) -> None:
+        self._checksums.append(self._checksum)
+        self._checksum = 0
+
+
+def open_kept(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
+    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or was made of something else.
+
+    Args:
+        path: of the file.
+        made_of: what it must have been made of.
+        eager: True: all blocks are compared now. False: the first one is.
+    """
+    with _opened(path, ()) as descriptor:
+        if descriptor is None:
+            return None
+        kept_file = _read_end(path, descriptor, made_of)
+        if kept_file is None:
+            return None
+        seal = kept_file.seal
+        blocks = np.arange(seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64)
+        wrong = compare(descriptor, seal, blocks)
+        if wrong is not None:
+            _warn_of_block(path, seal, wrong)
+            return None
+        return kept_file
+
+
+def read_kept(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes | None:
+    """Return the content of a small kept file; None as `open_kept` does.
+
+    Args:
+        path: of the file.
+        made_of: what it must have been made of.
+        owners: who is trusted beside this user and root.
+    """
+    with _opened(path, owners) as descriptor:
+        kept_file = None if descriptor is None else _read_end(path, descriptor, made_of)
+        if descriptor is None or kept_file is None:
+            return None
+        seal, content = kept_file.seal, bytearray(kept_file.content_bytes)
+        try:
+            read_at(descriptor, memoryview(content), 0)
+        except OSError:
+            return None
+        if checksums_of(content) != seal.checksums.tolist():
+            _warn(path, "it is damaged")
+            return None
+        return bytes(content)
+
+
+def is_small(places: Sequence[str]) -> bool:
+    """Return True if the files that are there are small enough, together, to be compared when they are opened."""
+    total = 0
+    for place in places:
+        with contextlib.suppress(OSError):
+            total += os.stat(place).st_size
+    return total <= EAGER_BYTES
+
+
+def is_ours(path: str, *marks: bytes) -> bool:
+    """Return True for a regular file, and no link to one, that ends as kept files do or begins with one of the marks.
+
+    Only such a file may be replaced where somebody else may have files, too. A damaged one may have lost its end.
+    """
+    try:
+        with open(os.open(path, OPEN_FLAGS | NO_LINKS), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return False
+            beginning = file.read(max(map(len, marks), default=0))
+            file.seek(max(0, status.st_size - END.size))
+            return beginning.startswith(marks) or file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def look_at(
+    places: Sequence[Place], head_bytes: int, use: Callable[[str, int, bytes], Result]
+) -> tuple[Files, list[Result]]:
+    """Do as `files.look_at` does, where some of the files are kept ones: these have the size of their content.
+
+    Raises:
+        ChangedFileError: a kept file changed after it was opened.
+        MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
+    """
+    kept_files = {place.path: place for place in places if isinstance(place, KeptFile)}
+
+    def use_content(path: str, size: int, head: bytes) -> Result:
+        content_bytes = kept_files[path].content_bytes if path in kept_files else size
+        return use(path, content_bytes, head[:content_bytes])
+
+    paths = [place.path if isinstance(place, KeptFile) else place for place in places]
+    looked, results = files.look_at(paths, head_bytes, use_content)
+    if not kept_files:
+        return looked, results
+    for number, path in enumerate(paths):
+        if path in kept_files and looked.stamp(number) != kept_files[path].stamp:
+            raise looked.changed(number, "another file stands in its place")
+    seals = tuple(kept_files[path].seal if path in kept_files else None for path in paths)
+    return replace(looked, seals=seals), results
+
+
+class Verified:
+    """A ``Storage`` of files of which some are kept: a block is compared with its checksum before it is first read.
+
+    Args:
+        all_files: the files, with their seals.
+        storage: of the same files; it reads.
+    """
+
+    def __init__(self, all_files: Files, storage: Storage) -> None:
+        self.files, self.how, self._storage = all_files, storage.how, storage
+        # The numbers of the kept files of which not all blocks were compared. Threads may compare a block twice.
+        self._pending = {number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()}
+
+    def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
+        """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
+        if self._pending:
+            self._compare(plain(extents))
+        self._storage.read(extents, out, begins)
+
+    def advise(self, extents: Extents) -> None:
+        """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
+        self._storage.advise(extents)
+
+    def _compare(self, extents: Extents) -> None:
+        """Compare the blocks that hold these bytes, as far as nobody has."""
+        check_inside(self.files, extents)
+        for number in set(np.unique(extents.files).tolist()) & self._pending:
+            seal = self.files.seals[number]
+            chosen = (extents.files == number) & (extents.lengths > 0)
+            blocks = _blocks(extents.offsets[chosen], extents.lengths[chosen])
+            blocks = np.unique(blocks[~seal.good[blocks]])
+            if blocks.size:
+                with self.files.opened(number) as descriptor:
+                    wrong = compare(descriptor, seal, blocks)
+                    self.files.check_opened(number, descriptor)
+                if wrong is not None:
+                    raise self._damaged(number, seal, wrong)
+            if seal.good.all():
+                self._pending.discard(number)
+
+    def _damaged(self, number: int, seal: Seal, block: int) -> ChangedFileError:
+        path = self.files.paths[number]
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # it is ours, and useless
+        return ChangedFileError(
+            f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
+            cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
+            remedy="open the source again, which makes the file anew; check the disk (dmesg)",
+        )
+
+
+def compare(descriptor: int, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
+    """Compare blocks, in rising order, with their checksums; returns the first that differs, None if none does."""
+    runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1)
+    piece = bytearray(min(PIECE_BLOCKS, blocks.size) * BLOCK_BYTES)
+    for run in runs:
+        for first in range(0, run.size, PIECE_BLOCKS):
+            some = run[first : first + PIECE_BLOCKS]
+            begin, end = int(some[0]) * BLOCK_BYTES, _block_end(seal, int(some[-1])) if some.size else 0
+            view = memoryview(piece)[: end - begin]
+            try:
+                num_read = read_at(descriptor, view, begin)
+            except OSError:  # what the disk cannot give is damaged
+                return int(some[0])
+            right = np.array(checksums_of(view[:num_read]), np.uint32) if num_read == len(view) else np.zeros(0)
+            wrong = right != seal.checksums[some] if right.size == some.size else np.ones(some.size, np.bool_)
+            seal.good[some[~wrong]] = True
+            if wrong.any():
+                return int(some[wrong.argmax()])
+    return None
+
+
+def checksums_of(content: bytes | bytearray | memoryview) -> list[int]:
+    """Return the checksum of each block of some content."""
+    view = memoryview(content)
+    return [zlib.crc32(view[begin : begin + BLOCK_BYTES]) for begin in range(0, len(view), BLOCK_BYTES)]
+
+
+def _blocks(offsets: Int64s, lengths: Int64s) -> NDArray[np.int64]:
+    """Return the numbers of all blocks that hold bytes of these extents, none of which is empty."""
+    first = offsets // BLOCK_BYTES
+    counts = (offsets + lengths - 1) // BLOCK_BYTES - first + 1
+    before = np.cumsum(counts) - counts
+    blocks: NDArray[np.int64] = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+    return blocks
+
+
+def _block_end(seal: Seal, block: int) -> int:
+    return min((block + 1) * BLOCK_BYTES, seal.content_bytes)
+
+
+@contextlib.contextmanager
+def _opened(path: str, owners: Sequence[int]) -> Iterator[int | None]:
+    """Give a descriptor of a regular file that nobody else may have written; None where there is none."""
+    try:
+        descriptor = os.open(path, OPEN_FLAGS | NO_LINKS)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        _warn(path, str(error.strerror))
+        yield None
+        return
+    try:
+        status = os.fstat(descriptor)
+        reason = derived.distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        if reason:
+            _warn(path, reason)
+        yield None if reason else descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
+    """Return what stands behind the content; None if it is not there, damaged, or of something else."""
+    stamp = stamp_of(os.fstat(descriptor))
+    size, end = stamp[0], bytearray(END.size)
+    try:
+        if size < END.size or read_at(descriptor, memoryview(end), size - END.size) < END.size:
+            raise ValueError("no end")
+        magic, content_bytes, json_bytes, checksum = END.unpack(end)
+        num_blocks = -(-content_bytes // BLOCK_BYTES)
+        behind_bytes = 4 * num_blocks + json_bytes
+        is_possible = magic == MAGIC and content_bytes >= 0 and 0 <= json_bytes <= MOST_JSON_BYTES
+        if not is_possible or content_bytes + behind_bytes + END.size != size:
+            raise ValueError("no end")
+        behind = bytearray(behind_bytes)
+        read_at(descriptor, memoryview(behind), content_bytes)
+        if _checksum_of_end(behind, content_bytes) != checksum:
+            raise ValueError("no end")
+        words = json.loads(behind[4 * num_blocks :])
+        if words["made_of"] != json.loads(json.dumps(made_of)):
+            return None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        _warn(path, "its end is damaged, or an earlier version of gpuload wrote it")
+        return None
+    checksums = np.frombuffer(bytes(behind[: 4 * num_blocks]), "<u4").astype(np.uint32)
+    seal = Seal(content_bytes, checksums, np.zeros(num_blocks, np.bool_))
+    return KeptFile(path, stamp, seal, words["about"])
+
+
+def _digest(checksums: Sequence[int], content_bytes: int) -> int:
+    return zlib.crc32(np.array(checksums, "<u4").tobytes(), zlib.crc32(struct.pack("<q", content_bytes)))
+
+
+def _checksum_of_end(behind: bytes | bytearray, content_bytes: int) -> int:
+    return zlib.crc32(behind, zlib.crc32(struct.pack("<q", content_bytes)))
+
+
+def _warn_of_block(path: str, seal: Seal, block: int) -> None:
+    _warn(path, f"it is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}")
+
+
+def _warn(path: str, cause: str) -> None:
+    log.warning("%s is not used; cause: %s; what it held is made anew", path, cause)
