@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from gpuload.errors import (
     UnknownFieldError,
 )  # fmt: skip
 from gpuload.pipeline import session as session_module
+from gpuload.pipeline.epoch import Epoch
 from gpuload.sources.leaf import Group
 from gpuload.spec import Field, Layout, Part, Spec
 from tests.interrupts import Alarm
@@ -579,7 +581,8 @@ def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
     assert steps == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]
 
 
-def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right():
+@pytest.mark.parametrize("how", [iter, gl.Loader.ahead], ids=["a loop", "read ahead"])
+def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right(how):
     with loader(3000, batch_size=4, seed=5) as load:
         start = load.state_dict()
         expected = [batch["image"].copy() for batch in load]
@@ -587,7 +590,7 @@ def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right():
         with Alarm() as alarm:
             for _ in range(8):
                 load.load_state_dict(start)
-                run, got, done = iter(load), [], False
+                run, got, done = how(load), [], False
                 while not done:
                     try:
                         alarm.arm()
@@ -600,6 +603,33 @@ def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right():
                 assert [batch.step for batch in got] == list(range(len(load)))
                 assert all(np.array_equal(one["image"], other) for one, other in zip(got, expected, strict=True))
         assert interrupted > 10
+
+
+@pytest.mark.parametrize("step", [0, 1, 8])
+def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_batch(monkeypatch, step):
+    def ring(*_):
+        raise TimeoutError
+
+    def interrupted(self, place, run, after):
+        if after == step + 1 and not rings:
+            rings.append(after)
+            signal.raise_signal(signal.SIGINT)
+        return arrived(self, place, run, after)
+
+    arrived, rings, steps = Epoch._arrived, [], []
+    before = signal.signal(signal.SIGINT, ring)
+    monkeypatch.setattr(Epoch, "_arrived", interrupted)
+    try:
+        with loader() as load:
+            run = load.ahead()
+            for _ in range(11):
+                with contextlib.suppress(TimeoutError):
+                    steps += [batch.step for batch in itertools.islice(run, 1)]
+            assert load.position.epoch == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert steps == list(range(9))
+    assert rings == [step + 1]
 
 
 def test_two_threads_that_share_an_iterator_get_each_batch_once():
@@ -646,8 +676,21 @@ def test_threads_that_share_an_iterator_hear_of_an_error_as_itself(monkeypatch):
     assert wrong == []
 
 
-# Thread.start of CPython 3.11, broken off by an Exception, lets the new thread fail with a KeyError.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_batch_that_is_made_alone_takes_no_exception_of_a_signal_handler_for_one_of_a_function():
+    go_on = threading.Event()
+
+    def wait(image):
+        go_on.wait(10)
+        return image
+
+    load = loader(ops=[gl.ops.Python(wait, out={"dtype": "uint8"}, on="image")], on_error="replace")
+    with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang) as raised:
+        load.batch_at(1)
+    go_on.set()
+    assert not hasattr(raised.value, "__notes__")
+    assert load.bad_records() == []
+
+
 def test_a_batch_that_is_made_alone_lets_the_exception_of_a_signal_handler_through():
     pytest.importorskip("nvidia.dali")
     load = loader(executor="dali")

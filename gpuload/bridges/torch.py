@@ -25,6 +25,7 @@ Workers  gpuload reads by threads, so ``num_workers=0`` is the right number. Wor
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,9 @@ from gpuload.order import Position
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
+    from gpuload.batch import Batch
     from gpuload.loader import Loader
+    from gpuload.pipeline.epoch import Cursor, Epoch
     from gpuload.spec import Field
 
 try:
@@ -111,8 +114,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
 
     def __init__(self, loader: Loader) -> None:
         self.loader, self._process = loader, os.getpid()
-        # In the process of the training: where the latest pass began and where it is.
-        self._pass: tuple[Position, Position] | None = None
+        # In the process of the training: where the latest iterator is.
+        self._cursor: Cursor | None = None
         # The position that worker processes were given, and the epoch after the last one that they made to its end.
         # That is written by them: pickling for a process moves a tensor to memory that both have.
         self._given, self._next_epoch = loader.position, torch.zeros(1, dtype=torch.int64)
@@ -128,7 +131,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             self._follow_workers()
-            return _Pass(self)
+            return self._batches()
         self._check_worker()
         start = self.loader.position if self._share is None else Position(self._share.start.epoch + 1)
         self._share, self._num_taken = _Share(self, start, worker.id, worker.num_workers, self._num_taken), 0
@@ -140,8 +143,9 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             return self._share.state_dict()
         self._follow_workers()
         position = self.loader.position
-        began, reached = self._pass or (position, position)
-        return self.loader.state_at(reached if began == position else position)
+        cursor = self._cursor
+        has_begun_here = cursor is not None and cursor.start == position
+        return self.loader.state_at(cursor.saved if cursor is not None and has_begun_here else position)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where a state was saved.
@@ -158,8 +162,22 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
                 remedy="load the StatefulDataLoader's state into one with as many workers",
             )
         self.loader.load_state_dict(saved)
-        self._pass, self._share, self._num_taken = None, None, share["num_taken"] if share else 0
+        self._cursor, self._share, self._num_taken = None, None, share["num_taken"] if share else 0
         self._next_epoch[0] = 0
+
+    def _batches(self) -> Epoch:
+        """Return the batches from the loader's position to the end of the epoch, in the process of the training."""
+        convert = _converter(self.loader)
+
+        def finish(batch: Batch) -> Any:
+            if (batches := weak()) is not None:
+                self._cursor = batches.cursor  # it is another one behind a state that was loaded
+            return batch.with_fields(convert).output
+
+        batches = self.loader.ahead().then(finish)
+        weak = weakref.ref(batches)  # or the iterator and the function would keep each other alive
+        self._cursor = batches.cursor
+        return batches
 
     def _follow_workers(self) -> None:
         """Go to the epoch that workers have come to, unless the loader was moved since they began."""
@@ -194,23 +212,6 @@ def _again(loader: Loader, next_epoch: Any) -> LoaderDataset:
     made = LoaderDataset(loader)
     made._next_epoch = next_epoch
     return made
-
-
-class _Pass:
-    """The batches from the loader's position to the end of the epoch, in the process of the training."""
-
-    def __init__(self, whole: LoaderDataset) -> None:
-        self._whole = whole
-        self._batches = common.converted(whole.loader.ahead(), _converter(whole.loader))
-        whole._pass = self._batches.position, self._batches.position
-
-    def __iter__(self) -> _Pass:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        self._whole._pass = self._batches.cursor.start, self._batches.position
-        return batch.output
 
 
 class _Share:
@@ -252,9 +253,19 @@ class _Share:
         steps = self._steps[self._num_taken : self._num_taken + 1]
         if not steps:
             raise StopIteration
-        self._num_taken += 1  # also where the step raises an error: the next call goes on behind it
         self._announce(steps)
-        return self._whole.loader.batch_at(steps[0], self.start.epoch).with_fields(self._convert).output
+        output, error = aside.call(lambda: self._attempt(steps[0]))  # what a signal handler raises loses no step
+        self._num_taken += 1  # also where the step raises an error: the next call goes on behind it
+        if error is not None:
+            raise error
+        return output
+
+    def _attempt(self, step: int) -> tuple[Any, Exception | None]:
+        """Return what is handed out of a step, or the error of making it."""
+        try:
+            return self._whole.loader.batch_at(step, self.start.epoch).with_fields(self._convert).output, None
+        except Exception as error:
+            return None, error
 
     def state_dict(self) -> dict[str, Any]:
         """Return where all workers began, and how much of its share this one has delivered."""

@@ -31,6 +31,7 @@ import encodings.utf_32_be
 import encodings.utf_32_le  # noqa: F401  # codecs that gpuload uses: Python would import each at its first use
 import functools
 import importlib.util
+import inspect
 import os
 import sys
 import threading
@@ -106,6 +107,33 @@ def is_installed(name: str) -> bool:
             return False
 
     return call(find)
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Return True if the traceback of an error, or of one before it, shows that a signal handler raised it.
+
+    Python calls a handler with the frame that it interrupts, which is the one that the handler's frame came from; no
+    other function gets that. A handler that is no Python function, or has deleted its arguments, is not seen.
+    """
+    before: BaseException | None = error
+    while before is not None:
+        traceback = before.__traceback__
+        while traceback is not None:
+            if _is_handler(traceback.tb_frame):
+                return True
+            traceback = traceback.tb_next
+        before = before.__context__
+    return False
+
+
+def _is_handler(frame: FrameType) -> bool:
+    code = frame.f_code
+    has_rest = bool(code.co_flags & inspect.CO_VARARGS)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + has_rest]
+    arguments = [frame.f_locals.get(name) for name in names]
+    if has_rest:
+        arguments += arguments.pop() or ()
+    return frame.f_back is not None and any(argument is frame.f_back for argument in arguments)
 
 
 def _is_importing() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
+from gpuload.kernels import aside, threads
 from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES
@@ -121,12 +122,14 @@ class Epoch:
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._num_between = num_between
         self._run = _Run(session, cursor)
-        self._finish: Callable[[Batch], Batch] | None = None
+        self._finish: Callable[[Batch], Any] | None = None
 
-    def then(self, finish: Callable[[Batch], Batch]) -> Epoch:
+    def then(self, finish: Callable[[Batch], Any]) -> Epoch:
         """Hand out what ``finish`` makes of each batch, before the position moves; returns self.
 
-        So an interrupt in it loses no step. If it fails, the iterator goes on behind that step, as behind any other.
+        What a signal handler raises in it loses no step: the next call makes the same batch again. If ``finish`` itself
+        fails, the iterator goes on behind that step, as behind any other. Which of the two it was, the iterator finds
+        out by a second try: ``finish`` gets the batch again, and may be called twice for one batch.
         """
         self._finish = finish
         return self
@@ -170,21 +173,27 @@ class Epoch:
             batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
             if self._finish is not None:
                 try:
-                    batch = self._finish(batch)
-                except Exception:
-                    if cursor.now is before:
+                    batch = cast(Batch, self._finish(batch))
+                except Exception as error:
+                    if self._fails_itself(self._finish, batch, error) and cursor.now is before:
                         cursor.now = after, before[1]
                     raise
+            arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
+            # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:
                 cursor.now = delivered
-                if place is not None and self._moves in ("end", "second"):
-                    self._arrive(place, run)
+                if arrived is not None and place is not None:
+                    place.cursor = arrived
+                    if self._moves == "second":
+                        run.reached = arrived
                 return batch
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None)
         run.batches.close()
         if place is not None and self._moves == "second" and run.reached.position.step < run.end:
-            self._reach(place, run, run.end)
+            run.reached = self._reached(run, run.end)
+            if place.cursor.origin is run.reached.origin:
+                place.cursor = run.reached
         run.is_over = True
         raise StopIteration
 
@@ -239,22 +248,42 @@ class Epoch:
         run.batches.close()
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
 
-    def _arrive(self, place: Place, run: _Run) -> None:
-        """Move the loader behind the batch that was delivered just now, if that is how this iterator moves it."""
-        step = run.cursor.position.step
+    def _fails_itself(self, finish: Callable[[Batch], Any], batch: Batch, error: Exception) -> bool:
+        """Return True if ``finish`` itself raised an error, False if a signal handler did while it was called.
+
+        The traceback shows the frame of a handler, unless the handler is no Python function or has deleted its
+        arguments. So where it shows none, ``finish`` is tried again: what fails twice fails by itself.
+        """
+        if not threads.in_main():
+            return True
+        if aside.is_of_handler(error):
+            return False
+        try:
+            finish(batch)
+        except Exception as again:
+            if aside.is_of_handler(again):
+                raise
+            return True
+        return False
+
+    def _arrived(self, place: Place, run: _Run, step: int) -> Cursor | None:
+        """Return where the loader is when the batch before a step is delivered; None if that does not move it."""
         if self._moves == "end":
             # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
             here = self._session.recipe.plan.settled(place.cursor.saved)
             if step == run.end and here.epoch == run.cursor.start.epoch:
-                place.go_to(Position(run.cursor.start.epoch + 1))
-        elif (step == run.end and not self._num_between) or step - self._num_between - run.cursor.start.step > 1:
-            self._reach(place, run, step - self._num_between)
+                return Cursor(Position(run.cursor.start.epoch + 1), place.cursor.origin)
+        elif self._moves == "second" and place.cursor.origin is run.reached.origin:
+            behind = step - self._num_between
+            if (step == run.end and not self._num_between) or behind - run.cursor.start.step > 1:
+                return self._reached(run, behind)
+        return None
 
-    def _reach(self, place: Place, run: _Run, step: int) -> None:
+    def _reached(self, run: _Run, step: int) -> Cursor:
+        cursor = Cursor(run.cursor.start, run.reached.origin)
         position = self._session.recipe.plan.at(run.cursor.start, step)
-        run.reached.now = (position, position)
-        if place.cursor.origin is run.reached.origin:
-            place.cursor = run.reached
+        cursor.now = (position, position)
+        return cursor
 
     def _take(self, run: _Run, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""

@@ -104,14 +104,21 @@ class Session:
         return made
 
     def at(self, position: Position) -> Made:
-        """Make one step in the calling thread, without anything else being touched."""
+        """Make one step, without anything else being touched.
+
+        It is made aside, in the thread of no signal handler: else what one raises would be taken for an error of the
+        step, or of the user's function in it, and a record for damaged.
+        """
         self.check()
+        return aside.call(lambda: self._made(position))
+
+    def _made(self, position: Position) -> Made:
         step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()
         if step.error is not None:
             raise step.error
         if self.recipe.on_rows:
             return Made(step, step.fields)
-        return aside.call(lambda: self._finished(step))  # a signal handler breaks off no library inside
+        return self._finished(step)
 
     def _finished(self, step: Step) -> Made:
         """Return what an executor of whole batches makes of a step."""

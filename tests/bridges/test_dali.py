@@ -906,23 +906,38 @@ def test_a_loader_that_was_closed_is_an_error_at_the_next_batch_that_is_read() -
         pipe.run()
 
 
-def test_an_interrupt_while_a_batch_is_read_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupt_while_a_batch_is_read_loses_no_batch(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     loader, found, calls = loader_of(batch_size=1), [], Counter()
-    next_batch = feed.Feed._next
+    values = feed.Columns.values
 
-    def interrupted(self: Any) -> Any:
-        calls["next"] += 1
-        if calls["next"] % 2:
+    def interrupted(self: Any, batch: Any) -> Any:
+        calls["values"] += 1
+        if calls["values"] % 2:
+            raise_signal()
+        return values(self, batch)
+
+    def raise_signal() -> None:
+        if kind is KeyboardInterrupt:
             raise KeyboardInterrupt
-        return next_batch(self)
+        signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(feed.Feed, "_next", interrupted)
+    def ring(*_: Any) -> None:
+        raise kind
+
+    before = signal.signal(signal.SIGALRM, ring)
+    monkeypatch.setattr(feed.Columns, "values", interrupted)
     pipe = pipeline(loader)
-    while len(found) < 11:
-        try:
-            found += arrays(pipe.run())[1].tolist()
-        except KeyboardInterrupt:
-            assert loader.position.step == len(found)
+    try:
+        while len(found) < 11:
+            try:
+                found += arrays(pipe.run())[1].tolist()
+            except kind:
+                assert loader.position.step == len(found)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
     assert found == flat(expected(1, batch_size=1)[0])
 

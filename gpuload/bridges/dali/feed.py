@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from gpuload.bridges.dali.columns import Columns
 from gpuload.errors import SpecError, noted
+from gpuload.kernels import aside
 from gpuload.order import Position
 
 if TYPE_CHECKING:
+    from gpuload.batch import Batch
     from gpuload.loader import Loader
     from gpuload.pipeline.epoch import Epoch
 
@@ -58,7 +60,7 @@ class Feed:
         self._loader, self._columns = loader, columns
         self._fills = name is not None and loader.last_batch == "partial"
         self._batches: Epoch | None = None
-        self._waiting: tuple[list[Any], Step] | None = None
+        self._waiting: Any = None  # the columns of a batch, and the batch
         self._taken: deque[Step] = deque()
         self._error: Exception | None = None
         self._ended = False
@@ -68,33 +70,46 @@ class Feed:
         if self._ended:
             raise StopIteration
         if self._waiting is None:
-            try:
-                self._waiting = self._next()
-            except StopIteration:
-                self._batches, self._ended = None, True
-                raise
-            except Exception as error:  # it is raised when its step comes out; what is in the pipeline comes before it
-                self._error, self._ended = error, True
-                raise StopIteration from None
+            self._wait()
         return self._waiting[0][place]
 
-    def _next(self) -> tuple[list[Any], Step]:
-        if self._batches is None:
-            if self.name is not None:
-                check_whole(self._loader.position)
-            self._batches = self._loader.counted()
-        batch = next(self._batches)
-        columns = self._columns.values(batch)
-        is_filled = self._fills and batch.records.size < self._loader.batch_size
-        if is_filled:
-            columns = [_filled(values, self._loader.batch_size) for values in columns]
-        after = self._batches.position
-        return columns, Step(self._batches, after, batch.epoch, batch.step, batch.records, is_filled)
+    def _wait(self) -> None:
+        """Wait for the next batch; raises ``StopIteration`` as `column` does."""
+        try:
+            batches = self._batches
+            if batches is None:
+                if self.name is not None:
+                    check_whole(self._loader.position)
+                self._batches = batches = self._loader.counted().then(self._with_columns())
+            for self._waiting in batches:  # a loop: behind next() a signal handler might drop what it returned
+                return
+        except Exception as error:
+            if aside.is_of_handler(error):
+                raise
+            self._error, self._ended = error, True  # raised when its step comes out, behind what is in the pipeline
+            raise StopIteration from None
+        self._batches, self._ended = None, True
+        raise StopIteration
+
+    def _with_columns(self) -> Callable[[Batch], tuple[list[Any], Batch]]:
+        """Return a function that makes the columns of a batch; it does not refer to the feed: that would be a cycle."""
+        columns, filled_size = self._columns, self._loader.batch_size if self._fills else 0
+
+        def with_columns(batch: Batch) -> tuple[list[Any], Batch]:
+            arrays = columns.values(batch)
+            if batch.records.size < filled_size:
+                arrays = [_filled(values, filled_size) for values in arrays]
+            return arrays, batch
+
+        return with_columns
 
     def was_taken(self) -> None:
         """Note that DALI has taken the batch that waited."""
-        if self._waiting is not None:
-            self._taken.append(self._waiting[1])
+        if self._waiting is not None and self._batches is not None:
+            batch, batches = self._waiting[1], self._batches
+            is_filled = self._fills and batch.records.size < self._loader.batch_size
+            step = Step(batches, batches.position, batch.epoch, batch.step, batch.records, is_filled)
+            self._taken += (step,)  # no call, as deque.append would be: no signal handler runs before the next line
             self._waiting = None
 
     def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
@@ -107,7 +122,7 @@ class Feed:
                 raise
             raise error from None
         except Exception as error:  # of an operator: the batch is lost, and the state begins with it
-            if self._taken:
+            if self._taken and not aside.is_of_handler(error):
                 noted(error, self._taken.popleft().told)
             raise
         if self._taken:
