@@ -14,6 +14,7 @@ import gpuload as gl
 from gpuload.errors import DeviceError, FileError, RecordError, SpecError, StateError
 from gpuload.kernels import aside
 from gpuload.pipeline.oprecords import OpsSource
+from gpuload.sources import filtering
 from gpuload.testing.sources import SourceContract
 from tests import simdevice
 
@@ -305,6 +306,20 @@ def _row_by_row(loader, records):
         for record, image in zip(batch.records.tolist(), batch["image"], strict=True)
     }
     return np.stack([rows[record] for record in records.tolist()])
+
+
+@pytest.mark.parametrize("ops", [OPS["nothing random"], [gl.ops.Decode()]], ids=["one size", "all sizes"])
+def test_few_large_files_are_read_at_a_time(photos, monkeypatch, ops):
+    monkeypatch.setattr(filtering, "CHUNK_BYTES", 8000)
+    sizes = {file.name: file.stat().st_size for file in photos.rglob("*.jpg")}
+    behind = photo_loader(photos, ops).to_source()
+
+    pieces = list(filtering.chunks(behind, ("image",)))
+
+    assert np.concatenate(pieces).tolist() == list(range(12))
+    for piece in pieces:
+        files = [behind.where(number).partition(",")[0].rpartition("/")[2] for number in piece.tolist()]
+        assert len(files) == 1 or sum(sizes[file] for file in files) <= 8000
 
 
 class TestOpsSource(SourceContract):

@@ -120,12 +120,14 @@ class OpsLeaf(Leaf):
         return np.zeros(numbers.size, np.int64)
 
     def value_bytes(self, numbers: Indices) -> Indices:
-        """Return about how many bytes those values take whose shape varies, int64 ``[n]``."""
+        """Return about how many bytes are read for each record, and made where shapes vary, int64 ``[n]``."""
         total = np.zeros(numbers.size, np.int64)
-        if not all(field.uniform for field in self.spec):
-            for share in self.source.resolve(numbers):
+        times = 1 if all(field.uniform for field in self.spec) else EXPANSION
+        needed = {n for n, group in enumerate(self.source.groups) if not self._needed.isdisjoint(group.spec.names)}
+        for share in self.source.resolve(numbers):
+            if share.group in needed:
                 rows = slice(None) if share.rows is None else share.rows
-                total[rows] += EXPANSION * share.leaf.value_bytes(share.numbers)
+                total[rows] += times * share.leaf.value_bytes(share.numbers)
         return total
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
