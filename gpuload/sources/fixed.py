@@ -12,16 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from gpuload.errors import FormatError, SpecError
+from gpuload.sources.badfiles import bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import check_name, dtype_of, is_whole
-from gpuload.storage.files import GZIP, Files, Paths, expand, gzip_error, look_at, read_bytes
-
-MOST_AROUND_BYTES = 1 << 62  # sizes of files are below
+from gpuload.storage.files import GZIP, Paths, expand, gzip_error, look_at, read_bytes
 
 
 class FixedSource(RecordFiles):
@@ -29,7 +28,13 @@ class FixedSource(RecordFiles):
 
 
 def fixed(
-    paths: Paths, dtype: DTypeLike, header_bytes: int = 0, footer_bytes: int = 0, *, field: str = "x"
+    paths: Paths,
+    dtype: DTypeLike,
+    header_bytes: int = 0,
+    footer_bytes: int = 0,
+    *,
+    field: str = "x",
+    on_error: str = "raise",
 ) -> FixedSource:
     """Return the records of files of fixed-length records.
 
@@ -42,11 +47,14 @@ def fixed(
         header_bytes: bytes to skip at the beginning of each file.
         footer_bytes: bytes to leave out at the end of each file.
         field: the name of the one field where ``dtype`` is not structured.
+        on_error: ``"raise"``: a file that is no whole number of records is an error. ``"replace"``, ``"skip"``: it is
+            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
 
     Raises:
         SpecError: the dtype is none, holds objects or no bytes; header or footer are negative.
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file is shorter than header and footer, or its body is no whole number of records.
+        FormatError: a file, with ``on_error`` all of them, is shorter than header and footer, or its body is no whole
+            number of records.
     """
     check_name(field)
     record_dtype = _record_dtype(dtype)
@@ -56,17 +64,26 @@ def fixed(
             raise SpecError(
                 f"{name} = {value!r}", cause="it is a number of bytes, at least 0", remedy=f"write {name}=16, say"
             )
-    found, _ = look_at(expand(paths), 0, _check_unpacked)
-    bodies = _bodies(found, int(header_bytes) + int(footer_bytes), layout.record_bytes)
+    check_on_error(on_error)
+    around_bytes = int(header_bytes) + int(footer_bytes)
+
+    def count(path: str, size_bytes: int, head: bytes) -> int:
+        _check_unpacked(path)
+        return _num_records(path, size_bytes, around_bytes, layout.record_bytes)
+
+    listed = expand(paths)
+    found, results = look_at(listed, 0, tolerant(count, on_error, "gl.fixed", len(listed)))
+    bad = bad_files(found, results, "gl.fixed")
     stored = Stored(
         found,
-        counts=(bodies // layout.record_bytes).tolist(),
+        counts=bad.filled(results, 1),
         offsets=[int(header_bytes)] * len(found),
         forms=(Form(layout),),
         form_of=np.zeros(len(found), np.int64),
+        bad=bad,
     )
     arguments = {"paths": found.paths, "dtype": record_dtype, "field": field}
-    ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes)}
+    ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes), "on_error": on_error}
     return FixedSource(stored, Opening(fixed, {**arguments, **ends}))
 
 
@@ -84,29 +101,26 @@ def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
     return dtype
 
 
-def _check_unpacked(path: str, size_bytes: int, head: bytes) -> None:
+def _check_unpacked(path: str) -> None:
     """Refuse a file of gzip, of which the size may happen to fit; files of other names are not opened for that."""
     if path.lower().endswith(".gz") and (packed := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
         raise packed
 
 
-def _bodies(files: Files, around_bytes: int, record_bytes: int) -> NDArray[np.int64]:
-    """Return the bytes of each file between header and footer; each must be a whole number of records."""
-    small = np.flatnonzero(files.sizes < around_bytes) if around_bytes < MOST_AROUND_BYTES else np.arange(len(files))
-    if small.size:
+def _num_records(path: str, size_bytes: int, around_bytes: int, record_bytes: int) -> int:
+    """Return the records of a file: what lies between header and footer must be a whole number of them."""
+    body = size_bytes - around_bytes
+    if body < 0:
         raise FormatError(
-            f"{files.paths[small[0]]} has {int(files.sizes[small[0]])} bytes",
+            f"{path} has {size_bytes} bytes",
             cause=f"header and footer alone are {around_bytes}",
             remedy="check header_bytes and footer_bytes, and that the file is whole",
         )
-    bodies = files.sizes - around_bytes
-    wrong = np.flatnonzero(bodies % record_bytes)
-    if wrong.size:
-        body = int(bodies[wrong[0]])
+    if body % record_bytes:
         raise FormatError(
-            f"{files.paths[wrong[0]]} has body length {body} bytes, which is not an exact multiple of the record "
+            f"{path} has body length {body} bytes, which is not an exact multiple of the record "
             f"length ({record_bytes} bytes)",
             cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the dtype is not its layout",
             remedy="check dtype, header_bytes and footer_bytes, and that the file is whole",
         )
-    return bodies
+    return body // record_bytes

@@ -19,6 +19,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.labels import AnyLabels, labels_of
 from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
@@ -57,7 +59,7 @@ MOST_KINDS = 6  # of other files that are told apart
 log = logging.getLogger("gpuload")
 
 
-def images(root_or_paths: Paths, labels: AnyLabels = "folder") -> ImagesSource:
+def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str = "raise") -> ImagesSource:
     """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
 
     How many files of a folder are left out is told to the logger ``gpuload``.
@@ -76,6 +78,8 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder") -> ImagesSource:
             names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
             image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
             number among the sorted different texts, which ``source.classes`` has.
+        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
+            ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
 
     Raises:
         FileError: a file or folder is missing, cannot be read, or a folder holds no image.
@@ -91,17 +95,21 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder") -> ImagesSource:
         root = os.path.commonpath([os.path.dirname(path) for path in paths])
     else:
         root, paths = folder, _images_below(folder)
-    files, _ = look_at(paths, 0, _check_file)
-    given: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder}
+    check_on_error(on_error)
+    files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
+    bad = bad_files(files, results, "gl.images")
+    given: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder, "on_error": on_error}
     if labels is None:
-        return ImagesSource(files, root, None, (), Opening(images, {**given, "labels": None}))
+        return ImagesSource(files, root, None, (), Opening(images, {**given, "labels": None}), bad)
     if by_folder:
         folders, classes = _folders_of(paths, root, is_root=folder is not None)
         number_of = {name: number for number, name in enumerate(classes)}
         numbers = np.array([number_of[name] for name in folders], np.int64)
-        return ImagesSource(files, root, numbers, tuple(classes), Opening(images, {**given, "labels": "folder"}))
+        return ImagesSource(files, root, numbers, tuple(classes), Opening(images, {**given, "labels": "folder"}), bad)
     found = labels_of(labels, root, files.paths)
-    return ImagesSource(files, root, found.values, found.classes, Opening(images, {**given, "labels": found.given}))
+    return ImagesSource(
+        files, root, found.values, found.classes, Opening(images, {**given, "labels": found.given}), bad
+    )
 
 
 class ImagesSource(FileSource):
@@ -112,10 +120,17 @@ class ImagesSource(FileSource):
     """
 
     def __init__(
-        self, files: Files, root: str, labels: Array | None, classes: tuple[str, ...], opening: Opening
+        self,
+        files: Files,
+        root: str,
+        labels: Array | None,
+        classes: tuple[str, ...],
+        opening: Opening,
+        bad: BadFiles,
     ) -> None:
-        storage, groups = open_storage(files), [Group(Spec((IMAGE,)), None)]
-        self._leaves: tuple[Leaf, ...] = (ImageFiles(files, storage),)
+        storage, groups, self._bad = open_storage(files), [Group(Spec((IMAGE,)), None)], bad.numbers
+        bad = BadFiles(replace(files, names=tuple(_below(root, path) for path in files.paths)), bad.errors, behind="")
+        self._leaves: tuple[Leaf, ...] = (bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),)
         if labels is not None:
             leaf = ArrayLeaf(LABEL, labels)
             groups.append(Group.of(leaf.layout))
@@ -137,7 +152,8 @@ class ImagesSource(FileSource):
 
     def _digest(self) -> str:
         names = [_below(self._root, path) for path in self._files.paths]
-        return self._files.digest(names, self.classes, None if self._labels is None else _told(self._labels))
+        labels, bad = None if self._labels is None else _told(self._labels), [self._bad] if self._bad else []
+        return self._files.digest(names, self.classes, labels, *bad)
 
     def _place(self) -> str:
         return self._root

@@ -8,6 +8,7 @@ Format  `npyheader.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +17,11 @@ from gpuload import rawdecode
 from gpuload.errors import GpuloadError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources import npyheader
+from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.layouts import layout_of, told
-from gpuload.sources.leaf import Group, Indices, Share, Values
+from gpuload.sources.leaf import Group, Indices, Leaf, Share, Values
 from gpuload.sources.npyheader import Header
 from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import Layout, Shape, Spec, check_name
@@ -34,25 +36,34 @@ class NpySource(RecordFiles):
     """Rows of NPY files, or whole files of one shape; made by ``gl.npy``."""
 
 
-def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") -> Source:
+def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row", *, on_error: str = "raise") -> Source:
     """Return the records of NPY files.
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         field: the name of the one field; the fields of a structured dtype have their own.
         record: ``"row"``: a record is what ``array[i]`` is, file after file; ``"file"``: a record is a file.
+        on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
+            one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
-        FormatError: a file is no NPY file, is cut short, or holds Python objects.
+        FormatError: a file, with ``on_error`` all of them, is no NPY file, is cut short, or holds Python objects.
         SpecError: dtypes or shapes of the files do not go together, a row is asked of an array without axes.
     """
     check_name(field)
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    check_on_error(on_error)
     with npyheader.naming_conversion(paths):
-        found, headers = look_at(expand(paths), npyheader.HEAD_BYTES, npyheader.read)
-    opening = Opening(npy, {"paths": found.paths, "field": field, "record": record})
+        listed = expand(paths)
+        look = tolerant(npyheader.read, on_error, "gl.npy", len(listed))
+        found, results = look_at(listed, npyheader.HEAD_BYTES, look)
+        bad = bad_files(found, results, "gl.npy")
+    first = bad.good(results)[0]
+    shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
+    headers = bad.filled(results, replace(first, shape=shape, offset_bytes=0))
+    opening = Opening(npy, {"paths": found.paths, "field": field, "record": record, "on_error": on_error})
     _check_dtypes(found, headers)
     if record == "row":
         _check_rows(found, headers)
@@ -61,8 +72,8 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row") 
     if record == "file" and len({shape for _, _, shape in kinds}) > 1:
         offsets = np.array([header.offset_bytes for header in headers], np.int64)
         leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(found), offsets, [layouts[k] for k in kinds])
-        return RaggedNpySource(found, leaf, opening)
-    return NpySource(_stored(found, headers, kinds, layouts, record), opening)
+        return RaggedNpySource(found, leaf, opening, bad)
+    return NpySource(replace(_stored(found, headers, kinds, layouts, record), bad=bad), opening)
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
@@ -144,10 +155,10 @@ def _stored(
 class RaggedNpySource(FileSource):
     """NPY files of varying shape, each a record; made by ``gl.npy(..., record="file")``."""
 
-    def __init__(self, files: Files, leaf: NpyFiles, opening: Opening) -> None:
+    def __init__(self, files: Files, leaf: NpyFiles, opening: Opening, bad: BadFiles) -> None:
         super().__init__(files, opening, (Group(leaf.spec, None),), leaf.storage)
-        self._layouts = leaf.layouts
-        self._leaf: NpyFiles | None = leaf
+        self._layouts, self._bad = leaf.layouts, bad.numbers
+        self._leaf: Leaf | None = bad.gaps(leaf, bad.numbers, bad.numbers)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -163,7 +174,7 @@ class RaggedNpySource(FileSource):
         return f"{self._files.names[number]}, record 0"
 
     def _digest(self) -> str:
-        return self._files.digest([told(layout) for layout in self._layouts])
+        return self._files.digest([told(layout) for layout in self._layouts], *([self._bad] if self._bad else []))
 
     def close(self) -> None:
         """Let go of the files."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuload.sources.badfiles import BadFiles
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.layouts import packed, told
 from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Group, Indices, Leaf, Share, check_places, put_rows, starts_of
@@ -50,6 +51,7 @@ class Stored:
         form_of: int64 ``[num_files]``, which of ``forms`` each file has.
         storage: where the bytes lie, if not in the files themselves: in copies, or in storage that others use, too.
         places: int64 ``[num_files]``, which of the storage's files has the records of each file.
+        bad: files that cannot be opened. Each counts as one record, of any form.
     """
 
     files: Files
@@ -59,6 +61,7 @@ class Stored:
     form_of: Indices
     storage: Storage | None = None
     places: Indices | None = None
+    bad: BadFiles | None = None
 
 
 class RowLeaf(Leaf):
@@ -170,7 +173,15 @@ class RecordFiles(FileSource):
             files = np.flatnonzero(stored.form_of == number)
             leaves.append(self._leaf(form, storage, places[files], counts[files], offsets[files]))
             self._shift[files] = leaves[-1]._starts[:-1] - self._starts[files]
-        self._leaves: tuple[RowLeaf, ...] = tuple(leaves)
+        self._leaves: tuple[Leaf, ...] = tuple(self._gaps(number, leaf) for number, leaf in enumerate(leaves))
+
+    def _gaps(self, form: int, leaf: Leaf) -> Leaf:
+        """Return the leaf of a form, whose records that are bad files cannot be read."""
+        bad = self._stored.bad
+        if not bad:
+            return leaf
+        numbers = [number for number in bad.numbers if self._stored.form_of[number] == form]
+        return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
     def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
         """Return what reads the records of the files of one form."""
@@ -204,7 +215,8 @@ class RecordFiles(FileSource):
 
     def _digest(self) -> str:
         about = [(told(form.layout), form.item_bytes) for form in self._stored.forms]
-        return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts))
+        bad = (self._stored.bad.numbers,) if self._stored.bad else ()
+        return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts), *bad)
 
     def close(self) -> None:
         """Undo the maps, as soon as no thread reads from them any more."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpuload.errors import RecordError
 from gpuload.sources.csv.columns import Column, Wanted
 from gpuload.sources.csv.kinds import REFERENCE, Form, is_measured, is_referred, is_text, row_dtype
 from gpuload.sources.csv.parse import TEXT
@@ -18,8 +17,6 @@ from gpuload.sources.rows import Form as RowForm
 from gpuload.sources.rows import RowLeaf
 from gpuload.spec import Field, Layout, Spec
 from gpuload.storage.extents import Extents, Storage
-
-Origin = tuple[str, int] | None
 
 
 @dataclass(frozen=True)
@@ -160,42 +157,6 @@ class SpreadLeaf(Leaf):
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
         self._rows.advise(numbers)
-
-
-class GapLeaf(Leaf):
-    """Another leaf, of which some records cannot be read.
-
-    Args:
-        leaf: the other one.
-        bad: int64, sorted: which records.
-        error: gives the error for one of these.
-        origin: gives the file of a record and the byte where it begins.
-    """
-
-    def __init__(
-        self, leaf: Leaf, bad: Indices, error: Callable[[int], RecordError], origin: Callable[[int], Origin]
-    ) -> None:
-        self.spec, self.layout, self.num_records, self.how = leaf.spec, leaf.layout, leaf.num_records, leaf.how
-        self.is_direct = leaf.is_direct
-        self._leaf, self._bad, self._error, self._origin = leaf, bad, error, origin
-
-    def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``."""
-        return self._leaf.num_bytes(numbers)
-
-    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        is_bad = self._bad[np.minimum(np.searchsorted(self._bad, numbers), self._bad.size - 1)] == numbers
-        if is_bad.any():
-            raise self._error(int(numbers[is_bad.argmax()]))
-        self._leaf.read(numbers, out, begins)
-
-    def origin(self, number: int) -> Origin:
-        """Return the file and the byte of a record whose line is wrong; None where they are not known."""
-        return self._origin(number)
-
-    def advise(self, numbers: Indices) -> None:
-        """Ask the system to have these records in memory soon."""
-        self._leaf.advise(numbers)
 
 
 class PayloadLeaf(Leaf):

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.badfiles import GapLeaf, Origin
 from gpuload.sources.csv import parse
 from gpuload.sources.csv.columns import NA_VALUES, Columns, Defaults, Header, Wanted, dialect_of, wanted
 from gpuload.sources.csv.fields import (
-    GapLeaf,
-    Origin,
     PayloadLeaf,
     Reference,
     ReferredLeaf,

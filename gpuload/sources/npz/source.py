@@ -23,13 +23,14 @@ import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
 from gpuload.sources import npyheader
+from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
 from gpuload.sources.layouts import layout_of, told
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.npy import NpyFiles, RaggedNpySource, common_spec, same_fields
-from gpuload.sources.npz.archive import Member, Pieces, members
+from gpuload.sources.npz.archive import STORED, Member, Pieces, members
 from gpuload.sources.npz.contents import Array, Contents, array_of
 from gpuload.sources.npz.copies import copied
 from gpuload.sources.rows import Form, RecordFiles, RowLeaf, Stored
@@ -45,50 +46,84 @@ Found = dict[str, Array]
 Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
 
 
-def npz(paths: Paths, record: Literal["row", "file"] = "row", fields: str | Sequence[str] | None = None) -> Source:
+def npz(
+    paths: Paths,
+    record: Literal["row", "file"] = "row",
+    fields: str | Sequence[str] | None = None,
+    *,
+    on_error: str = "raise",
+) -> Source:
     """Return the records of NPZ files; the names of the arrays are the fields.
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file.
         fields: the names of the arrays that are wanted, in this order; None: all. Others are not looked at.
+        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``, ``"skip"``: it is one record,
+            which cannot be read, in its place among the others; pass ``on_error`` to the loader, too. Deflated rows
+            that are damaged inside are an error all the same, when their copies are made.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read; there is no space for copies of deflated rows.
-        FormatError: a file is no archive, is damaged, or holds something else than arrays of numbers, bytes or text.
+        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds something else than
+            arrays of numbers, bytes or text.
         SpecError: an array is not there; the arrays of the files do not go together; a row is asked of arrays without
             axes or of different lengths.
     """
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    check_on_error(on_error)
     wanted = _wanted(fields)
     with npyheader.naming_conversion(paths):
-        files, found = look_at(expand(paths), HEAD_BYTES, partial(_arrays_in, wanted))
-    names = list(wanted or found[0])
+        listed = expand(paths)
+        look = tolerant(partial(_arrays_in, wanted), on_error, "gl.npz", len(listed))
+        files, results = look_at(listed, HEAD_BYTES, look)
+        bad = bad_files(files, results, "gl.npz")
+    first = bad.good(results)[0]
+    found = bad.filled(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    names = list(wanted or first)
     _check_alike(files, found, names)
     if record == "row":
         _check_rows(files, found, names)
-    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": wanted})
+    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": wanted, "on_error": on_error})
     columns = [[arrays[name] for arrays in found] for name in names]
     layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
     storage, unverified = open_storage(files), list[Contents]()
     if record == "row":
-        parts: list[Source] = list(_rows(files, names, columns, layouts, storage, opening))
+        parts: list[Source] = list(_rows(files, names, columns, layouts, storage, opening, bad))
         unverified = [Contents(storage, column, files.paths.__getitem__) for column in columns]
     else:
-        parts = [_whole(files, column, own, storage, opening) for column, own in zip(columns, layouts, strict=True)]
+        parts = [
+            _whole(files, column, own, storage, opening, bad) for column, own in zip(columns, layouts, strict=True)
+        ]
     about = [([told(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)]
-    return NpzSource(files, parts, opening, (record, names, about), unverified)
+    return NpzSource(files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad)
+
+
+def _in_place_of_bad(array: Array, record: str) -> Array:
+    """Return an array like another, which stands for a file that cannot be opened; it is never read."""
+    shape = array.header.shape
+    if record == "row" and shape:
+        shape = (1, *shape[1:])
+    member = array.member._replace(method=STORED, packed_bytes=0, num_bytes=0)
+    return Array(member, 0, replace(array.header, shape=shape), 0)
 
 
 class NpzSource(Zipped):
     """The arrays of NPZ files side by side; made by ``gl.npz``."""
 
     def __init__(
-        self, files: Files, parts: Sequence[Source], opening: Opening, about: object, unverified: Sequence[Contents]
+        self,
+        files: Files,
+        parts: Sequence[Source],
+        opening: Opening,
+        about: object,
+        unverified: Sequence[Contents],
+        bad: BadFiles,
     ) -> None:
         super().__init__(*parts)
         self._files, self._opening, self._about, self._unverified = files, opening, about, unverified
+        self._bad = bad
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
@@ -114,6 +149,8 @@ class NpzSource(Zipped):
         self.check_open()
         for contents in self._unverified:
             for number, path in enumerate(self._files.paths):
+                if number in self._bad.errors:
+                    continue
                 try:
                     contents.verify(number)
                 except RecordError as error:
@@ -340,7 +377,7 @@ def _stored(files: Files, column: Sequence[Array], layouts: Sequence[Layout], re
 
 def _rows(
     files: Files, names: list[str], columns: Sequence[Sequence[Array]], layouts: Sequence[Sequence[Layout]],
-    storage: Storage, opening: Opening,
+    storage: Storage, opening: Opening, bad: BadFiles,
 ) -> list[RecordFiles]:  # fmt: skip
     """Return a source of the rows of each field."""
     everything, placed = copied(files, list(zip(names, columns, strict=True)), storage)
@@ -349,16 +386,21 @@ def _rows(
     parts = []
     for column, own, (places, offsets) in zip(columns, layouts, placed, strict=True):
         stored = _stored(files, column, own, "row", storage)
-        parts.append(RecordFiles(replace(stored, offsets=offsets.tolist(), places=places), opening))
+        parts.append(RecordFiles(replace(stored, offsets=offsets.tolist(), places=places, bad=bad), opening))
     return parts
 
 
 def _whole(
-    files: Files, column: Sequence[Array], layouts: Sequence[Layout], storage: Storage, opening: Opening
+    files: Files,
+    column: Sequence[Array],
+    layouts: Sequence[Layout],
+    storage: Storage,
+    opening: Opening,
+    bad: BadFiles,
 ) -> Source:
     """Return a source of one field, a record for each archive."""
     contents = Contents(storage, column, lambda number: f"{files.names[number]}, record 0")
     if len({array.header.shape for array in column}) > 1:
         leaf = VaryingLeaf(common_spec(_different(layouts)[0]), storage, layouts, contents)
-        return RaggedNpySource(files, leaf, opening)
-    return WholeArrays(_stored(files, column, layouts, "file", storage), opening, contents)
+        return RaggedNpySource(files, leaf, opening, bad)
+    return WholeArrays(replace(_stored(files, column, layouts, "file", storage), bad=bad), opening, contents)

@@ -1,0 +1,240 @@
+"""Files that cannot be opened: each is one record that cannot be read, and the others are what they are without it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import gpuload as gl
+from gpuload.errors import DamagedSourceError, FormatError, MissingFileError, RecordError, SpecError
+from gpuload.testing.sources import assert_same as assert_same_array
+
+
+def assert_same(got, expected):
+    assert len(got) == len(expected)
+    if isinstance(expected, np.ndarray):
+        assert_same_array(got, expected)
+    else:
+        for one, other in zip(got, expected, strict=True):
+            assert_same_array(one, other)
+
+
+GOOD, BAD = (1, 3, 4, 6, 7), (0, 2, 5)
+
+
+def array(number):
+    return np.arange(24 * number, 24 * number + 24, dtype="i4").reshape(4, 2, 3)
+
+
+def saved(function, *arrays, **named):
+    file = io.BytesIO()
+    function(file, *arrays, **named)
+    return file.getvalue()
+
+
+def npy(number):
+    return saved(np.save, array(number))
+
+
+def npy_of_other_form(number):
+    return saved(np.save, np.asfortranarray(array(number)) if number % 2 else array(number).astype(">i4"))
+
+
+def npy_of_any_length(number):
+    return saved(np.save, array(number)[: 1 + number % 3])
+
+
+def npz(number):
+    return saved(np.savez, x=array(number), label=np.arange(4) + number)
+
+
+def npz_deflated(number):
+    return saved(np.savez_compressed, x=array(number), label=np.arange(4) + number)
+
+
+def npz_of_any_length(number):
+    return saved(np.savez_compressed, x=array(number)[: 1 + number % 3], label=np.int64(number))
+
+
+def fixed(number):
+    return array(number).tobytes()
+
+
+def png(number):
+    file = io.BytesIO()
+    Image.fromarray(np.full((4 + number, 5, 3), number, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+# Of each kind what makes a file, how it is opened, and how it is damaged: file 0, 2 and 5.
+CUT, EMPTY, OTHER = (lambda raw: raw[:-5]), (lambda raw: b""), (lambda raw: b"something else")
+KINDS = {
+    "npy": (npy, lambda paths, **how: gl.npy(paths, **how), (OTHER, CUT, EMPTY)),
+    "npy of other forms": (npy_of_other_form, lambda paths, **how: gl.npy(paths, **how), (CUT, EMPTY, OTHER)),
+    "npy as files": (npy, lambda paths, **how: gl.npy(paths, record="file", **how), (CUT, EMPTY, OTHER)),
+    "npy ragged": (
+        npy_of_any_length, lambda paths, **how: gl.npy(paths, record="file", **how), (EMPTY, CUT, OTHER),
+    ),
+    "npz": (npz, lambda paths, **how: gl.npz(paths, **how), (EMPTY, CUT, OTHER)),
+    "npz deflated": (npz_deflated, lambda paths, **how: gl.npz(paths, **how), (EMPTY, CUT, OTHER)),
+    "npz as files": (npz_deflated, lambda paths, **how: gl.npz(paths, record="file", **how), (OTHER, CUT, EMPTY)),
+    "npz ragged": (npz_of_any_length, lambda paths, **how: gl.npz(paths, record="file", **how), (CUT, CUT, EMPTY)),
+    "fixed": (fixed, lambda paths, **how: gl.fixed(paths, ("i4", (2, 3)), **how), (CUT, OTHER, CUT)),
+    "images": (png, lambda paths, **how: gl.images(paths, labels=None, **how), (EMPTY, EMPTY, EMPTY)),
+}  # fmt: skip
+
+
+@pytest.fixture(params=KINDS)
+def case(request, tmp_path, monkeypatch):
+    """Give the paths of eight files, of which some are damaged, and the function that opens them."""
+    monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
+    write, opener, damages = KINDS[request.param]
+    paths = [tmp_path / f"{number}.{'png' if write is png else 'bin'}" for number in range(8)]
+    for number, path in enumerate(paths):
+        raw = write(number)
+        path.write_bytes(damages[BAD.index(number)](raw) if number in BAD else raw)
+    return [str(path) for path in paths], opener
+
+
+def records_of(source, paths):
+    """Return the records of a source that are bad files, and all others."""
+    bad = [number for number in range(len(source)) if source.where(number).partition(",")[0] in {f"{b}" for b in paths}]
+    return bad, sorted(set(range(len(source))) - set(bad))
+
+
+def opened(case, **how):
+    paths, opener = case
+    source = opener(paths, **how)
+    names = [path.rpartition("/")[2] for path in paths]
+    bad, good = records_of(source, [names[number] for number in BAD])
+    return source, bad, good
+
+
+def test_one_file_that_is_damaged_is_an_error_that_names_the_way(case):
+    paths, opener = case
+
+    with pytest.raises(FormatError, match=rf"(?s){paths[0]}.*on_error=\"skip\"\) opens the others"):
+        opener(paths)
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_damaged_file_is_one_record_and_the_others_are_as_without_it(case, on_error, caplog):
+    with caplog.at_level(logging.WARNING, "gpuload"):
+        source, bad, good = opened(case, on_error=on_error)
+    paths, opener = case
+    sound = opener([paths[number] for number in GOOD])
+
+    assert len(bad) == len(BAD)
+    assert len(good) == len(sound)
+    found, expected = source.read(good), sound.read(range(len(sound)))
+    for name in sound.spec.names:
+        assert_same(found[name], expected[name])
+    assert "3 of 8 files cannot be opened, and are damaged records; the first is" in caplog.text
+
+
+def test_its_record_is_an_error_that_names_the_file(case):
+    source, bad, good = opened(case, on_error="skip")
+
+    for number, file in zip(bad, BAD, strict=True):
+        with pytest.raises(RecordError, match=rf"^{file}\.(bin|png)(, record 0)?: .*(\n.*)*leaves it out") as caught:
+            source.read([good[0], number, good[-1]])
+        assert caught.value.cause
+        assert source.origin(number) == (case[0][file], 0)
+    assert source.origin(good[0]) is None or source.origin(good[0])[0] == case[0][GOOD[0]]  # None: of unpacked copies
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_batches(case, on_error, tmp_path):
+    source, bad, _ = opened(case, on_error=on_error)
+    ops = [gl.ops.Decode(), gl.ops.Resize(4, 4)] if source.spec.names == ("image",) else []
+    epochs = []
+    for batch_size, num_threads in ((1, 1), (3, 2), (8, 4)):
+        lines = tmp_path / f"{batch_size}.jsonl"
+        with gl.Loader(
+            source, batch_size=batch_size, num_threads=num_threads, shuffle=True, seed=3, ops=ops, device="cpu",
+            on_error=on_error, max_bad=0.5, quarantine=lines,
+        ) as loader:  # fmt: skip
+            batches = list(loader)
+            assert sorted(one.record for one in loader.bad_records()) == bad
+        assert len(lines.read_text().splitlines()) == len(bad)
+        epochs.append(
+            [
+                ([np.asarray(batch[name][row]).tolist() for name in source.spec.names], bool(batch.valid[row]))
+                for batch in batches
+                for row in range(len(batch.records))
+            ]
+        )
+
+    assert epochs[0] == epochs[1] == epochs[2]
+    assert sum(not valid for _, valid in epochs[0]) == (len(bad) if on_error == "skip" else 0)
+
+
+def test_a_loader_that_raises_and_one_that_allows_too_few_stop(case):
+    source, _, _ = opened(case, on_error="skip")
+
+    with gl.Loader(source, batch_size=4, device="cpu") as loader, pytest.raises(RecordError, match=r"record 0|png: "):
+        list(loader)
+    loader = gl.Loader(source, batch_size=4, device="cpu", on_error="skip", max_bad=0.0)
+    with loader, pytest.raises(DamagedSourceError, match=r"max_bad=0\.0"):
+        list(loader)
+
+
+def test_check_lists_it_with_its_record(case):
+    source, bad, _ = opened(case, on_error="skip")
+
+    found = list(gl.check(source))
+
+    assert sorted((finding.record, finding.file) for finding in found) == [
+        (number, case[0][file]) for number, file in zip(bad, BAD, strict=True)
+    ]
+
+
+def test_it_goes_through_slices_concat_and_pickles(case):
+    source, bad, good = opened(case, on_error="skip")
+    again = pickle.loads(pickle.dumps(source))
+
+    assert again.fingerprint() == source.fingerprint()
+    assert len(gl.concat(source, again)) == 2 * len(source)
+    for name, values in gl.concat(source, again).select([good[0], len(source) + good[1]]).read([0, 1]).items():
+        assert_same(values, source.read(good[:2])[name])
+    with pytest.raises(RecordError):
+        source[bad[1] :].read([0])
+
+
+def test_files_that_all_are_damaged_are_an_error(case):
+    paths, opener = case
+
+    with pytest.raises(FormatError, match=paths[0]):
+        opener([paths[number] for number in BAD], on_error="skip")
+
+
+def test_a_missing_file_is_an_error_in_any_case(case):
+    paths, opener = case
+
+    with pytest.raises(MissingFileError):
+        opener([*paths, paths[0] + "-none"], on_error="skip")
+
+
+@pytest.mark.parametrize("on_error", ["ignore", None, 3, True])
+def test_another_way_is_refused(case, on_error):
+    paths, opener = case
+
+    with pytest.raises(SpecError, match="on_error = "):
+        opener(paths, on_error=on_error)
+
+
+def test_one_cut_file_of_many_does_not_change_the_numbers_of_those_in_front_of_it(tmp_path):
+    for number in range(4):
+        np.save(tmp_path / f"{number}.npy", array(number))
+    (tmp_path / "2.npy").write_bytes((tmp_path / "2.npy").read_bytes()[:-1])
+
+    source = gl.npy(tmp_path / "*.npy", on_error="skip")
+
+    assert [source.where(number) for number in (3, 7, 8, 9, 12)] == [
+        "0.npy, record 3", "1.npy, record 3", "2.npy, record 0", "3.npy, record 0", "3.npy, record 3",
+    ]  # fmt: skip
