@@ -205,6 +205,7 @@ def golden_loaders(folder):
             ],
             device="cpu",
         ),
+        "padded": gl.Loader(rows, batch_size=4, shuffle=True, ops=[gl.ops.PadTo(5, value=-1)], device="cpu"),
         "concat": gl.Loader(gl.concat(rows, rows.select([1, 5, 5])), batch_size=4, shuffle=True, device="cpu"),
     }
     with contextlib.suppress(MissingPackageError):

@@ -10,7 +10,9 @@ from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
 from gpuload.kernels import aside
+from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
+from gpuload.spec import Spec
 
 NAMES = ("auto", "array", "dali")
 
@@ -65,7 +67,7 @@ def cut(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[in
 
 def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
     """Return the one executor that runs all of the ops, and why; None if either does."""
-    of_numpy = next((op for op in graph.ops if op.needs_numpy), None)
+    of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
     if of_numpy is not None:
         _check_host(graph, device)
@@ -91,9 +93,11 @@ def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
 def _check_host(graph: Graph, device: str) -> None:
     """Raise an error if an op cannot run on NumPy, on the host, where one that must is behind it."""
     some = [graph.ops[place] for place in graph.on_host]
-    for place, op in enumerate(some):
+    for place in graph.on_host:
+        op, behind = graph.ops[place], graph.ops[next(one for one in (*graph.for_numpy, place) if one >= place)]
+        if not op.needs_numpy and device != "cpu":
+            _check_stays(op, graph.before(place), graph.specs[place].only(graph.targets[place]), device)
         if op.needs_dali:
-            behind = next(one for one in some[place:] if one.needs_numpy)
             raise SpecError(
                 f"{behind} behind {op}",
                 cause="the first runs on NumPy, on the host, before a batch goes to DALI; the second in DALI alone",
@@ -101,6 +105,17 @@ def _check_host(graph: Graph, device: str) -> None:
             )
     if any(op.codec for op in some) and codec() is None:
         raise _no_codec()
+
+
+def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
+    """Raise ``DeviceError`` if an op takes a field away from a GPU, for its dtype is for the host alone."""
+    field = next((field for field in after if field.host_only and not before[field.name].host_only), None)
+    if field is not None:
+        raise DeviceError(
+            f"{op} on {device}",
+            cause=f"field {field.name!r} would stay on the host, for no array library on a GPU has {field.dtype}",
+            remedy="leave the op out, and cast in the training step: tf.cast(images, tf.bfloat16), say",
+        )
 
 
 def _no_codec() -> MissingPackageError:

@@ -113,14 +113,21 @@ def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
     return str(dtype.name)
 
 
+def is_bfloat16(value: Any) -> bool:
+    """Return True for bfloat16: its name, or the dtype that the package ml_dtypes adds to NumPy."""
+    given = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    return "bfloat16" in (given, getattr(value, "name", ""))
+
+
 def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | None:
     """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many bits it has."""
     given = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
-    if "bfloat16" in (given, getattr(value, "name", "")):
+    if is_bfloat16(value):
         raise SpecError(
             f"gl.ops.{type(op).__name__}({name}='bfloat16')",
             cause="neither NumPy nor CuPy nor DALI has bfloat16",
-            remedy="write 'float32' here, and cast in the training step: tf.cast(images, tf.bfloat16)",
+            remedy="write 'float32' here, and gl.ops.Cast('bfloat16') behind it, or cast in the training step: "
+            "tf.cast(images, tf.bfloat16)",
         )
     if given and not given.startswith("bool") and not any(letter.isdigit() for letter in given):
         near = [word for word in words if word.rstrip("0123456789") == given] or words  # "float" has 64 in NumPy

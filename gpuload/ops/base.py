@@ -56,7 +56,7 @@ class Op:
     """True if the op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none."""
 
     needs_numpy: ClassVar[bool] = False
-    """True if the op has no form but that for NumPy: only the array executor on a CPU runs it."""
+    """True if the op has no form but that for NumPy: it runs on the host, whatever runs the ops behind it."""
 
     needs_dali: ClassVar[bool] = False
     """True if the op has no array form: only DALI runs it."""
@@ -97,6 +97,14 @@ class Op:
     def joint(self) -> bool:
         """True if the op makes its fields together, of all that it acts on: by ``array_fields``, not by ``array``."""
         return False
+
+    def stays_on_host(self, before: Spec) -> bool:
+        """Return True if the op has no form but that for NumPy, for fields like these.
+
+        Args:
+            before: the fields that it acts on, before it.
+        """
+        return self.needs_numpy
 
     def of(self, name: str, after: Field | None = None) -> Op:
         """Return the op as it acts on one field: with that field's values of the arguments that are ``per_field``.

@@ -2,9 +2,10 @@
 
 Meaning  a floating-point number becomes the nearest integer, halves away from zero, and the dtype's limits bound it;
          not a number becomes 0. Integers are bounded by the dtype's limits. To floating point: the nearest value,
-         halves to even; to float16 through float32.
+         halves to even; to float16 and bfloat16 through float32. From bfloat16 through float32, which holds it exactly.
 DALI     its CPU rounds like this, its GPU rounds halves to even (DALI 2.4, include/dali/core/convert.h), so there the
          rounding is spelt out; not a number becomes the least int32 or int64 in DALI, so that is taken out before.
+bfloat16 is no dtype of NumPy's, CuPy's or DALI's. The package ml_dtypes adds it to NumPy, so it is cast on the host.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpuload.errors import SpecError
+from gpuload.errors import SpecError, missing_package
+from gpuload.kernels import aside
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.walk import Walk
-from gpuload.spec import Field
+from gpuload.spec import Field, Spec
 
 DALI_TYPES = {
     "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -34,7 +36,7 @@ class Cast(Op):
     """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
 
     Args:
-        dtype: an integer or floating-point dtype.
+        dtype: an integer or floating-point dtype, or ``"bfloat16"``, which needs the package ml_dtypes.
     """
 
     dtype: str
@@ -43,23 +45,44 @@ class Cast(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
+        if arguments.is_bfloat16(self.dtype):
+            arguments.keep(self, dtype="bfloat16")
+        else:
+            arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES))
+
+    def stays_on_host(self, before: Spec) -> bool:
+        """See ``Op``: True for bfloat16."""
+        return self.dtype == "bfloat16" or any(arguments.is_bfloat16(field.dtype) for field in before)
 
     def field_after(self, field: Field) -> Field:
         """The dtype becomes ``dtype``."""
-        images.numeric(self, field)
+        if not arguments.is_bfloat16(field.dtype):
+            images.numeric(self, field)
         if field.dtype == np.float64 and np.dtype(self.dtype).kind in "ui":
             raise SpecError(
                 f"{self}: field {field.name!r} is float64",
                 cause="DALI does not round float64 to integers the same way on every device",
                 remedy="put gl.ops.Cast('float32') before it",
             )
-        return field.with_(dtype=np.dtype(self.dtype))
+        return field.with_(dtype=self._result())
+
+    def _result(self) -> np.dtype[Any]:
+        """Return the dtype that comes out."""
+        if self.dtype != "bfloat16":
+            return np.dtype(self.dtype)
+        try:
+            bfloat16: np.dtype[Any] = np.dtype(aside.import_package("ml_dtypes").bfloat16)
+            return bfloat16
+        except ImportError as error:
+            needed_for = "gl.ops.Cast('bfloat16')"
+            raise missing_package("ml_dtypes", needed_for=needed_for, extra="cpu", error=error) from None
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record in the other dtype."""
-        dtype = np.dtype(self.dtype)
-        if dtype.kind == "f" or x.dtype.kind == "b" or x.dtype == dtype:
+        dtype = self._result()
+        if "V" in (dtype.kind, x.dtype.kind):  # bfloat16
+            x = x.astype(np.float32)
+        if dtype.kind in "fV" or x.dtype.kind == "b" or x.dtype == dtype:
             with np.errstate(over="ignore"):
                 return (x.astype(xp.float32) if dtype == np.float16 else x).astype(dtype)
         if x.dtype.kind == "f":

@@ -110,12 +110,18 @@ class Graph:
         )
 
     @cached_property
+    def for_numpy(self) -> tuple[int, ...]:
+        """The places of the ops that run on NumPy alone."""
+        zipped = enumerate(zip(self.ops, self.targets, strict=True))
+        return tuple(place for place, (op, on) in zipped if op.stays_on_host(self.before(place).only(on)))
+
+    @cached_property
     def on_host(self) -> tuple[int, ...]:
         """The places of the ops that run on NumPy alone, and of all ops before them that act on their fields."""
         places: list[int] = []
         needed: set[str] = set()
         for place in reversed(range(len(self.ops))):
-            if self.ops[place].needs_numpy or needed.intersection(self.outputs[place]):
+            if place in self.for_numpy or needed.intersection(self.outputs[place]):
                 places.append(place)
                 needed.update(self.targets[place])
         return tuple(reversed(places))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import SpecError
+from gpuload.ops import arguments
 from gpuload.spec import Field
 
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
@@ -62,7 +63,9 @@ def numeric(op: Any, field: Field) -> None:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
             cause="the op acts on boolean, integer and floating-point numbers",
-            remedy="name the fields that it is for with on=",
+            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it"
+            if arguments.is_bfloat16(field.dtype)
+            else "name the fields that it is for with on=",
         )
 
 

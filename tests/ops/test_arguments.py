@@ -26,6 +26,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "Normalize": {"mean": 0, "std": 1},
     "OneHot": {"num_classes": 300, "on": "label"},
     "Pad": {"height": 40},
+    "PadTo": {"length": 50},
     "Python": {"fn": np.flipud},
     "RandomCrop": {"height": 4},
     "RandomResizedCrop": {"height": 4},

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuload.errors import SpecError
-from gpuload.ops import Cast
+import gpuload as gl
+from gpuload.errors import DeviceError, SpecError
+from gpuload.ops import Cast, Normalize
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, numbers, uniform, varying
+from tests import simdevice
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -96,12 +98,62 @@ def test_a_name_that_leaves_the_width_open_is_refused_with_one_that_does_not(dty
     assert Cast(named).dtype == named
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", np.dtype(pytest.importorskip("ml_dtypes").bfloat16)])
-def test_of_bfloat16_the_error_says_who_has_it(dtype):
-    with pytest.raises(SpecError, match="neither NumPy nor CuPy nor DALI has bfloat16") as caught:
-        Cast(dtype)
+BFLOAT16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+# Of float32, the upper 16 bits; rounded to nearest, halves to even: 1 + 2**-8 lies in the middle of two.
+HALVES = [1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, 3e38, -2.5, 0.1, np.inf]
+BITS = [0x3F80, 0x3F80, 0x3F82, 0x3F81, 0x7F62, 0xC020, 0x3DCD, 0x7F80]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", BFLOAT16, BFLOAT16.type])
+def test_to_bfloat16_is_the_nearest(dtype):
+    floats = np.array(HALVES, np.float32)
+
+    (batch,) = gl.Loader(gl.arrays(x=floats), 8, ops=[Cast(dtype)], device="cpu")
+
+    assert batch["x"].dtype == BFLOAT16
+    assert batch["x"].view(np.uint16).tolist() == BITS
+
+
+@pytest.mark.parametrize("executor", ["auto", "dali"])
+@pytest.mark.parametrize(
+    ("dtype", "behind"), [("float32", []), ("float64", []), ("int32", []), ("float32", [Cast("f2")])]
+)
+def test_from_bfloat16_it_is_exact(dtype, behind, executor):
+    if executor == "dali":
+        pytest.importorskip("nvidia.dali")
+    numbers = np.array([[1, -2.5, 0.10009765625], [3, 100, 0]], BFLOAT16)
+
+    load = gl.Loader(gl.arrays(x=numbers), 2, ops=[Cast(dtype), *behind], device="cpu", executor=executor)
+
+    with load:
+        made = load.batch_at(0)["x"]
+    expected = np.array([[1, -2.5, 0.10009765625], [3, 100, 0]], np.float64)
+    assert made.dtype == (behind[0].dtype if behind else dtype)
+    assert made.tolist() == (expected if dtype != "int32" else np.array([[1, -3, 0], [3, 100, 0]])).tolist()
+
+
+def test_on_a_gpu_it_comes_from_the_host_and_does_not_go_back(monkeypatch):
+    simdevice.install(monkeypatch, seed=2)
+    source = gl.arrays(x=np.array([[1, -2.5], [3, 100]], BFLOAT16))
+
+    with gl.Loader(source, 2, ops=[Cast("f4"), Normalize(1, 2)], device="gpu", executor="array") as load:
+        assert np.asarray(load.batch_at(0)["x"].get()).tolist() == [[0, -1.75], [1, 49.5]]
+    floats = gl.arrays(x=np.zeros((2, 2), np.float32))
+    with pytest.raises(DeviceError, match="would stay on the host") as caught:
+        gl.Loader(floats, 2, ops=[Normalize(1, 2), Cast("bfloat16")], device="gpu", executor="array")
 
     assert "tf.cast(images, tf.bfloat16)" in caught.value.remedy
+
+
+def test_other_ops_say_that_bfloat16_wants_cast():
+    with pytest.raises(SpecError, match="bfloat16") as caught:
+        gl.Loader(gl.arrays(x=np.zeros((2, 2), BFLOAT16)), 2, ops=[Normalize(1, 2)], device="cpu")
+
+    assert "Cast('float32', on='x')" in caught.value.remedy
+    with pytest.raises(SpecError, match="neither NumPy nor CuPy nor DALI has bfloat16") as caught:
+        Normalize(1, 2, dtype="bfloat16")
+
+    assert "gl.ops.Cast('bfloat16')" in caught.value.remedy
 
 
 def test_ragged_values_keep_their_lengths():

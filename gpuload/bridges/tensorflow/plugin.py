@@ -46,7 +46,7 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             return _no_form(f"field {name!r} ({field})", "its length varies, and the plugin has dense tensors alone")
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
-    of_numpy = next((op for op in loader.graph.ops if op.needs_numpy), None)
+    of_numpy = next((loader.graph.ops[place] for place in loader.graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
     if loader.asked_executor == "array" and loader.graph.ops:

@@ -41,8 +41,8 @@ class ArrayBatchExecutor:
                 cause="CuPy does not decode images",
                 remedy='use executor="dali", or device="cpu"',
             )
-        for op in graph.ops:
-            if op.needs_numpy and self.device != "cpu":
+        for op in [graph.ops[place] for place in graph.for_numpy]:
+            if self.device != "cpu":
                 raise DeviceError(
                     f"{op} on {self.device}", cause="it runs on NumPy alone", remedy="let a loader run it on the host"
                 )
