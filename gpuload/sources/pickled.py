@@ -201,8 +201,7 @@ class ObjectLeaf(Leaf):
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the field of some records."""
         [field] = self.spec
-        listed = numbers.tolist()
-        return [_batch(field, [self._value(field, number) for number in listed])]
+        return [_batch(field, [self._value(field, number) for number in numbers.tolist()])]
 
     def _value(self, field: Field, number: int) -> Array:
         return _cast(field, self.objects.record_at(number)[field.name], self.objects.where(number))
