@@ -34,7 +34,7 @@ from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, left_behind
 from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
-from gpuload.pipeline.epoch import Cursor, Epoch, Place, to_batch
+from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
@@ -125,6 +125,8 @@ class Loader:
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
         self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
+        self._past = _Past()
+        self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
         self._told: dict[str, str] = {}
         if (line := left_behind(self._graph, names)) is not None:
@@ -189,6 +191,7 @@ class Loader:
 
     def __iter__(self) -> Epoch:
         """Go on from the position to the end of its epoch; the position moves with each batch."""
+        self._warn_of_peek()
         return Epoch(self._session, self.output, self._begin(), self._place)
 
     def _begin(self) -> Cursor:
@@ -199,18 +202,45 @@ class Loader:
         """Return an iterator over an epoch from its beginning; the loader's position stays where it is."""
         return Epoch(self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch"))))
 
-    def ahead(self, feed: Session | None = None) -> Epoch:
-        """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` does.
+    def ahead(self, feed: Session | None = None, *, warns: bool = False) -> Epoch:
+        """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` may.
 
         The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
         So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
 
         Args:
             feed: what ``feed`` returned, for batches that are not run here; ``batch.output`` is then a dict.
+            warns: log once that batches come again which an iterator had that was left in mid-epoch.
         """
+        self._past.endless = False
+        return self._read_ahead(feed, "end", warns=warns)
+
+    def stream(self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False) -> Epoch:
+        """Return an iterator from the position on, for who takes a batch only to train on it.
+
+        The position moves with each batch from the second on, so that the next iterator goes on behind them. An
+        iterator that takes a single batch only looks: the position stays, unless that batch is the whole epoch.
+
+        Args:
+            feed: as of ``ahead``.
+            num_between: so many batches are read ahead; the position stays so many behind. When the iterator ends, all
+                of them count as taken. None: ``has_taken`` of the iterator is called with how many were taken.
+            endless: epochs follow each other in one loop, in which only the very first batch may be one to look at.
+                That the iterator goes on in mid-epoch is not logged.
+        """
+        follows = endless and self._past.has_ended_endless(self._place)
+        self._past.endless = endless
+        return self._read_ahead(feed, "first" if follows else "second", num_between, warns=not endless)
+
+    def _read_ahead(self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool) -> Epoch:
+        self._warn_of_peek()
+        cursor = self._begin()
+        if warns:
+            self._warn_of_past(cursor.start, goes_on=moves == "second")
         output = self.output if feed is None else None
-        batches = Epoch(feed or self._session, output, self._begin(), self._place, "end")
+        batches = Epoch(feed or self._session, output, cursor, self._place, moves, num_between)
         self._ahead = weakref.ref(batches)
+        self._past.add(batches, moves)
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
@@ -382,7 +412,7 @@ class Loader:
 
     def _tell_what_is_ahead(self) -> None:
         delivered = self.delivered()
-        if delivered == self.position or delivered.epoch != self.position.epoch:
+        if delivered == self.position or delivered.epoch != self.position.epoch or self._past.moved(self._place):
             return
         log.warning(
             "the state is that of epoch %d, step %d, where its iterator began; cause: a tf.data.Dataset reads ahead of "
@@ -392,6 +422,53 @@ class Loader:
             self.position.step,
             delivered.step - self.position.step,
         )
+
+    def _warn_of_peek(self) -> None:
+        """Say once that an epoch begins with its second batch, as a loop has taken the first one alone."""
+        cursor = self._place.cursor
+        if (cursor.start.step, cursor.saved.step) == (0, 1) and len(self) > 1:
+            self._warn_once(
+                "peek",
+                "epoch %d goes on at step 1 of %d: one batch was taken from the loader before; remedy: if that was to "
+                "look at it, as next(iter(loader)) does, write loader.peek(), which moves nothing",
+                cursor.start.epoch,
+                len(self),
+            )
+
+    def _warn_of_past(self, position: Position, *, goes_on: bool) -> None:
+        """Say once where a dataset goes on in mid-epoch, or where batches come again that were perhaps trained on."""
+        past, text = self._past, "an iterator of the dataset begins at epoch %d, step %d of %d, "
+        place = (position.epoch, position.step, len(self))
+        if goes_on and position.step and past.moved(self._place):
+            self._warn_once(
+                "goes on",
+                text + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
+                "remedy: for the same batches each time, as validation_steps= has them, dataset(loader, restart=True)",
+                *place,
+            )
+        elif past.num_repeated(position) > 1:
+            self._warn_once(
+                "again",
+                text + "where the one before it began, that took %d batches and was left; cause: what stands between "
+                "(prefetch, map, a strategy) may read ahead, so that nobody knows what was trained; remedy: pass "
+                "dataset(loader) itself, or with take() or repeat() alone, for the loader reads ahead; or count the "
+                "steps by callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is meant",
+                *place,
+                past.num_repeated(position),
+            )
+        elif past.num_peeks(position) > 1:
+            self._warn_once(
+                "peeks",
+                text + "for the third time: an iterator that takes a single batch counts as one that looks, and that "
+                "batch comes again; remedy: train with more than one step for each call of fit or take, or look with "
+                "loader.peek()",
+                *place,
+            )
+
+    def _warn_once(self, key: str, text: str, *values: object) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            log.warning(text, *values)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where a state was saved, with any number of shards and any batch size.
@@ -569,6 +646,42 @@ class Loader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Loaders are pickled as what they were made from, and where they are."""
         return _again, (self._arguments, self.position)
+
+
+class _Past:
+    """What became of the iterators that read ahead, told by their cursors, which outlive them.
+
+    Attributes:
+        endless: the latest is an epoch of an endless loop.
+    """
+
+    def __init__(self) -> None:
+        self._cursor = self._reached = Cursor(Position())
+        self._moves, self._num_before, self.endless = "end", 0, False
+
+    def add(self, batches: Epoch, moves: str) -> None:
+        """Note an iterator that begins now."""
+        self._num_before = self.num_peeks(batches.position)
+        self._cursor, self._reached, self._moves = batches.cursor, batches.reached, moves
+
+    def has_ended_endless(self, place: Place) -> bool:
+        """Return whether the latest iterator is one epoch of an endless loop, which goes on behind it now."""
+        return self.endless and self._cursor.is_over and self.moved(place)
+
+    def moved(self, place: Place) -> bool:
+        """Return whether the latest iterator has taken the loader where it is."""
+        return place.cursor is self._reached
+
+    def num_repeated(self, position: Position) -> int:
+        """Return how many batches the latest iterator delivered, if it was left and began at the same position."""
+        start, num_delivered = self._cursor.start, self._cursor.position.step - self._cursor.start.step
+        if start != position or not num_delivered:
+            return 0
+        return 1 if self._moves == "second" else num_delivered  # that one has moved the loader behind more than one
+
+    def num_peeks(self, position: Position) -> int:
+        """Return how many of the latest iterators, all from the same position, took a single batch."""
+        return self._num_before + 1 if self.num_repeated(position) == 1 else 0
 
 
 def _again(arguments: dict[str, Any], position: Position) -> Loader:

@@ -31,12 +31,14 @@ class Cursor:
             was delivered. Both change at once, by one assignment.
         origin: an object that all cursors share until a state is loaded. An iterator with another origin than its
             loader began before that.
+        is_over: True once the iterator raised ``StopIteration``.
     """
 
     def __init__(self, position: Position, origin: object | None = None) -> None:
         self.start = position
         self.now = (position, position)
         self.origin = object() if origin is None else origin
+        self.is_over = False
 
     @property
     def position(self) -> Position:
@@ -79,7 +81,6 @@ class _Run:
         joining: which steps are done together.
         batches: what makes them.
         latest: number and content of what was taken last, which may hold several steps.
-        is_over: True once it raised ``StopIteration``.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
@@ -88,7 +89,9 @@ class _Run:
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
         self.latest: tuple[int, Made | None] = (-1, None)
-        self.is_over = False
+
+
+Moves = Literal["each", "end", "first", "second", "told"]
 
 
 class Epoch:
@@ -100,10 +103,11 @@ class Epoch:
         cursor: where it begins.
         place: of the loader, which moves along; None to move nothing.
         moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch;
-            ``"second"``: with each batch from the second on, and with the last one; ``"told"``: when and where ``move``
-            is called.
-        num_between: for ``"second"``: so many batches stand between this iterator and who takes them. The place stays
-            so many behind, and moves to the next epoch when this iterator ends.
+            ``"first"``: with each batch; ``"second"``: with each from the second on; both for batches that may be read
+            ahead; ``"told"``: when and where ``move`` is called.
+        num_between: for ``"first"`` and ``"second"``: so many batches stand between this iterator and who takes them.
+            The place stays so many behind, and moves to the next epoch when this iterator ends. None: ``has_taken``
+            says it.
 
     The position changes in one place, and nothing is called between that and handing the batch out. So whatever
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
@@ -117,7 +121,7 @@ class Epoch:
 
     def __init__(
         self, session: Session, output: Output, cursor: Cursor, place: Place | None = None,
-        moves: Literal["each", "end", "second", "told"] = "each", num_between: int = 0,
+        moves: Moves = "each", num_between: int | None = 0,
     ) -> None:  # fmt: skip
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._num_between = num_between
@@ -145,7 +149,7 @@ class Epoch:
 
     def __next__(self) -> Batch:
         place = self._place
-        if self._run.is_over:
+        if self._run.cursor.is_over:
             raise StopIteration
         if place is not None and place.cursor.origin is not self._run.cursor.origin:
             self._go_along(place)
@@ -183,24 +187,26 @@ class Epoch:
             if cursor.now is before:
                 cursor.now = delivered
                 if arrived is not None and place is not None:
-                    place.cursor = arrived
-                    if self._moves == "second":
-                        run.reached = arrived
+                    arrived[0].now = arrived[1]
+                    place.cursor = arrived[0]
                 return batch
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
         run.latest = (-1, None)
         run.batches.close()
-        if place is not None and self._moves == "second" and run.reached.position.step < run.end:
-            run.reached = self._reached(run, run.end)
-            if place.cursor.origin is run.reached.origin:
-                place.cursor = run.reached
-        run.is_over = True
+        if place is not None and self._moves in ("first", "second") and self._num_between is not None:
+            self._end(place, run)
+        cursor.is_over = True
         raise StopIteration
 
     @property
     def cursor(self) -> Cursor:
         """Where it is; tells that also when the iterator is gone."""
         return self._run.cursor
+
+    @property
+    def reached(self) -> Cursor:
+        """Where it took the loader, for iterators that read ahead; tells that also when the iterator is gone."""
+        return self._run.reached
 
     @property
     def position(self) -> Position:
@@ -266,24 +272,54 @@ class Epoch:
             return True
         return False
 
-    def _arrived(self, place: Place, run: _Run, step: int) -> Cursor | None:
-        """Return where the loader is when the batch before a step is delivered; None if that does not move it."""
+    def has_taken(self, num_batches: int) -> None:
+        """Move the loader behind the first batches, where who takes them is known to have come so far.
+
+        One more than there are is the end.
+        """
+        run, place = self._run, self._place
+        step = run.cursor.start.step + num_batches
+        if place is None:
+            return
+        if step > run.end:
+            self._end(place, run)
+        elif self._counts(run, num_batches):
+            self._reach(place, run, step)
+
+    def _counts(self, run: _Run, num_batches: int) -> bool:
+        """Return whether the loader moves with so many batches: a single one may be to look at, if it is no epoch."""
+        start = run.cursor.start.step
+        return num_batches > 1 or (num_batches == 1 and (self._moves == "first" or (start, run.end) == (0, 1)))
+
+    def _end(self, place: Place, run: _Run) -> None:
+        """Move the loader to the next epoch, unless it is there, or another iterator has moved it since."""
+        if run.reached.position.step < run.end and self._is_where_it_left(place):
+            self._reach(place, run, run.end)
+
+    def _reach(self, place: Place, run: _Run, step: int) -> None:
+        position = self._session.recipe.plan.at(run.cursor.start, step)
+        run.reached.now = (position, position)
+        if place.cursor.origin is run.reached.origin:
+            place.cursor = run.reached
+
+    def _arrived(self, place: Place, run: _Run, step: int) -> tuple[Cursor, tuple[Position, Position]] | None:
+        """Return where the loader is when the batch before a step is delivered, as a cursor and what it is set to.
+
+        None if that batch does not move it.
+        """
+        start, num_between = run.cursor.start, self._num_between
         if self._moves == "end":
             # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
             here = self._session.recipe.plan.settled(place.cursor.saved)
-            if step == run.end and here.epoch == run.cursor.start.epoch:
-                return Cursor(Position(run.cursor.start.epoch + 1), place.cursor.origin)
-        elif self._moves == "second" and place.cursor.origin is run.reached.origin:
-            behind = step - self._num_between
-            if (step == run.end and not self._num_between) or behind - run.cursor.start.step > 1:
-                return self._reached(run, behind)
+            if step == run.end and here.epoch == start.epoch:
+                cursor = Cursor(Position(start.epoch + 1), place.cursor.origin)
+                return cursor, cursor.now
+        elif self._moves in ("first", "second") and num_between is not None:
+            behind = step - num_between
+            if place.cursor.origin is run.reached.origin and self._counts(run, behind - start.step):
+                position = self._session.recipe.plan.at(start, behind)
+                return run.reached, (position, position)
         return None
-
-    def _reached(self, run: _Run, step: int) -> Cursor:
-        cursor = Cursor(run.cursor.start, run.reached.origin)
-        position = self._session.recipe.plan.at(run.cursor.start, step)
-        cursor.now = (position, position)
-        return cursor
 
     def _take(self, run: _Run, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import gc
+import importlib.util
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
 from gpuload.bridges.tensorflow import data  # noqa: E402
 from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
+from gpuload.order import Position  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
 from tests.sources.tfrecordfiles import example, write  # noqa: E402
@@ -426,20 +428,116 @@ def test_a_dataset_reads_nothing_ahead_of_what_is_asked_of_it() -> None:
     threading.Event().wait(0.2)  # the time in which a dataset that reads ahead would do it
 
     assert loader.delivered().step == 2
-    assert loader.position.step == 0
+    assert loader.position.step == 2
 
 
-def test_every_iterator_begins_at_the_position_which_moves_with_the_last_batch() -> None:
+@pytest.mark.parametrize("change", [lambda data: data, lambda data: data.prefetch(1)])
+def test_with_restart_every_iterator_begins_at_the_position_which_moves_with_the_last_batch(
+    change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = loader_of(shuffle=True)
-    data, expected = gltf.dataset(loader), [labels_of(loader_of(shuffle=True).epoch(n)) for n in range(2)]
+    data = change(gltf.dataset(loader, restart=True))
+    expected = [labels_of(loader_of(shuffle=True).epoch(n)) for n in range(2)]
     for _ in range(3):
-        assert next(iter(data))[1].numpy().tolist() == expected[0][0]  # somebody looks
-    assert labels_of(data.take(2)) == expected[0][:2]
+        assert next(iter(data))[1].numpy().tolist() == expected[0][0]
+        assert labels_of(data.take(1)) == expected[0][:1]
     assert (loader.position.epoch, loader.position.step) == (0, 0)
     assert labels_of(data) == expected[0]
     assert (loader.position.epoch, loader.position.step) == (1, 0)
     assert labels_of(data.prefetch(8)) == expected[1]
     assert (loader.position.epoch, loader.position.step) == (2, 0)
+    assert not caplog.records
+
+
+HAS_PLUGIN = importlib.util.find_spec("nvidia.dali_tf_plugin") is not None
+NEEDS_PLUGIN = pytest.mark.skipif(not HAS_PLUGIN, reason="DALI's TensorFlow plugin is not installed")
+VIAS = ["generator", pytest.param("plugin", marks=NEEDS_PLUGIN)]
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_a_loop_over_a_dataset_that_was_left_goes_on_and_looking_at_a_batch_costs_nothing(via: Any) -> None:
+    loader = counting(ops=[gl.ops.Normalize(0.0, 1.0, on="x")] if via == "plugin" else [])
+    data, seen, whole = gltf.dataset(loader, via=via), [], in_loops(5 * NUM_STEPS)
+
+    for size in (2, 7, 17, 3, 29, 30, 2):  # ends one step before an epoch, with it, and behind it
+        next(iter(data))  # somebody looks
+        for number, (_, y) in enumerate(data, 1):
+            seen.append(y.numpy()[:, 0].astype(int).tolist())
+            if number == size:
+                break
+        assert loader.position == loader.after(Position(), len(seen))
+
+    assert seen == whole[: len(seen)]
+    assert len(seen) == 2 + 7 + 17 + 3 + 1 + 30 + 2  # at most what is left of an epoch
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_what_is_taken_of_a_dataset_goes_on_and_so_does_its_repetition(via: Any) -> None:
+    loader = counting()
+    data, whole = gltf.dataset(loader, via=via), in_loops(4 * NUM_STEPS)
+
+    def take(dataset: Any) -> list[list[int]]:
+        return [y.numpy()[:, 0].astype(int).tolist() for _, y in dataset]
+
+    parts = [take(data.take(12)), take(data.take(12)), take(data.take(12)), take(data.repeat().take(40))]
+    assert [len(part) for part in parts] == [12, 12, 6, 40]
+    assert sum(parts, []) == whole[:70]  # noqa: RUF017  four of them
+    assert take(data.take(1)) == take(data.take(1)) == whole[70:71]  # looks
+    assert int(data.take(12).cardinality()) == 12
+    assert int(data.repeat().cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
+def test_a_dataset_that_goes_on_in_mid_epoch_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    loader = counting()
+    for _ in range(3):
+        list(gltf.dataset(loader).take(2))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "begins at epoch 0, step 2 of 30, behind the batches" in told[0]
+    assert "dataset(loader, restart=True)" in told[0]
+
+
+def test_batches_that_come_again_behind_something_that_reads_ahead_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loader, data = counting(), gltf.dataset(counting()).prefetch(2)
+    assert labels_of(data.take(4)) == labels_of(data.take(4))
+    data = gltf.dataset(loader)
+    for _ in range(3):
+        assert len(list(data.map(lambda x, y: y).take(4))) == 4
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2  # of each loader
+    assert "begins at epoch 0, step 0 of 30, where the one before it began" in told[1]
+    assert "gltf.checkpoint(loader, path)" in told[1]
+    assert loader.position.step == 0
+
+
+def test_a_single_batch_that_comes_for_the_third_time_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    data = gltf.dataset(counting())
+    next(iter(data)), next(iter(data))
+    assert not caplog.records
+    next(iter(data)), next(iter(data))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "counts as one that looks" in told
+    assert "loader.peek()" in told
+
+
+def test_an_evaluation_behind_a_look_at_the_loader_says_once_that_a_batch_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loader = counting()
+    next(iter(loader))
+    assert len(list(gltf.dataset(loader))) == NUM_STEPS - 1
+    assert len(list(gltf.dataset(loader))) == NUM_STEPS
+    next(iter(loader))
+    assert len(list(loader)) == NUM_STEPS - 1
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "epoch 0 goes on at step 1 of 30" in told
+    assert "loader.peek()" in told
+    caplog.clear()
+    loader.load_state_dict(loader.state_dict(0, 1))
+    list(counting(batch_size=60)), list(loader)
+    assert not caplog.records
 
 
 def test_a_dataset_keeps_its_loader_and_nothing_keeps_it_longer() -> None:
@@ -688,17 +786,63 @@ def test_the_state_of_a_run_that_goes_on_with_another_batch_size_is_right_also_w
     assert [state["position"] for state in states] == [10 + 7 * (step + 1) for step in range(6)]
 
 
-def test_a_part_of_a_dataset_is_the_same_part_in_each_epoch_of_keras_and_has_no_state(tmp_path: Path) -> None:
+def test_a_part_of_a_dataset_is_the_next_part_in_each_epoch_of_keras(tmp_path: Path) -> None:
     loader, model = counting(), Recording()
     model.compile(optimizer="sgd", loss="mse")
     callback = gltf.checkpoint(loader, tmp_path / "state.json")
 
-    model.fit(gltf.dataset(loader).take(5), epochs=1, shuffle=False, verbose=0, callbacks=[callback])
-    assert json.loads((tmp_path / "state.json").read_text())["step"] == 5
-    with pytest.raises(SpecError, match="the dataset was cut or put together anew"):
-        model.fit(gltf.dataset(loader).take(5), epochs=2, shuffle=False, verbose=0, callbacks=[callback])
+    for epochs, steps in ((1, 5), (2, 15)):
+        model.fit(gltf.dataset(loader).take(5), epochs=epochs, shuffle=False, verbose=0, callbacks=[callback])
+        assert json.loads((tmp_path / "state.json").read_text())["step"] == steps
 
-    assert model.trained == 3 * in_loops(5)
+    assert model.trained == in_loops(15)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize("make", ["each time", "once"])
+@pytest.mark.parametrize("via", VIAS)
+def test_fit_with_steps_per_epoch_called_again_trains_on_the_next_batches(via: Any, make: str) -> None:
+    loader, model = counting(), Recording()
+    model.compile(optimizer="sgd", loss="mse", steps_per_execution=2 if make == "once" else 1)
+    data = gltf.dataset(loader, via=via).repeat()
+
+    for steps in (6, 8, 2, 6) if make == "once" else (7, 8, 2, 5):  # then the second ends behind the first batch
+        data = data if make == "once" else gltf.dataset(loader, via=via).repeat()
+        model.fit(data, steps_per_epoch=steps, epochs=3 if steps == 8 else 1, shuffle=False, verbose=0)
+
+    assert model.trained == in_loops(38)
+    assert (loader.position.epoch, loader.position.step) == (1, 8)
+
+
+def test_fit_with_steps_per_epoch_and_a_callback_is_exact_whatever_was_read_ahead(tmp_path: Path) -> None:
+    loader, model = counting(), Recording()
+    model.compile(optimizer="sgd", loss="mse")
+    callback = gltf.checkpoint(loader, tmp_path / "state.json")
+
+    for _ in range(5):
+        data = gltf.dataset(loader).prefetch(4).repeat()
+        model.fit(data, steps_per_epoch=7, shuffle=False, verbose=0, callbacks=[callback])
+
+    assert model.trained == in_loops(35)
+    assert (loader.position.epoch, loader.position.step) == (1, 5)
+
+
+def test_validation_steps_see_the_same_batches_with_restart() -> None:
+    class Evaluating(Recording):
+        def test_step(self, data: Any) -> Any:
+            tf.py_function(lambda x: seen.append(x.numpy()[:, 0].astype(int).tolist()), [data[0]], [])
+            return super().test_step(data)
+
+    seen: list[list[int]] = []
+    model = Evaluating()
+    model.compile(optimizer="sgd", loss="mse")
+    validation = gltf.dataset(counting(), restart=True)
+
+    model.fit(
+        gltf.dataset(counting()), epochs=2, shuffle=False, verbose=0, validation_data=validation, validation_steps=3
+    )
+
+    assert seen == 2 * in_loops(3)
 
 
 TORCH_FIT = """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +22,8 @@ from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
+    from gpuload.pipeline.epoch import Epoch
+    from gpuload.pipeline.session import Session
     from gpuload.spec import Field
 
 
@@ -28,12 +32,26 @@ PLUGIN = "DALI's TensorFlow plugin"
 log = logging.getLogger("gpuload")
 
 
-def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "auto", weights: bool = False) -> Any:
+def dataset(
+    loader: Loader,
+    *,
+    via: Literal["auto", "plugin", "generator"] = "auto",
+    weights: bool = False,
+    restart: bool = False,
+) -> Any:
     """Return the loader as a ``tf.data.Dataset``, each of whose iterators goes from the loader's position to the end.
 
-    The position moves when an epoch was delivered to its last batch, and then to the next epoch. The cardinality is
-    ``len(loader)``. Where a loader was put into mid-epoch by ``load_state_dict``, the first epoch is what is left of it
-    (Keras then says once that the input ran out early, and goes on).
+    The position moves with the batches that are taken, as that of the loader does: ``fit(steps_per_epoch=100)`` called
+    again, a ``for`` that was left, and ``take(100)`` go on where the last one ended. An iterator that takes a single
+    batch only looks, and moves nothing. This holds for the dataset itself, for its ``take`` and ``repeat``, and in
+    Keras on TensorFlow. What else is made of it (``prefetch``, ``map``, a strategy), and Keras on JAX or torch, may
+    read ahead of the training: there the position moves when an epoch was delivered to its last batch, and where
+    batches come again that may have been trained on, that is logged once. The callbacks of this package know better:
+    with one of them in ``fit`` the loader is, when it ends, behind the last step that was trained.
+
+    The cardinality is ``len(loader)``. Where a loader is in mid-epoch, the first epoch is what is left of it (Keras
+    then says once that the input ran out early, and goes on). For ``steps_per_epoch=`` write
+    ``dataset(loader).repeat()``, which has no end.
 
     Args:
         loader: its ``output=`` gives the structure, ``("image", "label")`` for ``model.fit``.
@@ -44,13 +62,16 @@ def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "au
         weights: add float32 ``[batch]`` behind the fields, 1 for records and 0 for the padding of
             ``last_batch="pad"``: the sample weights of ``model.fit`` and ``model.evaluate``. With them the
             ``weighted_metrics`` of Keras are exact; it divides the loss of a batch by all records, padding included.
+        restart: an iterator that was left moves nothing: each begins where the last whole epoch ended, with the same
+            batches. For ``validation_steps=``, which shall compare epochs.
 
     Raises:
         SpecError: a field has no tensor form, or ``weights=True`` without a pair of ``output=``.
     """
     common.check_loader("dataset", loader)
-    if not isinstance(weights, bool):
-        raise SpecError(f"weights = {weights!r}"[:200], cause="it is True or False", remedy="pass weights=True, say")
+    for name, value in (("weights", weights), ("restart", restart)):
+        if not isinstance(value, bool):
+            raise SpecError(f"{name} = {value!r}"[:200], cause="it is True or False", remedy=f"pass {name}=True, say")
     if not isinstance(via, str) or via not in VIAS:
         raise SpecError(f"via = {via!r}"[:200], cause="it is not known", remedy=f"use one of {VIAS}")
     names, nest = checked_nest(loader)
@@ -61,13 +82,95 @@ def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "au
             remedy='make the loader with a pair, output=("image", "label")',
         )
 
-    if _takes_plugin(loader, names, via, weights):
-        return _kept(_finite(plugin.plugin_dataset(loader, names, nest), loader), loader)
+    by_plugin = _takes_plugin(loader, names, via, weights)
+
+    def make(begin: plugin.Begin) -> Any:
+        if by_plugin:
+            counts = begin in (_stream, _endless)
+            made = _finite(plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader)
+        else:
+            made = _generated(loader, names, nest, begin, weights=weights)
+        made._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
+        return made
+
+    return make(_restart) if restart else _exact(make(_ahead), make, lambda exact: exact)
+
+
+def _ahead(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
+    return loader.ahead(feed, warns=True)
+
+
+def _restart(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
+    return loader.ahead(feed)
+
+
+def _stream(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
+    return loader.stream(feed, num_between=num_between)
+
+
+def _endless(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
+    return loader.stream(feed, num_between=num_between, endless=True)
+
+
+def _exact(made: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
+    """Return a dataset that knows whether it is iterated itself, so that nothing is read ahead of what is asked for.
+
+    tf.data does not tell a generator who asks. So there are two datasets: ``made``, which others are made of and which
+    may be read ahead, and ``change`` of what ``make`` makes, which only ``iter`` of this one begins.
+    """
+    made._gpuload_make, made._gpuload_change = make, change
+    made.__class__ = _exact_class(made.__class__)
+    return made
+
+
+@cache
+def _exact_class(kind: Any) -> Any:
+    class Exact(kind):  # type: ignore[misc]
+        """See ``_exact``."""
+
+        def __iter__(self) -> Any:
+            if not _asks_for_what_it_trains():
+                return super().__iter__()
+            if not hasattr(self, "_gpuload_exact"):
+                with tf.init_scope():  # also where a tf.function asks for the iterator
+                    self._gpuload_exact = self._gpuload_change(self._gpuload_make(_stream))
+            return iter(self._gpuload_exact)
+
+        def take(self, count: Any, name: str | None = None) -> Any:
+            """See ``tf.data.Dataset``."""
+            change = self._gpuload_change
+            return _exact(super().take(count, name), self._gpuload_make, lambda exact: change(exact).take(count, name))
+
+        def repeat(self, count: Any = None, name: str | None = None) -> Any:
+            """See ``tf.data.Dataset``."""
+            make, change = self._gpuload_make, self._gpuload_change
+            is_endless = count is None or (isinstance(count, int) and count < 0)
+            return _exact(
+                super().repeat(count, name),
+                lambda begin: make(_endless if begin is _stream and is_endless else begin),
+                lambda exact: change(exact).repeat(count, name),
+            )
+
+    Exact.__name__ = kind.__name__
+    return Exact
+
+
+def _asks_for_what_it_trains() -> bool:
+    """Return whether who iterates in Python takes batches when they are trained; a single one to look is known.
+
+    Keras on JAX and on torch looks at as many batches as it executes together, and then begins anew.
+    """
+    keras = sys.modules.get("keras")
+    return keras is None or keras.backend.backend() == "tensorflow"
+
+
+def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin.Begin, *, weights: bool) -> Any:
+    """Return the dataset of a Python generator."""
     weak = weakref.ref(loader)  # TensorFlow 2.21 keeps the generators of all datasets for ever
 
     def epoch() -> Iterator[Nest]:
         loader = alive(weak)
-        for batch in loader.ahead():
+        for batch in begin(loader, None, 0):
             arrays = arranged(nest, {name: as_yielded(loader, batch[name]) for name in names})
             yield (*arrays, batch.valid.astype(np.float32)) if weights else arrays
 
@@ -75,7 +178,7 @@ def dataset(loader: Loader, *, via: Literal["auto", "plugin", "generator"] = "au
     signature = arranged(nest, {name: signature_of(loader.spec_out[name], axis) for name in names})
     if weights:
         signature = (*signature, tf.TensorSpec((axis,), tf.float32))
-    return _kept(counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader)), loader)
+    return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
 
 
 def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: bool) -> bool:
@@ -106,11 +209,6 @@ def _finite(made: Any, loader: Loader) -> Any:
     if loader.device == "cpu":
         return without_prefetch(made.take(len(loader)))
     made.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
-    return made
-
-
-def _kept(made: Any, loader: Loader) -> Any:
-    made._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
     return made
 
 

@@ -105,6 +105,11 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch, self._is_over = epoch + 1, True
         self._save()
 
+    def on_train_end(self, logs: Any = None) -> None:
+        """Take the loader behind the last step that was trained, wherever what read ahead has taken it."""
+        if self._trained and self.state() != self.loader.state_at(self.loader.position):
+            self.loader.go_to(self.loader.after(self._start, self._trained))
+
     def _correct(self) -> None:
         """Take back the update that Keras 3.15 counts too much where the data end before the steps that it expects.
 

@@ -10,15 +10,18 @@ Traps     of the plugin (2.4), and what is done about them. Garbage from operato
           inputs, refused dtypes: refused by name before.
 Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the plugin reads ahead.
 GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it is: ``prefetch``,
-          ``map`` and ``repeat`` are for the CPU.
+          ``map`` and ``repeat`` are for the CPU. What was taken is what was fed without what is in the queue; an
+          iterator that is left one step before the end of an epoch counts as one that came to the end.
 Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import weakref
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +36,10 @@ from gpuload.kernels import aside
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
+    from gpuload.pipeline.epoch import Epoch
+    from gpuload.pipeline.session import Session
 
+Begin = Callable[["Loader", "Session | None", "int | None"], "Epoch"]  # loader, feed, how many batches stand between
 DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 AHEAD = 2  # batches in the plugin's queue
 
@@ -69,8 +75,17 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
     return None
 
 
-def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
-    """Return the dataset; see ``dataset``."""
+def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Begin, *, counts: bool) -> Any:
+    """Return the dataset; see ``dataset``.
+
+    Args:
+        loader: of the dataset.
+        names: the fields that it hands out.
+        nest: how they are arranged.
+        begin: returns an iterator over the batches that are fed, of which ``AHEAD`` are in the plugin's queue.
+        counts: the dataset tells the iterator which batches were taken; on a GPU nothing can follow the plugin that
+            would know it.
+    """
     problem = why_not(loader, names)
     if problem is not None:
         raise problem
@@ -89,11 +104,21 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
+    counts = counts and loader.device == "cpu"
+    begun: deque[Epoch] = deque(maxlen=1)  # the iterator whose batches are counted next
 
     def packed() -> Iterator[NDArray[np.uint8]]:
         loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
-        for batch in loader.ahead(session):
+        batches = begin(loader, session, None if counts else AHEAD)
+        begun.append(batches)
+        for batch in batches:
             yield feed.pack(batch)
+
+    def numbers() -> Iterator[int]:
+        batches = begun.pop()
+        for number in itertools.count(1):
+            batches.has_taken(number)
+            yield number
 
     with tf.device("/cpu:0"):
         fed = tf.data.Dataset.from_generator(packed, output_signature=tf.TensorSpec((None, None), tf.uint8))
@@ -114,7 +139,13 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest) -> Any:
         )
         nested = tf.data.experimental.from_variant(made._variant_tensor, structure)
     nested._gpuload_parts = made, fed, feed, session  # the variant tensor does not keep them
-    return nested
+    if not counts:
+        return nested
+    # Both are asked once for each batch, this one first.
+    counter = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64))
+    options = tf.data.Options()
+    options.experimental_optimization.map_parallelization = False  # it would read ahead
+    return tf.data.Dataset.zip((nested, counter)).map(lambda batch, number: batch).with_options(options)
 
 
 def _signature(loader: Loader, name: str) -> Any:
