@@ -27,6 +27,7 @@ from gpuload.sources import (
     npy,
     npz,
     records,
+    text,
     tfrecord,
 )
 from gpuload.sources import open as open
@@ -63,6 +64,7 @@ __all__ = [
     "open",
     "ops",
     "records",
+    "text",
     "tfrecord",
     "zip",
 ]

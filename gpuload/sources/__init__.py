@@ -12,6 +12,7 @@ from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz
 from gpuload.sources.opening import open
 from gpuload.sources.records import records
+from gpuload.sources.text import text
 from gpuload.sources.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfrecord
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "npz",
     "open",
     "records",
+    "text",
     "tfrecord",
     "zip",
 ]

@@ -62,7 +62,7 @@ OTHERS = {  # formats that are known, and not opened
     b"\x80\x04": ("a Python pickle", "it could run any code when read: store arrays, with numpy.save"),
     b"\x80\x05": ("a Python pickle", "it could run any code when read: store arrays, with numpy.save"),
 }
-CALLS = "gl.npy, gl.npz, gl.fixed, gl.tfrecord, gl.csv, gl.idx, gl.images or gl.records"
+CALLS = "gl.npy, gl.npz, gl.fixed, gl.tfrecord, gl.csv, gl.text, gl.idx, gl.images or gl.records"
 log = logging.getLogger("gpuload")
 
 
@@ -299,7 +299,8 @@ def _text(path: str, size: int, head: bytes) -> Found | None:
     raise FormatError(
         f"{path} is text that begins with {lines[0][:60]!r}",
         cause="its first lines have no delimiter in common that would make two or more columns of each",
-        remedy="call gl.csv(path, delimiter=...) if it is a table, also of one column; gl.records(length, read) else",
+        remedy="call gl.text(path) to have each line as a record; gl.csv(path, delimiter=...) if it is a table, also "
+        "of one column",
     )
 
 

@@ -25,7 +25,8 @@ from gpuload.errors import (
     RecordError,
     SpecError,
 )
-from gpuload.sources.tfrecord import checksums, framing, sidecar
+from gpuload.sources import spanindex
+from gpuload.sources.tfrecord import checksums, framing
 from gpuload.storage import derived, kept
 from gpuload.storage.files import look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
@@ -233,7 +234,7 @@ class TestDamage:
 class TestSidecars:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(sidecar, "SMALL_BYTES", 0)
+        monkeypatch.setattr(spanindex, "SMALL_BYTES", 0)
 
     @pytest.fixture
     def walks(self, monkeypatch):
@@ -261,7 +262,7 @@ class TestSidecars:
         assert len(opened(f"{tmp_path}/*")) == 4  # no wildcard means it
 
     def test_small_files_have_none(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(sidecar, "SMALL_BYTES", 1 << 20)
+        monkeypatch.setattr(spanindex, "SMALL_BYTES", 1 << 20)
 
         opened(write(tmp_path / "a.tfrecord", PAYLOADS))
 
@@ -339,8 +340,8 @@ class TestSidecars:
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
             own.unlink()
-            with kept.Writer(str(own), sidecar._made_of(files, 0)) as writer:
-                writer.write(sidecar.HEAD + np.array(offsets, "<i8").tobytes())
+            with kept.Writer(str(own), spanindex.made_of(files, 0)) as writer:
+                writer.write(spanindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 
             with pytest.raises(GpuloadError, match=said):

@@ -14,9 +14,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import kernels
-from gpuload.errors import FormatError, RowError
+from gpuload.errors import RowError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values, room
+from gpuload.sources.spans import SpanLeaf
 from gpuload.sources.tfrecord import checksums
 from gpuload.sources.tfrecord.features import Column
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
@@ -24,12 +25,12 @@ from gpuload.sources.tfrecord.parsing import found_in
 from gpuload.sources.tfrecord.values import MissingFeature, values_of
 from gpuload.sources.tfrecord.wire import told_keys
 from gpuload.spec import Spec
-from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.extents import Storage
 
 AGAIN = "copy the file again; source.select(...) leaves the record out"
 
 
-class TFRecordLeaf(Leaf):
+class TFRecordLeaf(SpanLeaf):
     """Records of TFRecord files.
 
     Args:
@@ -51,55 +52,11 @@ class TFRecordLeaf(Leaf):
         *,
         verify: bool,
     ) -> None:
+        super().__init__(storage, bounds, starts, paths, FRAME_BYTES)
         self.spec = Spec(tuple(column.field for column in columns))
-        self.num_records = int(starts[-1])
         self.how = f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
-        self._columns, self._storage, self._bounds, self._starts = tuple(columns), storage, bounds, starts
+        self._columns, self._verify = tuple(columns), verify
         self._features = (*columns, *(place for column in columns for place in column.places))
-        self._paths, self._sizes, self._verify = tuple(paths), storage.files.sizes, verify
-
-    def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many bytes each record has with its frame, int64 ``[n]``.
-
-        Raises:
-            FormatError: the index says what cannot be.
-        """
-        return self._extents(numbers).lengths
-
-    def files_of(self, numbers: Indices) -> Indices:
-        """Return the file of each record."""
-        if self._starts.size == 2:
-            return np.zeros(numbers.size, np.int64)
-        return np.searchsorted(self._starts, numbers, side="right") - 1
-
-    def origin(self, number: int) -> tuple[str, int] | None:
-        """Return the file of a record, as the user named it, and the byte where its header begins."""
-        file = int(self.files_of(np.array([number], np.int64))[0])
-        return self._paths[file], int(self._bounds[number + file])
-
-    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        self._storage.read(self._extents(numbers), out, begins)
-
-    def advise(self, numbers: Indices) -> None:
-        """Ask the system to have these records in memory soon."""
-        if numbers.size:
-            self._storage.advise(self._extents(numbers))
-
-    def _extents(self, numbers: Indices) -> Extents:
-        files = self.files_of(numbers)
-        places = numbers + files
-        offsets, ends = self._bounds[places], self._bounds[places + 1]
-        lengths = ends - offsets
-        # The frames are looked at where these numbers say; an index that was written by hand must not lead elsewhere.
-        wrong = (offsets < 0) | (ends > self._sizes[files]) | (lengths < FRAME_BYTES)
-        if wrong.any():
-            bad = int(wrong.argmax())
-            raise FormatError(
-                f"the index of {self._paths[files[bad]]} says that a record lies at byte {offsets[bad]} to {ends[bad]}",
-                cause=f"the file has {self._sizes[files[bad]]} bytes, and a record at least {FRAME_BYTES}",
-                remedy="remove the index (.NAME.gpuload-index beside the file); it is made anew",
-            )
-        return Extents(files, offsets, lengths)
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the fields of records as they are stored, in the order of ``spec``.

@@ -1,7 +1,7 @@
 """TFRecord files: tf.train.Examples and SequenceExamples by number, their checksums verified.
 
 Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: where the
-         records begin is found once by a walk through the files (`framing.py`), and kept (`sidecar.py`).
+         records begin is found once by a walk through the files (`framing.py`), and kept (`spanindex.py`).
 Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpacked.py`), and read from there.
 Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
 Memory   8 bytes a record, for its place.
@@ -13,7 +13,7 @@ Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from gpuload import strings
-from gpuload.errors import GpuloadError, RecordError, RowError, SpecError
-from gpuload.kernels.threads import each, num_cores
-from gpuload.progress import Progress
+from gpuload.errors import RecordError, RowError, SpecError
+from gpuload.sources import spanindex
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.leaf import Group, Indices, Share, starts_of
+from gpuload.sources.leaf import Group, Indices, Share
+from gpuload.sources.spans import Show, bounds_of
 from gpuload.sources.tfrecord import checksums, inference, sidecar
 from gpuload.sources.tfrecord.features import Column, Tensor, columns_of
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
@@ -37,7 +37,6 @@ from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpacked import named, unpacked
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
-MIB = 1 << 20
 FIRST_RECORDS = 8  # that features are compared with when a source is opened
 
 
@@ -241,34 +240,11 @@ def _bounds(
     files: Files, originals: Sequence[str], indexes: Sequence[str] | None, *, verify: bool
 ) -> tuple[Indices, Indices]:
     """Return where the records of each file begin and the last ends, and the number of the first of each file."""
-    done, stopped = dict.fromkeys(range(len(files)), 0), list[bool]()
-    total = max(int(files.sizes.sum()) // MIB, 1)
-    with Progress("looking for records") as progress:
 
-        def go_on() -> None:
-            if stopped:
-                raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
+    def look(number: int, show: Show, go_on: Callable[[], None]) -> Indices:
+        if indexes is not None:
+            return sidecar.of_dali(files, number, originals[number], indexes[number])
+        walk = partial(offsets_in, files, number, originals[number], verify=verify, show=partial(show, number))
+        return spanindex.load_or_walk(files, number, "tfrecord", walk, go_on)
 
-        def show(number: int, place: int) -> None:
-            go_on()
-            done[number] = place
-            progress.show(sum(list(done.values())) // MIB, total, "MiB")
-
-        def one(number: int) -> Indices:
-            if indexes is not None:
-                return sidecar.of_dali(files, number, originals[number], indexes[number])
-            walk = partial(offsets_in, files, number, originals[number], verify=verify, show=partial(show, number))
-            return sidecar.load_or_walk(files, number, walk, go_on)
-
-        found = each(one, range(len(files)), num_cores(), lambda: stopped.append(True))
-    if len(found) == 1:
-        return found[0], starts_of([found[0].size - 1])
-    starts = starts_of([some.size - 1 for some in found])
-    bounds = np.empty(int(starts[-1]) + len(files), np.int64)
-
-    def place(number: int) -> None:
-        begin = int(starts[number]) + number
-        bounds[begin : begin + found[number].size] = found[number]
-
-    each(place, range(len(files)), num_cores())
-    return bounds, starts
+    return bounds_of(files, "looking for records", look)

@@ -1,0 +1,125 @@
+"""Spans: records of varying length that lie one after the other in files, each from one bound to the next.
+
+    file 0    bounds 0 30 90          2 records        numbers 0 1
+    file 1    bounds 0 20             1 record                 2
+
+The bounds of all files stand in one array, so that record ``n`` of file ``f`` lies between its elements ``n + f`` and
+``n + f + 1``, wherever the numbers of the records of a file begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpuload.errors import FormatError, GpuloadError
+from gpuload.kernels.threads import each, num_cores
+from gpuload.progress import Progress
+from gpuload.sources.leaf import Bytes, Indices, Leaf, starts_of
+from gpuload.storage.extents import Extents, Storage
+from gpuload.storage.files import Files
+
+MIB = 1 << 20
+Show = Callable[[int, int], None]  # is told of a file how far it was read, in bytes
+
+
+class SpanLeaf(Leaf):
+    """Records between bounds.
+
+    Args:
+        storage: of the files.
+        bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
+        starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
+        paths: of the files, as the user named them.
+        least_bytes: that a record has.
+    """
+
+    def __init__(
+        self, storage: Storage, bounds: Indices, starts: Indices, paths: Sequence[str], least_bytes: int = 0
+    ) -> None:
+        self.num_records = int(starts[-1])
+        self._storage, self._bounds, self._starts = storage, bounds, starts
+        self._paths, self._sizes, self._least = tuple(paths), storage.files.sizes, least_bytes
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many bytes each record has with all that belongs to it, int64 ``[n]``.
+
+        Raises:
+            FormatError: the index says what cannot be.
+        """
+        return self._extents(numbers).lengths
+
+    def files_of(self, numbers: Indices) -> Indices:
+        """Return the file of each record."""
+        if self._starts.size == 2:
+            return np.zeros(numbers.size, np.int64)
+        return np.searchsorted(self._starts, numbers, side="right") - 1
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file of a record, as the user named it, and the byte where it begins."""
+        file = int(self.files_of(np.array([number], np.int64))[0])
+        return self._paths[file], int(self._bounds[number + file])
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        if numbers.size:
+            self._storage.advise(self._extents(numbers))
+
+    def _extents(self, numbers: Indices) -> Extents:
+        files = self.files_of(numbers)
+        places = numbers + files
+        offsets, ends = self._bounds[places], self._bounds[places + 1]
+        lengths = ends - offsets
+        # The bytes are looked at where these numbers say; an index that was written by hand must not lead elsewhere.
+        wrong = (offsets < 0) | (ends > self._sizes[files]) | (lengths < self._least)
+        if wrong.any():
+            bad = int(wrong.argmax())
+            raise FormatError(
+                f"the index of {self._paths[files[bad]]} says that a record lies at byte {offsets[bad]} to {ends[bad]}",
+                cause=f"the file has {self._sizes[files[bad]]} bytes, and a record at least {self._least}",
+                remedy="remove the index (.NAME.gpuload-index beside the file); it is made anew",
+            )
+        return Extents(files, offsets, lengths)
+
+
+def bounds_of(
+    files: Files, what: str, look: Callable[[int, Show, Callable[[], None]], Indices]
+) -> tuple[Indices, Indices]:
+    """Return where the records of each file begin and the last ends, and the number of the first of each file.
+
+    Args:
+        files: the files, which all cores look through, each a file.
+        what: what is looked for, for the line of progress.
+        look: finds the bounds of a file: its number, who is told how far it came, and what raises an error where the
+            work should end.
+    """
+    done, stopped = dict.fromkeys(range(len(files)), 0), list[bool]()
+    total = max(int(files.sizes.sum()) // MIB, 1)
+    with Progress(what) as progress:
+
+        def go_on() -> None:
+            if stopped:
+                raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
+
+        def show(number: int, place: int) -> None:
+            go_on()
+            done[number] = place
+            progress.show(sum(list(done.values())) // MIB, total, "MiB")
+
+        tasks = range(len(files))
+        bounds = each(lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stopped.append(True))
+    starts = starts_of([file.size - 1 for file in bounds])
+    if len(bounds) == 1:
+        return bounds[0], starts
+    together = np.empty(int(starts[-1]) + len(files), np.int64)
+
+    def place(number: int) -> None:
+        begin = int(starts[number]) + number
+        together[begin : begin + bounds[number].size] = bounds[number]
+
+    each(place, range(len(files)), num_cores())
+    return together, starts
