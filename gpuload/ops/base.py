@@ -78,9 +78,6 @@ class Op:
     checks: ClassVar[bool] = False
     """True if there are values that the op cannot take: ``check`` finds them."""
 
-    takes_region: ClassVar[bool] = False
-    """True if the op can make a region of its images alone: ``start`` and ``shape`` in its draw say which."""
-
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
 
@@ -92,6 +89,11 @@ class Op:
     def __post_init__(self) -> None:
         """Check ``on``; a subclass checks its own arguments after this."""
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
+
+    @property
+    def takes_region(self) -> bool:
+        """True if the op can make a region of its images alone: ``start`` and ``shape`` in its draw say which."""
+        return False
 
     @property
     def joint(self) -> bool:

@@ -50,27 +50,40 @@ class Decode(Op):
             pixel in each thread, 12 of 16 bits or a progressive JPEG of four channels, some 20 of JPEG 2000 and TIFF.
         max_scans: the most scans of a JPEG that is decoded; 2**16 means any number. libjpeg writes 10 (18 of four
             channels), GraphicsMagick is tested with 50. One of an image of 2**27 pixels takes 0.1 s.
+        size: height and width of all images, pixels, where they have one size: then a batch is one array without being
+            resized. An image of another size is an error. None: any size, and without a crop or a resize behind it a
+            batch is a list, also where all sizes are the same.
     """
 
     mode: str = "RGB"
     dtype: str = field(default="uint8", kw_only=True)
     max_pixels: int = field(default=2**27, kw_only=True)
     max_scans: int = field(default=50, kw_only=True)
+    size: tuple[int, int] | None = field(default=None, kw_only=True)
 
     codec: ClassVar[bool] = True
-    takes_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
         arguments.keep(self, dtype=arguments.dtype_name(self, "dtype", self.dtype, DTYPES))
+        if self.size is not None:
+            if not isinstance(self.size, (tuple, list)) or len(self.size) != 2:
+                raise arguments.refuse(self, "size", self.size, "height and width, two numbers", "write size=(48, 64)")
+            height, width = (arguments.whole(self, "size", one) for one in self.size)
+            arguments.keep(self, size=(height, width))
         for name, value, most in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
             if value > most:
                 raise arguments.refuse(self, name, value, f"at most {most}")
 
+    @property
+    def takes_region(self) -> bool:
+        """See ``Op``: True where the size of the result is not fixed."""
+        return self.size is None
+
     def field_after(self, field: Field) -> Field:
-        """Encoded bytes become ``(None, None, channels)`` of the dtype."""
+        """Encoded bytes become ``(None, None, channels)`` of the dtype, or of ``size``."""
         if not field.encoded:
             raise SpecError(
                 f"{self}: the field is {field}",
@@ -78,7 +91,7 @@ class Decode(Op):
                 remedy="leave Decode out, or name the field that holds the files with on=; where its bytes are image "
                 f"files, mark it: source.mark({field.name}='encoded')",
             )
-        shape = (None, None, CHANNELS[self.mode])
+        shape = (*(self.size or (None, None)), CHANNELS[self.mode])
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
     def covering(self, region: Draw, size: Sizes) -> Draw:
@@ -87,8 +100,15 @@ class Decode(Op):
         return {"start": np.minimum(region["start"], size - shape).astype(np.int32), "shape": shape}
 
     def check_heads(self, heads: NDArray[np.int32]) -> None:
-        """Raise ``RowError`` for the first image that is beyond a limit."""
+        """Raise ``RowError`` for the first image that is beyond a limit, or of another size than ``size``."""
         for row, (height, width, *num_scans) in enumerate(heads.tolist()):
+            if self.size not in (None, (height, width)):
+                raise RowError(
+                    row,
+                    f"it has {height} x {width} pixels, and {self} is for images of one size",
+                    cause="records of several sizes are no array",
+                    remedy="write gl.ops.Decode() with gl.ops.Resize(height, width) or a crop behind it",
+                )
             for name, limit, number in self._limits((height * width, *num_scans)):
                 if number > limit:
                     what = name.removeprefix("max_")

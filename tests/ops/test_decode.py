@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from gpuload.errors import DeviceError, SpecError
+import gpuload as gl
+from gpuload.errors import DeviceError, RecordError, SpecError
 from gpuload.images import decode, head
 from gpuload.ops import Decode, Resize
 from gpuload.ops.base import RowError
@@ -334,3 +335,55 @@ def test_the_remedy_for_decoded_pixels_is_named():
         compile_ops(Spec((uniform(np.uint8, 8, 8, 3),)), [Decode()])
 
     assert "leave Decode out" in caught.value.remedy
+
+
+@pytest.mark.parametrize("executor", ["array", "dali"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_images_of_one_size_come_as_one_array_where_the_size_is_named(tmp_path, executor, dtype):
+    pytest.importorskip("nvidia.dali")
+    for row in range(5):
+        cv2.imwrite(str(tmp_path / f"{row}.png"), np.roll(PIXELS16, row, axis=1))
+    ops = [Decode(dtype=dtype, size=(19, 23)), gl.ops.RandomFlip()]
+    single = [Decode(dtype=dtype), gl.ops.RandomFlip()]
+
+    def load(ops):
+        return gl.Loader(gl.images(tmp_path, labels=None), 3, ops=ops, device="cpu", executor=executor)
+
+    with load(ops) as one_size, load(single) as any_size:
+        for batch, other in zip(one_size, any_size, strict=True):
+            assert isinstance(batch["image"], np.ndarray)
+            assert isinstance(other["image"], list)
+            assert batch["image"].dtype == dtype
+            assert_identical(batch["image"], other["image"])
+
+
+@pytest.mark.parametrize("executor", ["array", "dali"])
+def test_an_image_of_another_size_than_the_named_is_an_error_that_names_the_file(tmp_path, executor):
+    pytest.importorskip("nvidia.dali")
+    for row, width in enumerate((45, 45, 44)):
+        (tmp_path / f"{row}.jpg").write_bytes(saved(picture(width=width)).tobytes())
+
+    source = gl.images(tmp_path, labels=None)
+    load = gl.Loader(source, 3, ops=[Decode(size=(37, 45))], device="cpu", executor=executor)
+    with load, pytest.raises(RecordError, match=r"2\.jpg.*37 x 44 pixels") as caught:
+        list(load)
+    assert "gl.ops.Resize" in caught.value.remedy
+
+
+def test_behind_a_named_size_a_crop_is_what_it_is_behind_any_size():
+    spec = Spec((FILES,))
+    files = [saved(picture(seed=row)) for row in range(6)]
+    made = []
+    for op in (Decode(), Decode(size=(37, 45))):
+        graph = compile_ops(spec, [op, gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip()])
+        sizes = {"image": image_sizes(FILES, files, 6)}
+        draws = graph.draw(seed=0, epoch=0, records=np.arange(6), sizes=sizes)
+        made.append(array_form(graph, Ragged.of(files, np.dtype(np.uint8)), draws))
+
+    assert_identical(*made)
+
+
+@pytest.mark.parametrize("size", [3, (3,), (3, 4, 5), (0, 4), (3.5, 4), "34"])
+def test_a_size_is_height_and_width(size):
+    with pytest.raises(SpecError, match="size"):
+        Decode(size=size)
