@@ -13,7 +13,8 @@ Nearest  Source row floor of 0.5 s + s + s + ... (float32 sums), source column f
 Source   Read in DALI (Apache-2.0), dali/kernels/imgproc/resample/: resampling_setup.cc, resampling_impl_cpu.{h,cc},
          resampling_filters.cu, and written anew; the weight 1.4 was found by measurement with DALI 2.4.
 Equals   DALI's CPU float32 results bit for bit, and its uint8 results but for exact halves in the last few pixels of a
-         row, which DALI rounds away from zero.
+         row, which DALI rounds away from zero: one level, on up to 0.006 % of the values of noise, and on up to 0.02 %
+         of smooth images, which have more of these halves (measured with DALI 2.4, images of 120 x 160 and JPEGs).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ResizeContract(OpContract):
         if got[0].dtype == np.uint8:
             difference = np.concatenate([np.abs(a.astype(int) - b).ravel() for a, b in zip(got, expected, strict=True)])
             assert difference.max() <= 1
-            assert (difference > 0).mean() <= 1e-4
+            assert (difference > 0).mean() <= 1e-4  # of noise; for smooth images see below
 
     def compare_gpu(self, got, expected):
         """The GPU fuses products and sums, and resizes linearly without DALI's table."""
@@ -36,6 +36,31 @@ class ResizeContract(OpContract):
             difference = np.abs(one.astype(np.float64) - other)
             assert difference.max() <= (1 if one.dtype == np.uint8 else 0.02)
             assert (difference > 0).mean() <= (1e-3 if one.dtype == np.uint8 else 1)
+
+
+def without_noise(kind):
+    """Return 16 images without noise, uint8 ``[16, 120, 160, 3]``, which have more exact halves than noise has."""
+    y, x = np.mgrid[:120, :160].astype(float)
+    if kind == "gradients":
+        image = np.stack([x * 255 / 160, y * 255 / 120, (x + y) * 255 / 280], axis=2)
+        return (image * np.arange(1, 17)[:, None, None, None] / 16).astype(np.uint8)
+    rng = np.random.default_rng(1)
+    waves = [[np.sin(x / a + p) * np.cos(y / b + q) for a, b, p, q in rng.uniform(3, 40, (3, 4))] for _ in range(16)]
+    return (127 + 100 * np.moveaxis(np.array(waves), 1, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["gradients", "waves"])
+@pytest.mark.parametrize("op", [RandomResizedCrop(48), RandomResizedCrop(32), Resize(96, 96), Resize(shorter=50)])
+def test_of_smooth_images_dali_differs_by_one_level_on_few_values(kind, op):
+    images = without_noise(kind)
+    graph = compile_ops(Spec((uniform(np.uint8, 120, 160, 3),)), [op])
+    draws = graph.draw(seed=0, epoch=0, records=np.arange(16), sizes={"image": np.full((16, 2), (120, 160), np.int32)})
+
+    made, expected = dali_form(graph, images, draws, "cpu"), array_form(graph, images, draws)
+
+    difference = np.abs(np.asarray(made).astype(int) - expected)
+    assert difference.max() <= 1
+    assert (difference > 0).mean() <= 5e-4  # measured: up to 2e-4, where noise has 6e-5
 
 
 class TestResize(ResizeContract):
