@@ -113,6 +113,21 @@ def sixteen():
         )
 
 
+def labels():
+    image = pytest.importorskip("PIL.Image")
+    Path("train").mkdir()
+    for number in range(4):
+        image.fromarray(np.full((30, 40, 3), number, np.uint8)).save(f"train/img_{number}.jpg")
+    names = ("cat", "dog", "cat", "dog")
+    Path("labels.csv").write_text("id,label\n" + "".join(f"img_{n},{names[n]}\n" for n in (2, 0, 3, 1)))
+    Path("train.csv").write_text("id,breed,x,y\n" + "".join(f"img_{n},b,{n + 0.5},{n + 8}\n" for n in (1, 3, 0, 2)))
+
+
+def bfloat_npy():
+    types = pytest.importorskip("ml_dtypes")
+    np.save("rows.npy", np.repeat(np.arange(8), 4).reshape(8, 4).astype(types.bfloat16))
+
+
 def bfloat():
     pytest.importorskip("ml_dtypes")
     np.zeros((8, 17), np.uint8).tofile("rows.bin")
@@ -146,6 +161,7 @@ PREPARE = {
     "samples": samples, "npz": npz, "windows": windows, "mnist": mnist, "cifar": cifar, "csv": csv, "masks": masks,
     "moments": moments, "dali": photos, "convert": convert, "hdf5": hdf5, "parquet": parquet, "tar": tar,
     "words": words, "photos": more_photos, "damaged": damaged, "sixteen": sixteen, "bfloat": bfloat,
+    "untyped": bfloat_npy, "labels": labels,
 }  # fmt: skip
 
 

@@ -143,7 +143,10 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
         refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
     known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
     if not known or field.dtype.char in "gG":
-        refuse(field, kind, f"{field.dtype} has no tensor", "leave it out with output=, or use gl.ops.Cast")
+        remedy = "leave it out with output=, or use gl.ops.Cast"
+        if field.dtype.kind == "V" and field.dtype.itemsize == 2:
+            remedy = 'numpy.save writes bfloat16 so: gl.npy(..., dtype="bfloat16"); or leave it out with output='
+        refuse(field, kind, f"{field.dtype} has no tensor", remedy)
     if not field.uniform and not (ragged and field.ragged):
         refuse(
             field,

@@ -37,7 +37,7 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
     """
     if not fields:
         raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
-    made = {name: as_array(name, value) for name, value in fields.items()}
+    made = {name: as_array(name, value, is_field=True) for name, value in fields.items()}
     lengths = {name: len(array) for name, array in made.items()}
     if len(set(lengths.values())) > 1:
         raise SpecError(
@@ -130,8 +130,13 @@ class ArrayLeaf(Leaf):
         return list(rawdecode.decode(np, raw, self.layout).values())
 
 
-def as_array(name: str, value: ArrayLike) -> Array:
+def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
     """Return what the user gave as an array whose items can be records, without a copy where it is one.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+        is_field: True where ``gl.records`` could have it as a field of varying length, which errors say.
 
     Raises:
         SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
@@ -143,7 +148,11 @@ def as_array(name: str, value: ArrayLike) -> Array:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"{name} cannot be made an array", cause=str(error), remedy="pass a NumPy array") from None
+        raise SpecError(
+            f"{name} cannot be made an array",
+            cause=str(error),
+            remedy=_ragged_remedy(name, value) if is_field else "pass a NumPy array",
+        ) from None
     if array.ndim == 0:
         raise SpecError(f"{name} is one value without axes", cause="it has no records", remedy="pass an array of them")
     if _is_of_file(array):
@@ -156,9 +165,19 @@ def as_array(name: str, value: ArrayLike) -> Array:
         raise SpecError(
             f"{name} is an array of Python objects",
             cause="objects are no bytes of a record",
-            remedy="pass numbers, or text of fixed length: numpy.array(texts, dtype=str)",
+            remedy=_ragged_remedy(name, value)
+            if is_field and any(isinstance(item, (list, tuple, np.ndarray)) for item in array.flat)
+            else "pass numbers, or text of fixed length: numpy.array(texts, dtype=str)",
         )
     return array
+
+
+def _ragged_remedy(name: str, value: Any) -> str:
+    """Return what to write for arrays of different lengths."""
+    return (
+        f"of arrays of different lengths pass a function: gl.records({len(value)}, lambda numbers: "
+        f'{{"{name}": [numpy.asarray({name}[number]) for number in numbers]}}); else a NumPy array'
+    )
 
 
 def _as_bytes(array: Array, record_bytes: int) -> Bytes:

@@ -7,14 +7,17 @@ Format  `npyheader.py`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gpuload import rawdecode
-from gpuload.errors import GpuloadError, SpecError
+from gpuload.errors import GpuloadError, SpecError, missing_package
+from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 from gpuload.sources import npyheader
 from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
@@ -24,11 +27,13 @@ from gpuload.sources.layouts import layout_of, told
 from gpuload.sources.leaf import Group, Indices, Leaf, Share, Values
 from gpuload.sources.npyheader import Header
 from gpuload.sources.rows import Form, RecordFiles, Stored
-from gpuload.spec import Layout, Shape, Spec, check_name
+from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
+UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}  # what numpy.save writes of types that it does not know
+log = logging.getLogger("gpuload")
 Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how a file stores records: dtype, Fortran order, their shape
 
 
@@ -36,13 +41,22 @@ class NpySource(RecordFiles):
     """Rows of NPY files, or whole files of one shape; made by ``gl.npy``."""
 
 
-def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row", *, on_error: str = "raise") -> Source:
+def npy(
+    paths: Paths,
+    field: str = "x",
+    record: Literal["row", "file"] = "row",
+    *,
+    dtype: DTypeLike | None = None,
+    on_error: str = "raise",
+) -> Source:
     """Return the records of NPY files.
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         field: the name of the one field; the fields of a structured dtype have their own.
         record: ``"row"``: a record is what ``array[i]`` is, file after file; ``"file"``: a record is a file.
+        dtype: what the elements are that a file stores without a type: ``"bfloat16"``, which ``numpy.save`` writes as
+            ``|V2``, or another dtype of the package ml_dtypes; of structured ones the whole dtype. None: as stored.
         on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
             one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
 
@@ -55,6 +69,7 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row", 
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     check_on_error(on_error)
+    element = None if dtype is None else _element(dtype)
     with npyheader.naming_conversion(paths):
         listed = expand(paths)
         look = tolerant(npyheader.read, on_error, "gl.npy", len(listed))
@@ -63,7 +78,17 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row", 
     first = bad.good(results)[0]
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
     headers = bad.filled(results, replace(first, shape=shape, offset_bytes=0))
-    opening = Opening(npy, {"paths": found.paths, "field": field, "record": record, "on_error": on_error})
+    if element is not None:
+        headers = [_typed(path, header, element) for path, header in zip(found.paths, headers, strict=True)]
+    elif first.dtype.kind == "V" and first.dtype.name in UNTYPED:
+        log.warning(
+            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
+            'gl.npy(..., dtype="%s")',
+            *(found.paths[0], first.dtype, UNTYPED[first.dtype.name]),
+        )
+    opening = Opening(
+        npy, {"paths": found.paths, "field": field, "record": record, "dtype": element, "on_error": on_error}
+    )
     _check_dtypes(found, headers)
     if record == "row":
         _check_rows(found, headers)
@@ -74,6 +99,48 @@ def npy(paths: Paths, field: str = "x", record: Literal["row", "file"] = "row", 
         leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(found), offsets, [layouts[k] for k in kinds])
         return RaggedNpySource(found, leaf, opening, bad)
     return NpySource(replace(_stored(found, headers, kinds, layouts, record), bad=bad), opening)
+
+
+def _element(given: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that the user means, also by a name that the package ml_dtypes gives it."""
+    try:
+        return dtype_of(given)
+    except (TypeError, ValueError, SyntaxError) as error:
+        cause = f"numpy.dtype does not take it: {error}"
+    if isinstance(given, str):
+        try:
+            dtype: np.dtype[Any] = np.dtype(getattr(aside.import_package("ml_dtypes"), given))
+            return dtype
+        except ImportError as error:
+            raise missing_package(
+                "ml_dtypes", needed_for=f"gl.npy(..., dtype={given!r})", extra="cpu", error=error
+            ) from None
+        except (AttributeError, TypeError):
+            cause = "it is a dtype neither of NumPy nor of the package ml_dtypes"
+    raise SpecError(f"dtype = {given!r}"[:200], cause=cause, remedy='write "bfloat16", say, or leave it out')
+
+
+def _typed(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
+    """Return a header whose elements have a type that the file does not say."""
+    if not _is_stored_as(dtype, header.dtype):
+        raise SpecError(
+            f"{path} holds {header.dtype}, not {dtype}",
+            cause="dtype= says what elements are that a file stores without a type (|V2, say); it converts nothing",
+            remedy="leave dtype= out; gl.ops.Cast converts in the loader",
+        )
+    return replace(header, dtype=dtype)
+
+
+def _is_stored_as(dtype: np.dtype[Any], stored: np.dtype[Any]) -> bool:
+    if dtype == stored:
+        return True
+    if stored.names is not None and dtype.names == stored.names and dtype.itemsize == stored.itemsize:
+        pairs = [(dtype.fields[name], stored.fields[name]) for name in stored.names]  # type: ignore[index]
+        return all(one[1] == other[1] and _is_stored_as(one[0], other[0]) for one, other in pairs)
+    if stored.shape and dtype.shape == stored.shape:
+        return _is_stored_as(dtype.base, stored.base)
+    is_untyped = stored.kind == "V" and stored.names is None and not stored.shape
+    return is_untyped and dtype.names is None and dtype.itemsize == stored.itemsize and not dtype.hasobject
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:

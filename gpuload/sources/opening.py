@@ -21,6 +21,7 @@ import itertools
 import logging
 import math
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
@@ -148,6 +149,8 @@ def _seen(path: str, size: int, head: bytes) -> Found:
     if described.is_description(head) or _has_description(path):
         return Found("fixed-length records with their description", "gl.fixed(...)")
     candidates = [found for look in (_by_magic, _tfrecord, _idx, _packed) if (found := look(path, size, head))]
+    if not candidates and _is_tar(head):
+        raise _tar(path, "")
     for beginning, (what, remedy) in OTHERS.items():
         if not candidates and head.startswith(beginning):
             raise FormatError(f"{path} is {what}", cause="gpuload does not read it", remedy=remedy)
@@ -258,11 +261,30 @@ def _packed(path: str, size: int, head: bytes) -> Found | None:
         return Found("IDX in gzip", "gl.idx(x=...)")
     if is_gzip and (found := _text(path, size + len(inner), inner)) is not None:
         return Found(f"{found.what}, in gzip", found.call)
+    if _is_tar(inner):
+        raise _tar(path, "z")
     held = "an NPY file" if inner.startswith(npyheader.MAGIC) else f"bytes that begin with {inner[:16]!r}"
     raise FormatError(
         f"{path} is compressed with {'gzip' if is_gzip else 'zlib'} and holds {held}",
         cause="of compressed files TFRecord, and in gzip IDX and tables of text, are opened",
         remedy=f"unpack it first; or call {CALLS}",
+    )
+
+
+def _is_tar(head: bytes) -> bool:
+    """Return True if a file begins as an archive of tar does (POSIX.1-2017, pax, ustar interchange format)."""
+    return head[257:262] == b"ustar"
+
+
+def _tar(path: str, letter: str) -> FormatError:
+    """Return the error for an archive of tar; ``letter`` is that of tar for how it is compressed."""
+    folder = path.partition(".tar")[0].removesuffix(".tgz") + "-files"
+    unpack = f"mkdir {shlex.quote(folder)} && tar -x{letter}f {shlex.quote(path)} -C {shlex.quote(folder)}"
+    return FormatError(
+        f"{path} is an archive of tar",
+        cause="records are found by number, and a tar has no index of its members",
+        remedy=f"unpack it ({unpack}) and open what is in it: gl.images({folder!r}) of images, "
+        f"gl.open({os.path.join(folder, '*')!r}) of other files",
     )
 
 

@@ -11,7 +11,7 @@ Access  one call for all records of a step that a thread reads at once. There ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,15 @@ def records(
             remedy="pass a whole number, as in gl.records(len(table), read)",
         )
     if not callable(read):
+        is_iterator = isinstance(read, Iterator)
         raise SpecError(
             f"gl.records with read={read!r}"[:200],
-            cause="it is a function that is given record numbers and returns a dict of arrays",
-            remedy="pass one; gl.arrays(x=array) is for arrays in memory",
+            cause="it is a function that is given record numbers and returns a dict of arrays"
+            + ("; an iterator gives each record once, and in its own order" if is_iterator else ""),
+            remedy="keep what it gives, and read from that: samples = list(iterator), gl.records(len(samples), "
+            'lambda numbers: {"x": [samples[number] for number in numbers]})'
+            if is_iterator
+            else "pass one; gl.arrays(x=array) is for arrays in memory",
         )
     if not isinstance(version, str):
         raise SpecError(f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}")

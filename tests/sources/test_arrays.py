@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import gpuload as gl
 from gpuload import kernels
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.sources.arrays import arrays
@@ -286,3 +289,15 @@ def test_the_fingerprint_sees_the_beginning_the_middle_and_the_end_of_a_large_ar
 )
 def test_the_fingerprint_sees_names_dtypes_shapes_and_lengths(other):
     assert other.fingerprint() != arrays(x=NUMBERS).fingerprint()
+
+
+@pytest.mark.parametrize("kind", [list, lambda arrays: np.array(arrays, dtype=object)])
+def test_arrays_of_different_lengths_are_refused_with_the_call_that_takes_them(kind):
+    x = kind([[1, 2], [3], [4, 5, 6]])
+
+    with pytest.raises(SpecError) as caught:
+        gl.arrays(x=x)
+
+    call = re.search(r"gl\.records\(.*\}\)", caught.value.remedy)
+    source = eval(call[0], {"gl": gl, "numpy": np, "x": x})
+    assert [value.tolist() for value in source.read(range(3))["x"]] == [[1, 2], [3], [4, 5, 6]]

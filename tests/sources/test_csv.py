@@ -930,3 +930,17 @@ def test_text_lies_in_rows_up_to_a_length_and_is_of_any_length_beyond(tmp_path):
     assert str(gl.csv(longer).spec["text"]) == "text: str ()"
     assert gl.csv(longer).read([0])["text"].tolist() == ["x" * (kinds.LONGEST_FIXED + 1)]
     assert isinstance(gl.csv(path, {"text": bytes}).read([0])["text"], Ragged)
+
+
+def test_booleans_with_a_gap_are_text_and_a_warning_says_so(tmp_path, place, caplog):
+    path = written(tmp_path, "a,b,c\n1,true,true\n2,,false\n3,false,true\n")
+
+    with caplog.at_level("WARNING", "gpuload"):
+        source = gl.csv(path)
+    messages = [message for message in caplog.messages if "true and false" in message]
+
+    assert [str(field.dtype) for field in source.spec] == ["int64", "<U5", "bool"]
+    assert len(messages) == 1
+    assert "column 'b'" in messages[0]
+    again = gl.csv(path, columns={"a": "i8", "b": "?"}, defaults={"b": False})
+    assert again.read(range(3))["b"].tolist() == [True, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import shutil
 import subprocess
@@ -515,3 +516,58 @@ def test_files_of_elements_of_one_byte_keep_their_dtype_and_axes(tmp_path, dtype
     for found in (files.read([0, 1])["x"], batch["x"]):
         for one, array in zip(found, arrays, strict=True):
             assert_same(one, array)
+
+
+class TestElementsWithoutType:
+    """What numpy.save writes of the dtypes that ml_dtypes adds to NumPy: their bytes, as ``|V2``."""
+
+    @pytest.fixture(autouse=True)
+    def types(self):
+        return pytest.importorskip("ml_dtypes")
+
+    @pytest.mark.parametrize("record", ["row", "file"])
+    @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+    def test_dtype_says_what_they_are(self, tmp_path, types, name, record):
+        dtype = np.dtype(getattr(types, name))
+        array = np.arange(12).reshape(4, 3).astype(dtype)
+        np.save(tmp_path / "a.npy", array)
+
+        for type_of_elements in (name, dtype, getattr(types, name)):
+            source = npy(tmp_path / "a.npy", record=record, dtype=type_of_elements)
+            found = source.read([0])["x"][0]
+            assert found.dtype == dtype
+            assert found.tolist() == (array if record == "file" else array[0]).tolist()
+        assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+    def test_fields_of_a_structured_dtype_are_typed_by_the_whole_dtype(self, tmp_path, types):
+        dtype = np.dtype([("x", types.bfloat16, (2,)), ("y", "f4")])
+        array = np.zeros(3, dtype)
+        array["x"], array["y"] = 1.5, [1, 2, 3]
+        np.save(tmp_path / "a.npy", array)
+
+        found = npy(tmp_path / "a.npy", dtype=dtype).read(range(3))
+
+        assert found["x"].dtype == types.bfloat16
+        assert found["x"].tolist() == array["x"].tolist()
+        assert found["y"].tolist() == [1, 2, 3]
+
+    def test_without_it_a_warning_names_the_call(self, tmp_path, types, caplog):
+        np.save(tmp_path / "a.npy", np.arange(4).astype(types.bfloat16))
+
+        npy(tmp_path / "a.npy")
+
+        assert 'gl.npy(..., dtype="bfloat16")' in caplog.text
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat", "float64", "os", [("x", "f4")], 7, "O"])
+    def test_a_dtype_of_another_size_or_none_is_refused(self, tmp_path, types, dtype):
+        np.save(tmp_path / "a.npy", np.arange(4).astype(types.bfloat16))
+
+        with pytest.raises(SpecError):
+            npy(tmp_path / "a.npy", dtype=dtype)
+
+    def test_elements_that_have_a_type_are_not_taken_for_another(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.arange(4, dtype="i2"))
+
+        with pytest.raises(SpecError, match="holds int16, not bfloat16"):
+            npy(tmp_path / "a.npy", dtype="bfloat16")
+        assert npy(tmp_path / "a.npy", dtype="i2").read([3])["x"].tolist() == [3]

@@ -358,3 +358,10 @@ def test_values_reach_a_simulated_gpu(monkeypatch):
 def test_a_dtype_of_none_is_no_float():
     with pytest.raises(SpecError, match="'x' has dtype None"):
         gl.records(3, lambda numbers: {"x": np.zeros(len(numbers))}, fields={"x": (None, ())})
+
+
+def test_an_iterator_is_refused_with_what_takes_its_records():
+    with pytest.raises(SpecError, match="an iterator gives each record once") as caught:
+        gl.records(5, iter([np.arange(3), np.arange(3)]))
+
+    assert "samples = list(iterator)" in caught.value.remedy

@@ -33,6 +33,7 @@ from gpuload.sources.csv.fields import (
 )
 from gpuload.sources.csv.headers import names_of
 from gpuload.sources.csv.keep import kept_rows
+from gpuload.sources.csv.kinds import Form
 from gpuload.sources.csv.lines import blocks, scan
 from gpuload.sources.csv.rows import Job, Part
 from gpuload.sources.csv.table import Table
@@ -123,6 +124,7 @@ class CsvSource(FileSource):
 
     def __init__(self, job: Job, fields: Sequence[Wanted], opening: Opening) -> None:
         found = kept_rows(job)
+        _tell_of_words(job, found.form)
         longest = [max(lengths) for lengths in zip(*(part.longest for part in found.parts), strict=True)]
         groups = groups_of(job.columns, fields, found.form, longest)
         made = tuple(
@@ -170,6 +172,17 @@ class CsvSource(FileSource):
         """Let go of the rows, as soon as no thread reads them any more."""
         super().close()
         self._leaves = ()
+
+
+def _tell_of_words(job: Job, form: Form) -> None:
+    """Warn of columns of true and false in which values are missing: they are text."""
+    for column, kind in zip(job.columns, form, strict=True):
+        if column.dtype is None and kind.name == parse.WORDS and kind.has_missing:
+            log.warning(
+                "gl.csv: column %r of %s holds true and false, and some of its values are missing, so it is text; "
+                "columns={%r: '?', ...} with defaults={%r: False} makes booleans of it",
+                *(column.name, job.files.paths[0], column.name, column.name),
+            )
 
 
 class _Lines:
