@@ -43,6 +43,7 @@ OWNERS = {
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/tensorflow/*", "cli/demo*"),
     "llvmlite": ("kernels/*",),
+    "ml_dtypes": ("sources/npy.py",),
     "ml_dtypes": ("ops/cast.py",),
     "numba": ("kernels/*",),
     "pyarrow": ("sources/csv/parse.py",),
