@@ -488,19 +488,22 @@ def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source
         raise _other_data(folder, differing[0], stored, about)
     paths = {name: os.path.join(folder, stored["prefix"] + name) for name in _names(columns)}
     eager, pieces = kept.is_small(list(paths.values())), dict[str, kept.KeptFile]()
-    arrays = dict[str, Indices]()
+    arrays, missing, damaged = dict[str, Indices](), list[str](), list[str]()
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
         piece = kept.open_kept(path, _made_of(about, name), eager=eager)
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
-            if is_there:
-                raise _damaged(path)
-            log.warning("%s is missing; the cache is made anew", path)
-            return None
-        if piece.digest != stored["digests"].get(name):  # a later filling was ended before it wrote its index
-            return None
-        pieces[name], arrays[name] = piece, np.frombuffer(content, np.int64)
+            (damaged if is_there else missing).append(path)
+        else:
+            pieces[name], arrays[name] = piece, np.frombuffer(content, np.int64)
+    if damaged:
+        raise _damaged(damaged)
+    if missing:
+        log.warning("%s is missing; the cache is made anew", missing[0])
+        return None
+    if any(piece.digest != stored["digests"].get(name) for name, piece in pieces.items()):
+        return None  # a later filling was ended before it wrote its index
     looked, _ = kept.look_at(list(pieces.values()), 0, lambda path, size, head: None)
     storage, places = open_storage(looked), {name: number for number, name in enumerate(pieces)}
     leaves = [
@@ -511,12 +514,13 @@ def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source
     return Kept(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
 
 
-def _damaged(path: str) -> FormatError:
-    """Remove a damaged piece and return the error."""
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+def _damaged(paths: Sequence[str]) -> FormatError:
+    """Remove damaged pieces and return the error."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
     return FormatError(
-        f"{path} cannot be used",
+        f"{paths[0]} cannot be used" + f", nor can {len(paths) - 1} others" * (len(paths) > 1),
         cause="it is damaged, or another user may have written it; the log says which",
         remedy="cache again, which makes the files anew; check the disk (dmesg)",
     )

@@ -48,17 +48,23 @@ def load_or_walk(
         first: where the first record begins.
 
     Raises:
+        ChangedFileError: the file is an unpacked copy, and damaged.
         FileError: the file cannot be read. If no index can be written anywhere, a warning is logged.
     """
     path = files.paths[number]
-    if int(files.sizes[number]) < SMALL_BYTES:
+
+    def walk() -> Int64s:
+        kept.check_content(files, number)  # a damaged copy must not become a wrong index
         return make()
+
+    if int(files.sizes[number]) < SMALL_BYTES:
+        return walk()
     offsets: list[Int64s] = []
     failed: list[BaseException] = []
 
     def write(to: str) -> None:
         try:
-            offsets[:] = offsets or [make()]
+            offsets[:] = offsets or [walk()]
         except BaseException as error:
             failed.append(error)
             raise
@@ -88,7 +94,7 @@ def load_or_walk(
         log.warning(
             "%s; cause: %s; remedy: %s; records are looked for anew each time", error.what, error.cause, error.remedy
         )
-        return offsets[0] if offsets else make()
+        return offsets[0] if offsets else walk()
 
 
 def head_of(kind: str) -> bytes:

@@ -8,9 +8,9 @@ Trust    A file is used if it is a regular file, no link, of this user or of roo
 When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
          larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
          the file is removed, and the next opening makes it anew.
-Cost     once a process 0.55 s a GB and core, the time of zlib's CRC-32 (benchmarks of this are in no file: it was
-         measured on one machine). A read of bytes that were compared costs one look at a set.
-Made     Who writes such a file is `derived.load_or_make`: under another name, flushed, and renamed.
+Cost     once a process the time of zlib's CRC-32 over what is read; threads that compare do not wait for one another.
+         A read of bytes that were compared costs one look at a set.
+Made     `derived.load_or_make` has such a file written: under another name, flushed, and renamed.
 """
 
 from __future__ import annotations
@@ -276,19 +276,34 @@ class Verified:
                     wrong = compare(descriptor, seal, blocks)
                     self.files.check_opened(number, descriptor)
                 if wrong is not None:
-                    raise self._damaged(number, seal, wrong)
+                    raise _damaged(self.files.paths[number], seal, wrong)
             if seal.good.all():
                 self._pending.discard(number)
 
-    def _damaged(self, number: int, seal: Seal, block: int) -> ChangedFileError:
-        path = self.files.paths[number]
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # it is ours, and useless
-        return ChangedFileError(
-            f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
-            cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
-            remedy="open the source again, which makes the file anew; check the disk (dmesg)",
-        )
+
+def check_content(all_files: Files, number: int) -> None:
+    """Compare the whole content of a kept file that is read by other ways than its storage.
+
+    Raises:
+        ChangedFileError: it is damaged.
+    """
+    seal = all_files.seals[number] if all_files.seals else None
+    if seal is not None and not seal.good.all():
+        with all_files.opened(number) as descriptor:
+            wrong = compare(descriptor, seal, np.flatnonzero(~seal.good))
+        if wrong is not None:
+            raise _damaged(all_files.paths[number], seal, wrong)
+
+
+def _damaged(path: str, seal: Seal, block: int) -> ChangedFileError:
+    """Remove a damaged file and return the error."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # it is ours, and useless
+    return ChangedFileError(
+        f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
+        cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
+        remedy="open the source again, which makes the file anew; check the disk (dmesg)",
+    )
 
 
 def compare(descriptor: int, seal: Seal, blocks: NDArray[np.int64]) -> int | None:

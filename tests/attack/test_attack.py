@@ -19,9 +19,11 @@ from gpuload.sources.npz import source as npz_source
 from gpuload.sources.tfrecord import wire
 from gpuload.sources.tfrecord.leaf import TFRecordLeaf
 from gpuload.storage import files
+from gpuload.storage import kept as kept_files
 from tests.attack import (
     changes,
     damage,
+    derived,
     endings,
     fixed,
     forks,
@@ -135,6 +137,7 @@ FAULTS = {
     "an array of an archive that is the other one": (npz, npz_source, "_by_name", lambda real: _swapped(real)),
     "a table whose rows are turned around": (tables, rows, "_filled", lambda real: lambda *given: real(*given)[::-1]),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
+    "a kept file that is believed": (derived, kept_files, "compare", lambda real: lambda *_: None),
     "an iterator that repeats a step": (interrupts, Epoch, "__next__", _repeating),
     "an iterator that gives a step twice": (endings, Epoch, "__next__", _repeating),
 }

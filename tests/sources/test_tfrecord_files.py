@@ -230,6 +230,27 @@ class TestDamage:
             opened(write(tmp_path / "b.tfrecord", PAYLOADS), **arguments)
 
 
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_damaged_copy_of_a_packed_file_is_an_error_that_names_the_copy_and_is_made_anew(
+    tmp_path, cache, monkeypatch, verify
+):
+    monkeypatch.setattr(kept, "EAGER_BYTES", 0)  # as if the copy were large
+    path = tmp_path / "a.tfrecord.gz"
+    payloads = [bytes([number % 256]) * 1000 for number in range(400)]
+    path.write_bytes(gzip.compress(b"".join(map(frame, payloads))))
+    opened(path, verify=verify).close()
+    [copy] = [cache / name for name in os.listdir(cache) if name.endswith("-a.tfrecord")]
+    content = bytearray(copy.read_bytes())
+    content[200 * 1016 + 2] ^= 1  # of a length
+    copy.write_bytes(content)
+
+    with pytest.raises(ChangedFileError, match=rf"{copy} is damaged(.|\n)*open the source again"):
+        opened(path, verify=verify)
+
+    assert payloads_of(opened(path, verify=verify)) == payloads
+
+
 @pytest.mark.usefixtures("cache")
 class TestSidecars:
     @pytest.fixture(autouse=True)
