@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError
+from gpuload.ragged import Ragged
 from gpuload.spec import Spec
 
 Output = Any  # a field name, or a tuple, list, dict, named tuple or dataclass of outputs
@@ -153,8 +154,13 @@ class Batch:
         )
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name}: {getattr(value, 'shape', 'list')}" for name, value in self._fields.items())
+        shapes = ", ".join(f"{name}: {_shape(values)}" for name, values in self._fields.items())
         return f"Batch(epoch={self.epoch}, step={self.step}, records={self.records.size}; {shapes})"
+
+
+def _shape(values: Any) -> str:
+    """Return what ``repr`` shows of the values of a field."""
+    return repr(values) if isinstance(values, Ragged) else str(getattr(values, "shape", f"list of {len(values)}"))
 
 
 def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ GpuloadError
 │   └── ChangedFileError     a file that changed or disappeared after it was opened
 ├── RecordIndexError   IndexError         a record number outside the source
 ├── UnknownFieldError  KeyError           a field that is not there
+├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does the same
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
@@ -109,6 +110,10 @@ class RecordIndexError(GpuloadError, IndexError):
 
 class UnknownFieldError(GpuloadError, KeyError):
     """A field is not there."""
+
+
+class UnknownAttributeError(GpuloadError, AttributeError):
+    """An attribute is not there; the remedy is the form that does the same."""
 
 
 class ClosedError(GpuloadError, ValueError):

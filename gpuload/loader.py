@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuload import device as devices
-from gpuload import kernels, rng, state
+from gpuload import guesses, kernels, rng, state
 from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
@@ -634,6 +634,16 @@ class Loader:
         sharded = f", shard {self._plan.shard_id} of {self.num_shards}" if self.num_shards > 1 else ""
         at = f"epoch {self.position.epoch}, step {self.position.step} of {len(self)}"
         return f"<gl.Loader: {len(self.source)} records by {self.batch_size}{sharded}; {self.spec_out}; {at}>"
+
+    def __str__(self) -> str:
+        """Say what it is and who takes it: this is what errors of Keras show of what ``model.fit`` was given."""
+        return f"{self!r}: read it by `for batch in loader`; model.fit takes gpuload.bridges.tensorflow.dataset(loader)"
+
+    if not TYPE_CHECKING:  # who checks types is told by them what there is
+
+        def __getattr__(self, name: str) -> Any:
+            guesses.answer("loader", name, guesses.LOADER)
+            return object.__getattribute__(self, name)  # raises what Python says, or what a property raised
 
     def __enter__(self) -> Loader:
         return self

@@ -10,6 +10,7 @@ import pytest
 
 from gpuload.batch import Batch, arranged, names_in
 from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 SPEC = Spec(tuple(Field(name, np.dtype("f4"), (2,)) for name in ("a", "b", "c")))
@@ -117,3 +118,12 @@ def test_names_in_a_nest_come_once_in_order():
 def test_a_nest_of_anything_else_is_refused(nest, error):
     with pytest.raises(error):
         names_in(nest, SPEC)
+
+
+def test_repr_says_what_each_field_is():
+    ragged = Ragged(np.zeros(5, np.float32), np.array([0, 2, 5]))
+    fields = {"x": np.zeros((2, 3)), "boxes": ragged, "image": [np.zeros((1, 2)), np.zeros((2, 2))]}
+    batch = Batch(fields, None, records=np.arange(2), valid=np.ones(2, bool), epoch=1, step=3)
+    assert repr(batch) == (
+        "Batch(epoch=1, step=3, records=2; x: (2, 3), boxes: Ragged(2 values of float32, 5 elements), image: list of 2)"
+    )

@@ -23,6 +23,7 @@ BUILT_IN = {
     "ChangedFileError": OSError,
     "RecordIndexError": IndexError,
     "UnknownFieldError": KeyError,
+    "UnknownAttributeError": AttributeError,
     "ClosedError": ValueError,
     "StateError": ValueError,
     "DeviceError": RuntimeError,

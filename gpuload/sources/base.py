@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import rawdecode
+from gpuload import guesses, rawdecode
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, checked_count
@@ -68,6 +68,12 @@ class Source(ABC):
     def __init__(self, groups: tuple[Group, ...]) -> None:
         self.groups = groups
         self.spec = Spec(tuple(field for group in groups for field in group.spec))
+
+    if not TYPE_CHECKING:  # who checks types is told by them what there is
+
+        def __getattr__(self, name: str) -> Any:
+            guesses.answer("source", name, guesses.SOURCE)
+            return object.__getattribute__(self, name)  # raises what Python says, or what a property raised
 
     @property
     def raw(self) -> Source:

@@ -318,7 +318,7 @@ class ResumeLoader(_Counting):
             model.optimizer.build(model.trainable_variables)
         model.load_weights(str(found / WEIGHTS))
         model._initial_epoch = epoch  # as BackupAndRestore of Keras 3 does; fit() begins there
-        log.info("training goes on from %s: epoch %d of Keras, %s", found, epoch, self.loader)
+        log.info("training goes on from %s: epoch %d of Keras, %r", found, epoch, self.loader)
 
     def _is_chief(self) -> bool:
         strategy = getattr(self.model, "distribute_strategy", None)
