@@ -159,6 +159,8 @@ class Field:
             raise SpecError(
                 f"with_ got {unknown}", cause="a field has no such attribute", remedy=f"use {', '.join(known)}"
             )
+        if "dtype" in changes and "text" not in changes and np.dtype(changes["dtype"]).kind != "O":
+            changes["text"] = ""
         return replace(self, **changes)
 
     def __str__(self) -> str:

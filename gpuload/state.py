@@ -107,7 +107,8 @@ def told(value: object) -> str:
         changed = [name for name in given if name not in defaults or not _same(given[name], defaults[name])]
         return f"{type(value).__name__}({', '.join(f'{name}={told(given[name])}' for name in changed)})"
     named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    module = getattr(named, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
+    return f"{module}.{named.__qualname__}"
 
 
 def _defaults(described: Any) -> dict[str, object]:

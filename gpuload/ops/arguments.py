@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import SpecError
-from gpuload.spec import Field
+from gpuload.spec import TEXTS, Field
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -150,7 +150,7 @@ def output(op: Any, value: Any) -> Output | None:
     if value is None:
         return None
     if isinstance(value, Field):
-        value = {"dtype": value.dtype, **({} if value.shape is None else {"shape": value.shape})}
+        value = {"dtype": value.text or value.dtype, **({} if value.shape is None else {"shape": value.shape})}
     elif isinstance(value, (str, type, np.dtype)):
         value = {"dtype": value}
     elif isinstance(value, tuple) and len(value) == 2:
@@ -158,7 +158,12 @@ def output(op: Any, value: Any) -> Output | None:
     if not isinstance(value, Mapping) or not set(value) <= {"dtype", "shape"}:
         raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
     made: Output = {}
-    if "dtype" in value:
+    name = value.get("dtype")
+    if name is str or name is bytes:
+        name = name.__name__
+    if isinstance(name, str) and name in TEXTS:
+        made["dtype"] = name
+    elif "dtype" in value:
         dtype = _dtype(op, "out", value["dtype"], ["uint8", "int32", "int64", "float32"])
         if dtype is None or dtype.kind in "OV":
             raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}")
@@ -187,8 +192,15 @@ def outputs(op: Any, value: Any) -> dict[str, Output] | None:
 def declared(out: Output, field: Field) -> Field:
     """Return a field after an op that says what it makes; what it does not say stays."""
     axes = field.axes if "shape" not in out else ""
-    shape = out.get("shape", field.shape)
-    return field.with_(dtype=np.dtype(out.get("dtype", field.dtype)), shape=shape, axes=axes, encoded=False)
+    shape, name = out.get("shape", field.shape), out.get("dtype")
+    text = field.text if name is None else name if name in TEXTS else ""
+    return field.with_(dtype=declared_dtype(out, field.dtype), shape=shape, axes=axes, encoded=False, text=text)
+
+
+def declared_dtype(out: Output, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that an op says it makes; without a word ``dtype``."""
+    name = out.get("dtype")
+    return dtype if name is None else np.dtype(object) if name in TEXTS else np.dtype(name)
 
 
 def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:

@@ -2,7 +2,8 @@
 
 Calls    The function gets the fields of ``on`` of one record, a read-only NumPy array each (with ``batch=True`` of some
          records, ``[n, ...]``, any number of them) and returns what becomes of them. It is called in several threads at
-         once. The record's memory is used again after the call.
+         once. The record's memory is used again after the call. Text of any length comes as str or bytes, several texts
+         as an array of objects.
 Fields   A function that must be given one field (``def f(x)``, beside ``rng``) is called with each field of ``on`` by
          itself. Any other gets all of them in one call, in the order of ``on``, and returns as many in a tuple, or a
          dict from names to arrays; so does any function whose ``out`` names fields. A dict may hold new fields; a field
@@ -32,7 +33,7 @@ from gpuload.kernels import aside
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
-from gpuload.spec import Field, Spec
+from gpuload.spec import TEXTS, Field, Spec
 
 WORDS = 4  # of 32 bits: the key of numpy.random.Philox
 
@@ -49,9 +50,10 @@ class Python(Op):
             It must return the same for the same record, whatever came before. A loader with a lambda or an inner
             function in it cannot be pickled; one with a function of a module can.
         out: what it returns: a dtype, ``"float32"``; dtype and shape, ``("float32", (None, None, 3))`` or ``{"dtype":
-            "float32", "shape": (None, None, 3)}``; or a ``gl.Field``. Of several fields, or of new ones, a dict of
-            these by name. What is left out stays as it was, so that ``{}`` is a function that changes neither dtypes
-            nor shapes. In an image, an axis that is None is as long as before. None: found out by a call on zeros.
+            "float32", "shape": (None, None, 3)}``; or a ``gl.Field``. The dtypes ``"str"`` and ``"bytes"`` are text of
+            any length. Of several fields, or of new ones, a dict of these by name. What is left out stays as it was, so
+            that ``{}`` is a function that changes neither dtypes nor shapes. In an image, an axis that is None is as
+            long as before. None: found out by a call on zeros.
         batch: give it records ``[n, ...]`` and have it return as many, in order; ``rng`` is a list of generators then.
             How many come at once is not known, so a record's result must not depend on the others.
     """
@@ -139,7 +141,7 @@ class Python(Op):
         if after is None or self.joint:
             return self
         shape = {} if after.shape is None else {"shape": after.shape}
-        return replace(self, out={"dtype": after.dtype, **shape})
+        return replace(self, out={"dtype": after.text or after.dtype, **shape})
 
     @property
     def name(self) -> str:
@@ -197,11 +199,11 @@ class Python(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return what the function makes of one record."""
         if self.batch:
-            return self._many(xp, np.asarray(x)[None], {name: values[None] for name, values in draw.items()})[0]
-        x = np.asarray(x)
+            return _first(self._many(xp, _array(x)[None], {name: values[None] for name, values in draw.items()}))
         try:
-            made = np.asarray(self.fn(_read_only(x), **_generator(xp, draw)))
-            self._check(made, x.shape)
+            made = _array(self.fn(_read_only(x), **_generator(xp, draw)))
+            made = _as_declared(made, arguments.declared_dtype(self.out or {}, made.dtype))
+            self._check(made, np.shape(x))
         except Exception as error:
             raise FunctionError(self.name, error) from None
         return made
@@ -223,9 +225,9 @@ class Python(Op):
         rows = [{name: values[row] for name, values in draw.items()} for row in range(len(x))]
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
-            made = np.asarray(self.fn(_read_only(x), **generators))
+            made = _array(self.fn(_read_only(x), **generators))
             _check_count(self.name, made, len(x))
-            self._check(made[0], x.shape[1:])
+            self._check(_first(made), x.shape[1:])
         except Exception as error:
             raise FunctionError(self.name, error, count=len(x)) from None
         return made
@@ -234,11 +236,12 @@ class Python(Op):
         """Raise ``SpecError`` unless a result is what ``out`` says; without it the field is not known here."""
         if self.out is not None:
             out: Output = self.out
-            _check_result(self.name, made, np.dtype(out.get("dtype", made.dtype)), out.get("shape", given), given)
+            dtype = arguments.declared_dtype(out, made.dtype)
+            _check_result(self.name, made, dtype, out.get("shape", given), given)
 
     def _tried(self, field: Field) -> NDArray[Any]:
         """Return what the function makes of zeros."""
-        zeros, draw = np.zeros(field.fixed_shape, field.dtype), self._draw_of_zeros
+        zeros, draw = _zeros(field), self._draw_of_zeros
         try:
             # Aside, for what a signal handler raises meanwhile is no fault of the function.
             made: NDArray[Any] = aside.call(lambda: self.array(np, zeros, draw))
@@ -262,13 +265,14 @@ class Python(Op):
                 remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
                 f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
             )
-        zeros = {one.name: np.zeros(one.fixed_shape, one.dtype) for one in before}
+        zeros = {one.name: _array(_zeros(one)) for one in before}
         try:
             made = aside.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _tried
         except FunctionError as failed:
             raise self._failed_on_zeros(failed, f"zeros of {', '.join(map(str, before))}") from failed.error
         known = {one.name: one for one in before}
-        return [_like(value, known.get(name, Field(name, value.dtype, value.shape))) for name, value in made.items()]
+        new = np.dtype(np.uint8)  # in place of the dtype that `_like` says
+        return [_like(value, known.get(name) or Field(name, new, ())) for name, value in made.items()]
 
     @property
     def _draw_of_zeros(self) -> Draw:
@@ -290,7 +294,7 @@ class Python(Op):
             return self._call_many(xp, fields, draw, after)
         made: dict[str, Any] = {name: [] for name in after.names}
         for row in range(count):
-            record = {name: np.asarray(values[row]) for name, values in fields.items()}
+            record = {name: _array(values[row]) for name, values in fields.items()}
             try:
                 result = self._call(xp, record, {name: values[row] for name, values in draw.items()})
                 self._check_names(result, fields, after)
@@ -309,7 +313,7 @@ class Python(Op):
                 return self._by_name(self.fn(*map(_read_only, record.values()), **_generator(xp, draw)), list(record))
             generators = {"rng": [_generator(xp, draw)["rng"]]} if draw else {}
             many = self._by_name(self.fn(*(_read_only(x[None]) for x in record.values()), **generators), list(record))
-            return {name: values[0] for name, values in many.items()}
+            return {name: _first(values) for name, values in many.items()}
         except Exception as error:
             raise FunctionError(self.name, error) from None
 
@@ -323,7 +327,7 @@ class Python(Op):
             self._check_names(made, fields, after)
             for name, values in made.items():
                 _check_count(self.name, values, count)
-                self._checked(values[0], after[name], fields[name][0] if name in fields else None)
+                self._checked(_first(values), after[name], _first(fields[name]) if name in fields else None)
         except Exception as error:
             raise FunctionError(self.name, error, count=count) from None
         return {name: made.get(name, fields.get(name)) for name in after.names}
@@ -331,7 +335,7 @@ class Python(Op):
     def _by_name(self, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
         """Return what the function returned as arrays by name."""
         if isinstance(result, Mapping):
-            return {name: np.asarray(value) for name, value in result.items()}
+            return {name: _array(value) for name, value in result.items()}
         values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
         if not isinstance(values, (tuple, list)) or len(values) != len(names):
             what = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
@@ -341,7 +345,7 @@ class Python(Op):
                 "also hold new fields",
                 remedy=f"write return {', '.join(names)}, or return {{{names[0]!r}: ...}}",
             )
-        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+        return {name: _array(value) for name, value in zip(names, values, strict=True)}
 
     def _check_names(self, result: dict[str, Any], fields: dict[str, Any], after: Spec) -> None:
         """Raise ``SpecError`` for a field that nobody knows of, and for a new one that is missing."""
@@ -358,7 +362,7 @@ class Python(Op):
 
     def _checked(self, made: Any, field: Field, given: NDArray[Any] | None) -> NDArray[Any]:
         """Return a result that is what the field says."""
-        shape = () if given is None else given.shape
+        shape, made = () if given is None else given.shape, _as_declared(made, field.dtype)
         if field.shape is not None:
             _check_result(f"{self.name} ({field.name!r})", made, field.dtype, field.shape, shape)
         return made  # type: ignore[no-any-return]
@@ -366,7 +370,17 @@ class Python(Op):
 
 def _like(made: NDArray[Any], field: Field) -> Field:
     """Return the field that a result is, in place of one."""
-    return field.with_(dtype=made.dtype, shape=made.shape, axes=field.axes if made.shape == field.shape else "")
+    axes, text = field.axes if made.shape == field.shape else "", ""
+    if made.dtype.kind == "O":
+        kinds = {type(value).__name__ for value in made.flat} or {field.text or "str"}
+        text = next(iter(kinds)) if len(kinds) == 1 else ""
+        if text not in TEXTS:
+            raise SpecError(
+                f"the function returned {', '.join(sorted(kinds))} for field {field.name!r}",
+                cause="these are no numbers, and not text alone: str or bytes",
+                remedy="return an array, numpy.array([1.0, 2.0]) say, or text",
+            )
+    return field.with_(dtype=made.dtype, shape=made.shape, axes=axes, text=text)
 
 
 def _check_count(name: str, made: NDArray[Any], count: int) -> None:
@@ -391,7 +405,8 @@ def _check_result(
         given: the shape before the function; empty where there was none.
     """
     fits = len(made.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, made.shape, strict=True))
-    if not fits or made.dtype != dtype:
+    are_texts = made.dtype.kind != "O" or all(isinstance(value, (str, bytes)) for value in made.flat)
+    if not fits or made.dtype != dtype or not are_texts:
         raise SpecError(
             f"{name} returned {made.dtype} {made.shape}",
             cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
@@ -423,9 +438,38 @@ class FunctionError(RowError):
         return noted(self.error, f"in gl.ops.Python({self.name}), {where}{many}")
 
 
-def _read_only(x: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written to: the record's memory may be anybody's."""
-    view = x.view()
+def _array(value: Any) -> NDArray[Any]:
+    """Return a value as an array; of text an array of objects."""
+    array = np.asarray(value)
+    if array.dtype.kind in "US" and isinstance(value, (str, bytes, list, tuple)) and not isinstance(value, np.generic):
+        array = np.array(value, object)
+    return array
+
+
+def _as_declared(made: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a result, no texts as an array of texts: NumPy makes floats of an empty list."""
+    return made.astype(dtype) if dtype.kind == "O" and not made.size else made
+
+
+def _first(many: NDArray[Any]) -> NDArray[Any]:
+    """Return the value of the first record as an array, where it is an object too."""
+    return many[:1].reshape(many.shape[1:])
+
+
+def _zeros(field: Field) -> Any:
+    """Return the value of a field on which a function is tried: zeros, or empty texts."""
+    if not field.text:
+        return np.zeros(field.fixed_shape, field.dtype)
+    empty = np.full(field.fixed_shape, "" if field.text == "str" else b"", object)
+    return empty if field.shape else empty.item()
+
+
+def _read_only(x: Any) -> Any:
+    """Return a view that cannot be written to: the record's memory may be anybody's; one text as itself."""
+    x = x.item() if isinstance(x, np.ndarray) and x.dtype.kind == "O" and not x.ndim else x
+    if isinstance(x, (str, bytes)) and not isinstance(x, np.generic):
+        return x
+    view = np.asarray(x).view()
     view.flags.writeable = False
     return view
 

@@ -150,7 +150,7 @@ class _FieldRun:
         size, tiles = self._tile_rows(x), []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
-            tile = x[rows] if self._uniform or self._ragged else np.asarray(x[begin])[None]
+            tile = x[rows] if self._uniform or self._ragged or isinstance(x, np.ndarray) else np.asarray(x[begin])[None]
             try:
                 made = self._tile(tile, plans, rows, None if out is None else out[rows])
             except RowError as error:
