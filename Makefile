@@ -25,9 +25,19 @@ ATTACK_STAMP := $(VENV)/gpuload-attack.stamp
 PLUGIN := $(if $(filter cpu,$(EXTRA)),tf-plugin-cpu,$(if $(filter cuda12,$(EXTRA)),tf-plugin))
 MINUTES ?= 10
 
-.PHONY: setup demo test lint bench gpu-test attack clean
+# What the compiled core is built from; it is built again when that changes.
+CORE := setup.py $(wildcard gpuload/core/cpp/*)
+CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
-setup: $(STAMP)
+.PHONY: setup core demo test lint bench gpu-test attack sanitize clean
+
+setup: $(STAMP) $(CORE_STAMP)
+
+core: $(CORE_STAMP)
+
+$(CORE_STAMP): $(CORE) | $(STAMP)
+	@[ -e $@ ] && [ -z "$$(find $(CORE) -newer $@)" ] || $(PIP_INSTALL) --no-deps -e .
+	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
@@ -36,10 +46,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ -e $@ ] || ! ls $(VENV)/gpuload-*.stamp >/dev/null 2>&1 || rm -rf $(VENV)
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(MAKE) --no-print-directory venv-without-ensurepip; }
 	$(PIP_INSTALL) -e ".[$(if $(EXTRA),$(EXTRA)$(comma))demo,test]"
+	@$(BIN)/python -c 'from gpuload import core; print("core:", core.how())'
 	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then \
 	  $(MAKE) --no-print-directory tf-plugin-now || echo "DALI's TensorFlow plugin cannot be built here (see above), and is left out"; \
 	else echo "no g++ here: DALI's TensorFlow plugin is left out. Once there is one: make tf-plugin"; fi
-	@touch $@
+	@touch $(CORE_STAMP) $@
 
 # DALI's TensorFlow plugin is compiled for the TensorFlow that is installed (half a minute). So pip must not build it in
 # isolation, nor take one that it keeps from another TensorFlow, and it comes after everything else. It looks for CUDA's
@@ -88,14 +99,30 @@ gpu-test: setup
 attack: $(ATTACK_STAMP)
 	$(BIN)/python -m tests.attack --minutes $(MINUTES) $(addprefix --only ,$(PART)) $(addprefix --seed ,$(SEED))
 
-$(BENCH_STAMP): $(STAMP)
+# The core's tests, and those of what reads hostile files, in a copy of the checkout whose core is built with
+# AddressSanitizer and UndefinedBehaviorSanitizer. The leaks that Python has of its own at its end are not looked for.
+SANITIZED := build/sanitize
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+SANITIZED_TESTS := tests/core tests/storage tests/images tests/sources/test_tfrecord.py tests/sources/test_tfrecord_files.py \
+  tests/sources/test_arrays.py tests/test_rng.py tests/test_order.py
+
+sanitize: setup
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	tar --exclude=./.git --exclude=./build --exclude=./$(VENV) --exclude='./gpuload/core/_native*' -cf - . | tar -xf - -C $(SANITIZED)
+	$(PIP_INSTALL) --quiet nanobind setuptools
+	cd $(SANITIZED) && CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED) \
+	  $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider --timeout 900 $(SANITIZE) $(SANITIZED_TESTS)
+
+$(BENCH_STAMP): $(STAMP) $(CORE_STAMP)
 	$(PIP_INSTALL) -e ".[bench]"
 	@touch $@
 
-$(ATTACK_STAMP): $(STAMP)
+$(ATTACK_STAMP): $(STAMP) $(CORE_STAMP)
 	$(PIP_INSTALL) -e ".[attack]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info gpuload/core/_native* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,7 +34,6 @@ from typing import Any
 import gpuload as gl
 from benchmarks import data, machine
 from benchmarks.plot import RESULTS
-from gpuload import kernels
 
 ROOT = Path(__file__).parents[1]
 NUM_RECORDS = {"rows": 200_000, "training images": 60_000, "JPEGs": 512}
@@ -87,13 +86,12 @@ def sample(what: str, bridge: str, folder: Path, rounds: int, most_records: int)
     through = BRIDGES[bridge](loader)
     found: dict[str, list[float]] = {"alone": [], "through": [], "alone_thread": [], "through_thread": []}
     lanes: list[tuple[str, Iterable[Any]]] = [("alone", loader), ("through", through)]
-    with kernels.patient():
-        for number in range(WARM_UP + rounds):
-            for name, batches in lanes if number % 2 else lanes[::-1]:
-                spent, spent_thread = _seconds(batches)
-                if number >= WARM_UP:
-                    found[name].append(round(spent / len(loader) * 1e6, 3))
-                    found[f"{name}_thread"].append(round(spent_thread / len(loader) * 1e6, 3))
+    for number in range(WARM_UP + rounds):
+        for name, batches in lanes if number % 2 else lanes[::-1]:
+            spent, spent_thread = _seconds(batches)
+            if number >= WARM_UP:
+                found[name].append(round(spent / len(loader) * 1e6, 3))
+                found[f"{name}_thread"].append(round(spent_thread / len(loader) * 1e6, 3))
     if bridge.endswith(".tensors") and loader.stats()["tensors_copied"]:
         raise RuntimeError(f"{bridge} copied {loader.stats()['tensors_copied']:.0f} tensors of {what}")
     arrays, take = list(loader.batch_at(0).values()), _own_call(bridge.partition(".")[0])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks import data, forms
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import Epoch, Peer, Question, Work
 
 SHUFFLE_BUFFER = 10_000
 Columns = list[NDArray[Any]]
@@ -115,9 +115,9 @@ QUESTION = Question(
         Peer("columns", whole(_arrow, each_pass=False), "columns in memory, read once; np.take", ("pyarrow.csv",),
              role="floor", cache=("warm",)),
         Peer("gpuload", gpuload(first=False), "gl.csv, defaults; the table is there", ("gpuload", "pyarrow.csv"),
-             uses=KERNELS, role="ours"),
+             role="ours"),
         Peer("gpuload_first", gpuload(first=True), "gl.csv, no table yet in each pass", ("gpuload", "pyarrow.csv"),
-             uses=KERNELS, role="ours"),
+             role="ours"),
         Peer("pyarrow", whole(_arrow, each_pass=True), "the whole file in each pass, np.take", ("pyarrow.csv",)),
         Peer("polars", whole(_polars, each_pass=True), "the whole file in each pass, np.take", ("polars",)),
         Peer("tfdata", tfdata_csv, "TextLineDataset, buffer of 10,000 lines, decode_csv a batch", ("tensorflow",)),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores, share
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import Epoch, Peer, Question, Work
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 SIDE, PAD = 32, 4
@@ -225,10 +225,10 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "conversion of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map, vectorised NumPy", role="floor"),
-        Peer("gpuload", gpuload("array"), "gl.fixed, array executor", ("gpuload",), uses=KERNELS, role="ours"),
+        Peer("gpuload", gpuload("array"), "gl.fixed, array executor", ("gpuload",), role="ours"),
         Peer(
             "gpuload_dali", gpuload("dali"), "gl.fixed, DALI executor on the CPU", ("gpuload", *_DALI),
-            uses=KERNELS, variants=("shuffled",), role="ours",
+            variants=("shuffled",), role="ours",
         ),
         Peer("torch", torch, "DataLoader, whole batches, vectorised NumPy", ("torch", "torch.utils.data")),
         Peer("grain", grain, "batches of indices as the source, vectorised NumPy in threads", ("grain.python",)),

@@ -22,7 +22,7 @@ from benchmarks import data, forms, gpu, jpeg_training
 from benchmarks.gpu import STEP, GpuQuestion
 from benchmarks.jpeg_training import AREA, MEAN, PROPORTIONS, SIDE, STD, TRIES
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Batch, Epoch, Peer, Work
+from benchmarks.question import Batch, Epoch, Peer, Work
 from gpuload import device
 
 STEP_ROUNDS = 4_000_000
@@ -185,7 +185,7 @@ QUESTION = GpuQuestion(
             role="floor", cache=_WARM,
         ),
         Peer(
-            "gpuload", consumed(gpuload), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI), uses=KERNELS,
+            "gpuload", consumed(gpuload), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI),
             role="ours", cache=_WARM,
         ),
         Peer(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks import data, fixed_images, forms, gpu, npy_rows
 from benchmarks.gpu import STEP, GpuQuestion
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Batch, Epoch, Peer, Work
+from benchmarks.question import Batch, Epoch, Peer, Work
 
 FILES = {"rows": "rows.npy", "fixed": "fixed.bin"}
 RECORD_BYTES = {"rows": npy_rows.ROW_BYTES, "fixed": data.FIXED_BYTES}
@@ -181,7 +181,7 @@ QUESTION = GpuQuestion(
         ),
         Peer("cupy", consumed(bare), "bare np.take and cupy.asarray", ("cupy",), role="floor", cache=_WARM),
         Peer(
-            "gpuload", consumed(gpuload), "gl.npy and gl.fixed, defaults", ("cupy", "gpuload"), uses=KERNELS,
+            "gpuload", consumed(gpuload), "gl.npy and gl.fixed, defaults", ("cupy", "gpuload"),
             role="ours", cache=_WARM,
         ),
         Peer(

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import Epoch, Peer, Question, Work
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 SIDE = 224
@@ -260,7 +260,7 @@ _CV2 = ("cv2",)
 _BOTH = ("cv2", "simplejpeg")
 _TORCH = ("torch", "torch.utils.data")
 _DALI = ("nvidia.dali", "nvidia.dali.fn")
-_OURS = (*KERNELS, "gpuload.kernels.resize", "cv2", "simplejpeg")
+_OURS = ("cv2", "simplejpeg")
 QUESTION = Question(
     name="jpeg_training",
     asks="2,000 JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised float32 NHWC, in batches of 64: "

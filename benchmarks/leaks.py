@@ -30,7 +30,6 @@ import numpy as np
 import gpuload as gl
 from benchmarks import machine
 from benchmarks.plot import RESULTS
-from gpuload import kernels
 
 Look = dict[str, float]
 Passes = Callable[[gl.Loader], Iterable[Any]]
@@ -43,7 +42,7 @@ DEEDS = {
     "kept batches": f"a batch that is kept until there are {KEPT}, which are then dropped",
 }
 NEEDS = {
-    "dali": "nvidia.dali", "tfrecord": "google_crc32c", "csv": "pyarrow", "tf.tensors": "tensorflow",
+    "dali": "nvidia.dali", "csv": "pyarrow", "tf.tensors": "tensorflow",
     "tf.dataset": "tensorflow", "tf.plugin": "nvidia.dali_tf_plugin", "torch": "torch",
 }  # fmt: skip
 ROOT = Path(__file__).parents[1]
@@ -101,9 +100,8 @@ def watch(lane: str, deed: str, times: int, data: Path) -> list[Look]:
     """Do a deed many times and return what was seen on the way."""
     make, passes = LANES[lane]
     done = {"loaders": _loaders, "epochs": _epochs, "kept batches": _kept}[deed](lambda: make(data), passes)
-    with kernels.patient():
-        for _ in range(min(WARM_UP, times)):
-            next(done)
+    for _ in range(min(WARM_UP, times)):
+        next(done)
     looks = []
     for number in range(times):
         next(done)

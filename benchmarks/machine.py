@@ -17,7 +17,6 @@ from typing import Any
 
 SHOWN = (
     "numpy",
-    "numba",
     "tensorflow",
     "torch",
     "jax",

@@ -197,7 +197,7 @@ def _measure_one(question: Question, variant: str, peer: Peer, settings: Setting
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    with machine.Memory() as memory, _patience(peer):
+    with machine.Memory() as memory:
         passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
     return {
         "records_per_s": round(sum(one.num_records for one in passes) / sum(one.took_s for one in passes), 1),
@@ -207,15 +207,6 @@ def _measure_one(question: Question, variant: str, peer: Peer, settings: Setting
         "base_mb": round(memory.start_kib * 1024 / 1e6, 1),
         "passes_s": [round(one.took_s, 5) for one in passes],
     }
-
-
-def _patience(peer: Peer) -> contextlib.AbstractContextManager[None]:
-    """Let gpuload wait for its compiled kernels: what it does without them is `first_batch`'s question."""
-    if peer.role != "ours":
-        return contextlib.nullcontext()
-    from gpuload import kernels
-
-    return kernels.patient()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, SLOW, Epoch, Peer, Question, Work
+from benchmarks.question import SLOW, Epoch, Peer, Question, Work
 
 RECORD_BYTES = 4 * int(np.prod(data.FILE_SHAPE))
 FILE_BYTES = data.NPY_HEADER_BYTES + RECORD_BYTES
@@ -141,13 +141,12 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "read of all files, all cores", role="limit"),
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),
-        Peer("gpuload", gpuload, 'gl.npy, record="file", defaults', ("gpuload",), uses=KERNELS, role="ours"),
+        Peer("gpuload", gpuload, 'gl.npy, record="file", defaults', ("gpuload",), role="ours"),
         Peer(
             "gpuload_16",
             partial(gpuload, num_threads=16),
             "the same with num_threads=16",
             ("gpuload",),
-            uses=KERNELS,
             role="ours",
             cache=SLOW,
         ),

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores, share
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, SLOW, Epoch, Peer, Question, Work
+from benchmarks.question import SLOW, Epoch, Peer, Question, Work
 
 ROW_BYTES = 4 * data.ROW_SHAPE[0]
 SHUFFLE_BUFFER = 10_000
@@ -221,10 +221,10 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "copy of all bytes, all cores", role="limit"),
         Peer("numpy", numpy, "bare np.take from a memory map (in order: a slice's copy)", role="floor"),
-        Peer("gpuload", gpuload(), "gl.npy, defaults", ("gpuload",), uses=KERNELS, role="ours"),
+        Peer("gpuload", gpuload(), "gl.npy, defaults", ("gpuload",), role="ours"),
         Peer(
             "gpuload_blocks", gpuload(blocks=True), "gl.npy, shuffle=gl.Blocks(): 16,384 records are mixed at a time",
-            ("gpuload",), uses=KERNELS, variants=("shuffled",), role="ours", cache=("large",),
+            ("gpuload",), variants=("shuffled",), role="ours", cache=("large",),
         ),
         Peer("torch", torch, "DataLoader, whole batches of indices, np.take", ("torch", "torch.utils.data")),
         Peer("grain", grain(), "batches of indices as the source, threads", ("grain.python",), variants=_BUT_LAST),

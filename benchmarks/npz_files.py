@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import Epoch, Peer, Question, Work
 
 BUFFER_BYTES = 1 << 16  # more than any of the files has
 
@@ -120,7 +120,7 @@ QUESTION = Question(
     peers=(
         Peer("limit", limit, "read of all files, all cores", role="limit"),
         Peer("numpy_load", numpy_load, "bare np.load and np.stack", role="floor"),
-        Peer("gpuload", gpuload, 'gl.npz, record="file", defaults', ("gpuload",), uses=KERNELS, role="ours"),
+        Peer("gpuload", gpuload, 'gl.npz, record="file", defaults', ("gpuload",), role="ours"),
         Peer("numpy_2", numpy_threads(2), "np.load in 2 threads, two batches ahead"),
         Peer("numpy_8", numpy_threads(8), "np.load in 8 threads, two batches ahead"),
         Peer("torch", torch, "DataLoader, whole batches, np.load, a process a core", ("torch", "torch.utils.data")),

@@ -130,9 +130,6 @@ class Question:
         return tuple(dict.fromkeys(peer.needs + more))
 
 
-KERNELS = ("numba", "gpuload.kernels.extents", "gpuload.kernels.random", "gpuload.kernels.image")
-"""What gpuload loads with its first loader. Numba itself is three quarters of it."""
-
 NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks import data, forms
 from benchmarks.limits import on_all_cores
 from benchmarks.machine import cores
-from benchmarks.question import KERNELS, Epoch, Peer, Question, Work
+from benchmarks.question import Epoch, Peer, Question, Work
 
 SHUFFLE_BUFFER = 10_000
 Bytes = NDArray[np.uint8]
@@ -124,8 +124,6 @@ def dali(work: Work) -> Epoch:
     return forms.handed(work, epoch)
 
 
-_KERNELS = (*KERNELS, "gpuload.kernels.tfrecord", "gpuload.kernels.crc32c")
-
 QUESTION = Question(
     name="tfrecord",
     asks="Examples of 3,072 image bytes, a label and 4 floats, 4 TFRecord shards, batches of 256, shuffled",
@@ -138,11 +136,11 @@ QUESTION = Question(
         Peer("limit", limit, "a copy of all bytes by all cores", variants=("shuffled",), role="limit"),
         Peer(
             "gpuload", gpuload(verify=True), "gl.tfrecord, defaults: checksums verified", ("gpuload",),
-            uses=_KERNELS, role="ours",
+            role="ours",
         ),
         Peer(
             "gpuload_unverified", gpuload(verify=False), "the same, verify=False", ("gpuload",),
-            uses=_KERNELS, variants=("shuffled",), role="ours",
+            variants=("shuffled",), role="ours",
         ),
         Peer(
             "tfdata", tfdata, "parse_example a batch, interleave, buffer of 10,000; checksums verified", ("tensorflow",)

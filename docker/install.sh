@@ -2,10 +2,10 @@
 # Installs gpuload into an image; each RUN of the Dockerfile is one call of this script.
 #
 #   install.sh user                           the user that programs run as
-#   install.sh wheel FOLDER                   gpuload itself as a wheel, built beside this script's folder
+#   install.sh wheel FOLDER                   gpuload itself as a wheel; needs a compiler, and gets one
 #   install.sh MODE packages                  everything but gpuload
 #   install.sh cuda12 plugin FOLDER           DALI's TensorFlow plugin as a wheel; needs a compiler, and gets one
-#   install.sh MODE gpuload FOLDER [FOLDER]   the wheels of these folders, the compiled kernels, and a look whether it works
+#   install.sh MODE gpuload FOLDER [FOLDER]   the wheels of these folders, and a look whether it works
 #
 # MODE    cpu, cuda12          on an image of Python: that extra of pyproject.toml, in the versions of constraints.txt
 #         tensorflow, pytorch  on NVIDIA's container: what it lacks. Nothing that it brings is changed, which is checked.
@@ -55,14 +55,28 @@ add_user() {
     id -u "$user" >/dev/null 2>&1 || useradd --uid "$user_id" --create-home --shell /bin/bash "$user"
 }
 
+need_compiler() {
+    if ! command -v g++ >/dev/null; then
+        apt-get update
+        apt-get install --yes --no-install-recommends g++
+        rm -rf /var/lib/apt/lists/*
+    fi
+}
+
 build_wheel() {
-    local folder=$1 work
+    local folder=$1 work name
     work=$(mktemp -d)
+    need_compiler
     packages requirements build >"$work/requirements"
     pip_install --constraint "$(beside constraints.txt)" --requirement "$work/requirements"
     mkdir "$work/source"  # setuptools writes beside the sources, which may be read-only
-    cp -R "$here/../gpuload" "$here/../pyproject.toml" "$here/../README.md" "$here/../LICENSE" "$work/source"
+    for name in gpuload pyproject.toml setup.py MANIFEST.in README.md LICENSE; do
+        cp -R "$here/../$name" "$work/source"
+    done
+    rm -f "$work"/source/gpuload/core/_native*  # of the machine that builds
     "$python" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$folder" "$work/source"
+    "$python" -m zipfile --list "$folder"/gpuload-*.whl | grep 'gpuload/core/_native' >/dev/null ||
+        refuse "the compiled core could not be built: look above for what $python -m pip wheel says with --verbose"
     rm -rf "$work"
 }
 
@@ -96,11 +110,7 @@ missing_packages() {
 # they are part of the packages that TensorFlow brings.
 build_plugin() {
     local folder=$1 list headers
-    if ! command -v g++ >/dev/null; then
-        apt-get update
-        apt-get install --yes --no-install-recommends g++
-        rm -rf /var/lib/apt/lists/*
-    fi
+    need_compiler
     list=$(mktemp)
     packages requirements tf-plugin | grep tf-plugin >"$list"
     pip_install --constraint "$(beside constraints.txt)" packaging setuptools wheel
@@ -121,8 +131,7 @@ install_gpuload() {
         cpu | cuda12) "$python" -m pip check ;;
         *) packages unchanged "$(noted)" ;;
     esac
-    "$python" "$here/kernels.py"
-    "$python" -m gpuload health --device cpu --patient
+    "$python" -m gpuload health --device cpu
 }
 
 case "${1-} ${2-}" in

@@ -118,7 +118,6 @@ def convert(
         SpecError: an argument does not fit, or a format cannot hold a field; says which, and what to choose instead.
         FileError: files are there already, another process writes them, the disk is full, or cannot be written.
         RecordError: a record cannot be read, or was not what it should be when it was read back.
-        MissingPackageError: for TFRecord the package google-crc32c is not installed.
     """
     num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)

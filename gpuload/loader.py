@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuload import core, guesses, rng, state
 from gpuload import device as devices
-from gpuload import guesses, kernels, rng, state
 from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
@@ -133,6 +133,7 @@ class Loader:
             log.warning("%s", line)
         if "auto" in (device, executor):
             log.info("%s", self.describe())
+        core.warn_if_missing()
 
     def _make_session(self, names: tuple[str, ...]) -> Session:
         """Return the session, with the executor of the lane that its recipe is for."""
@@ -615,7 +616,7 @@ class Loader:
             "device": f"{self.device} ({self._device_why})",
             "executor": f"{more.pop('executor')} ({self._executor_why})",
             **{name: line for name, line in more.items() if name not in ("device", "threads")},
-            "kernels": kernels.how(),
+            "core": core.how(),
             "threads": f"{self.num_threads}; {together}",
             "prefetch": f"{self.prefetch} steps are made ahead",
             **({} if self._damage is None else {"damaged": self._damage.describe()}),

@@ -16,7 +16,6 @@ So a run goes on where it stopped with another batch size or number of shards: t
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, isqrt
@@ -24,7 +23,7 @@ from math import gcd, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels, rng
+from gpuload import core, rng
 from gpuload.errors import RecordIndexError, SpecError, TooLargeError, shown
 from gpuload.spec import is_whole
 
@@ -124,12 +123,10 @@ class Permutation:
     def at(self, positions: Positions) -> Positions:
         """Return what stands at these positions, int64 ``[N]``; each position must lie in 0 .. length - 1."""
         keys = self._keys
-        compiled = kernels.load("random")
-        if compiled is not None:
+        if core.native is not None:
             out = np.empty(positions.size, np.int64)
-            with contextlib.suppress(kernels.NotReady):
-                compiled.feistel(positions, self.length, np.uint32(self.high), np.uint32(self.low), keys, out)
-                return out
+            core.native.permute(np.ascontiguousarray(positions, np.int64), self.length, self.high, self.low, keys, out)
+            return out
         out = self._walk(positions, keys)
         while (beyond := np.flatnonzero(out >= self.length)).size:
             out[beyond] = self._walk(out[beyond], keys)

@@ -6,10 +6,6 @@ When      From AFTER_S on, at most every EVERY_S. Each text is written over the 
 Where     On the terminal that ``sys.stderr`` is. Nothing is written to a pipe, a file or a notebook, nothing by a job
           in the background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
 Log       Says after AFTER_S what is being done, and at the end how long it took, whatever ``sys.stderr`` is.
-Beside    Where work is done beside the caller, who goes on and prints lines, the text is a whole line that is written
-          once in a process and stays. A line that is drawn again and again would be mixed with the caller's, and to
-          wipe it would wipe what was printed in its place meanwhile. At an interactive prompt there is not even that
-          line: it would come into the middle of what is being typed.
 Threads   All may show the same progress. Who finds another thread at it leaves it to that one; no lock is waited for,
           so that nobody hangs in a signal handler, or in a child that was forked meanwhile.
 Cost      A look at the clock for each ``show``, below a microsecond.
@@ -22,18 +18,15 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
 
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
-Write = Callable[[str], None]
 COLUMNS = 80  # of a terminal that does not say how many it has
 
 log = logging.getLogger("gpuload")
 _drawn = 0  # characters of the line that is on the terminal now; two threads may leave some of them behind, no more
-_stay: set[str] = set()  # the whole lines that were written
 
 
 class Progress:
@@ -58,12 +51,7 @@ class Progress:
     def show(self, how_far: int = 0, of: int = 0, things: str = "") -> None:
         """Show how far it is, to somebody who waits for it; ``of=0`` where no number is known."""
         if self._is_due():
-            self._tell(f"{self._doing}: {how_far:,} of {of:,} {things}".rstrip() if of else self._doing, _draw)
-
-    def show_beside(self, meanwhile: str) -> None:
-        """Show that it is done beside the caller, and what that means meanwhile."""
-        if self._is_due():
-            self._tell(f"{self._doing}; {meanwhile}", _write_once)
+            self._tell(f"{self._doing}: {how_far:,} of {of:,} {things}".rstrip() if of else self._doing)
 
     def __enter__(self) -> Progress:
         return self
@@ -81,7 +69,7 @@ class Progress:
             self._began, self._due = now, now + AFTER_S
         return now >= self._due
 
-    def _tell(self, text: str, write: Write) -> None:
+    def _tell(self, text: str) -> None:
         if not self._busy.acquire(blocking=False):
             return
         try:
@@ -89,7 +77,7 @@ class Progress:
             if not self._is_in_log:
                 self._is_in_log = True
                 log.info("%s", text)
-            write(text)
+            _draw(text)
         finally:
             self._busy.release()
 
@@ -109,15 +97,6 @@ def _draw(text: str) -> None:
         line = _fitting(terminal, text)
         _write(terminal, f"\r{' ' * _drawn}\r{line}")
         _drawn = len(line)
-
-
-def _write_once(text: str) -> None:
-    """Write a whole line in the place of a progress bar that may stand there, and that is drawn again below it."""
-    wipe()
-    terminal = _terminal()
-    if terminal is not None and text not in _stay and not hasattr(sys, "ps1") and not sys.flags.interactive:
-        _stay.add(text)
-        _write(terminal, f"\r{' ' * (_num_columns(terminal) - 1)}\r{_fitting(terminal, text)}\n")
 
 
 def _fitting(terminal: int, text: str) -> str:

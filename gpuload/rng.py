@@ -12,12 +12,10 @@ NumPy raises the counter before it makes a block, so block j (numbers 4j .. 4j +
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import SpecError
 
 WORDS = NDArray[np.uint64]
@@ -42,25 +40,20 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
     Returns:
         float64 ``[N, count]``, the upper 53 bits of each word times 2**-53, as NumPy makes them.
     """
-    compiled = kernels.load("random")
-    if compiled is not None:
-        words = np.empty((records.size, _padded(count)), np.uint64)
+    if core.native is not None:
         numbers = np.empty((records.size, count), np.float64)
-        with contextlib.suppress(kernels.NotReady):
-            compiled.uniform(records, *_words(epoch, seed, stream), words, numbers)
-            return numbers
+        core.native.uniform(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), numbers)
+        return numbers
     words = _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
-    compiled = kernels.load("random")
-    if compiled is not None:
+    if core.native is not None:
         words = np.empty((records.size, _padded(count)), np.uint64)
-        with contextlib.suppress(kernels.NotReady):
-            compiled.philox(records, *_words(epoch, seed, stream), words)
-            return words[:, :count]
+        core.native.philox(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words)
+        return words[:, :count]
     return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
 
 
@@ -114,12 +107,8 @@ def _padded(count: int) -> int:
     return -(-count // 4) * 4
 
 
-def _words(epoch: int, seed: int, stream: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-    return (
-        np.uint64(checked_word(epoch, "epoch")),
-        np.uint64(checked_word(seed, "seed")),
-        np.uint64(checked_word(stream, "stream")),
-    )
+def _words(epoch: int, seed: int, stream: int) -> tuple[int, int, int]:
+    return checked_word(epoch, "epoch"), checked_word(seed, "seed"), checked_word(stream, "stream")
 
 
 def _multiply(x: WORDS, constant: int) -> tuple[WORDS, WORDS]:

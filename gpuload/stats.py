@@ -19,7 +19,6 @@ MEANING = {
     "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: add cores, or a GPU",
     "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
     "slots_reused": "buffers used again without an allocation",
-    "batches_uncompiled": "batches made in part by NumPy, as Numba was compiling; stands still once it has",
     "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
     "tensors_shared": "tensors handed to a framework without a copy",
     "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import sys
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from gpuload import kernels
 
 pytest.register_assert_rewrite("gpuload.testing")
 
@@ -31,13 +28,6 @@ settings.register_profile(
 )
 settings.register_profile("deep", max_examples=2000, derandomize=False, deadline=None)
 settings.load_profile("ci")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Test the compiled kernels, not what is taken as long as they are being compiled: `test_making` tests that."""
-    patience = contextlib.ExitStack()
-    patience.enter_context(kernels.patient())
-    config.add_cleanup(patience.close)
 
 
 @pytest.fixture(scope="session", autouse=True)

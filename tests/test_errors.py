@@ -61,7 +61,7 @@ def test_a_place_is_put_in_front():
 
 
 def test_a_missing_package_names_its_extra():
-    error = errors.missing_package("numba", needed_for="speed", extra="cpu")
+    error = errors.missing_package("pyarrow", needed_for="speed", extra="cpu")
     assert 'pip install ".[cpu]"' in str(error)
 
 

@@ -105,8 +105,7 @@ CLEAN = {
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "sources/npy.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
-    "kernels/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.kernels.{1}")',
-    "kernels/copy.py": '"""Copy."""\nfrom numba import njit',
+    "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
     "kernels/threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
     "progress.py": '"""One line."""\nimport sys\nsys.stderr.fileno()',
     "errors.py": '"""Errors."""\ndef f():\n    """Long.\n' + "\n" * 40 + '    """\n    return 1',
@@ -144,7 +143,7 @@ BROKEN = {
     "packages_have_one_importer": [
         ("loader.py", "def f():\n    import tensorflow.dlpack", "loader.py:3: imports tensorflow.dlpack"),
         ("ops/decode.py", "from nvidia import dali", "nvidia.dali, which belongs to executors/dali/*"),
-        ("order.py", "import numba as nb", "belongs to kernels/*"),
+        ("order.py", "import pyarrow as pa", "belongs to sources/csv/parse.py"),
         ("batch.py", "import cupy", "belongs to device.py"),
         ("cli/bench.py", "import sklearn", "belongs to cli/demo*"),
         ("sources/images.py", "import PIL.Image", "belongs to images/decode.py and cli/demo*"),
@@ -185,7 +184,7 @@ BROKEN = {
     ],
     "only_the_command_line_prints": [
         ("loader.py", "def f():\n    print(1)", "loader.py:3: print; "),
-        ("kernels/copy.py", "import sys\nsys.stderr.write('x')", "kernels/copy.py:3: sys.stderr; "),
+        ("core/copy.py", "import sys\nsys.stderr.write('x')", "core/copy.py:3: sys.stderr; "),
     ],
     "modules_say_what_they_are": [("stats.py", None, "stats.py: no docstring")],
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuload import kernels, progress
+from gpuload import progress
 from gpuload.kernels import threads
 
 pty = pytest.importorskip("pty")
@@ -22,7 +22,6 @@ fcntl = pytest.importorskip("fcntl")
 termios = pytest.importorskip("termios")
 
 ROOT = Path(__file__).parents[1]
-needs_kernels = pytest.mark.skipif(not kernels.compiled(), reason="no compiled kernels on this system")
 
 
 class Terminal:
@@ -179,111 +178,6 @@ for begin in (None, os.setpgrp):
     foreground, background, _ = terminal.written.split("end of one")
     assert "reading headers" in foreground
     assert background.strip() == ""
-
-
-# --- kernels
-
-COMPILE = """
-from gpuload.kernels import compile as compiler
-from gpuload import kernels
-from gpuload.kernels import cache, making, threads
-cache.folders = lambda: (sys.argv[1],)
-making.DELAY_S = 0
-increased = compiler.kernel(lambda x: x + 1)
-"""
-WAIT = """
-import threading
-inside, make, join = threading.Event(), making._make, threads.join
-making._make = lambda key: (inside.wait(60), make(key))
-threads.join = lambda those: (inside.set(), join(those))
-try:
-    increased(1)
-except kernels.NotReady:
-    kernels.wait()
-print(increased(1))
-"""
-
-
-@needs_kernels
-def test_who_waits_for_kernels_sees_how_far_they_are(tmp_path, terminal):
-    done = run(COMPILE + WAIT, tmp_path, stderr=terminal.theirs)
-    terminal.close()
-
-    assert "gpuload: compiling kernels: 0 of 1\r" in terminal.written
-    assert terminal.screen == ""
-    assert_matches(done.stdout, r"^LOG compiling kernels: 0 of 1\nLOG compiling kernels: done after \d+\.\d s\n2\n$")
-
-
-@needs_kernels
-def test_who_is_patient_sees_which_kernel_is_compiled(tmp_path, terminal):
-    done = run(COMPILE + "with kernels.patient(): print(increased(1))", tmp_path, stderr=terminal.theirs)
-    terminal.close()
-
-    assert "gpuload: compiling the kernel __main__.<lambda>\r" in terminal.written
-    assert terminal.screen == ""
-    assert_matches(
-        done.stdout, r"^LOG compiling the kernel __main__.<lambda>\nLOG compiling the kernel .* done after .*\n2\n$"
-    )
-
-
-BESIDE = """
-halved = compiler.kernel(lambda x: x / 2)
-for one in (increased, halved):
-    try:
-        one(1)
-    except kernels.NotReady:
-        print("first step", file=sys.stderr)
-    for thread in making.threads.running(making.NAME):
-        thread.join()
-"""
-
-
-@needs_kernels
-def test_beside_a_caller_who_goes_on_one_whole_line_is_written_once_and_nothing_else(tmp_path, terminal):
-    done = run(COMPILE + BESIDE, tmp_path, stderr=terminal.theirs)
-    terminal.close()
-
-    told = "gpuload: compiling kernels; the first steps are slower until that is done"
-    assert sorted(terminal.screen.splitlines()) == ["first step", "first step", told]
-    assert done.stdout.count("LOG compiling kernels; ") == done.stdout.count("LOG compiling kernels: done after ") == 2
-
-
-@needs_kernels
-@pytest.mark.parametrize(
-    ("before", "settings"), [("sys.ps1 = '>>> '\n", {}), ("", {"GPULOAD_PROGRESS": "0"})], ids=["at a prompt", "off"]
-)
-def test_beside_a_caller_nothing_is_written_at_a_prompt_or_where_it_is_switched_off(
-    tmp_path, terminal, before, settings
-):
-    done = run(before + COMPILE + BESIDE, tmp_path, stderr=terminal.theirs, **settings)
-    terminal.close()
-
-    assert terminal.screen == "first step\nfirst step\n"
-    assert "LOG compiling kernels; " in done.stdout
-
-
-@needs_kernels
-def test_kernels_from_the_cache_are_not_told(tmp_path, terminal):
-    run(COMPILE + WAIT, tmp_path)
-    done = run(COMPILE + WAIT, tmp_path, stderr=terminal.theirs)
-    terminal.close()
-
-    assert (terminal.written, done.stdout) == ("", "2\n")
-
-
-@needs_kernels
-def test_what_the_user_compiles_is_not_told(tmp_path, terminal):
-    code = """
-import numba
-with making.telling("kernels"):
-    pass
-with compiler.event.install_listener("numba:run_pass", compiler._Passes()):
-    print(numba.njit(lambda x: x + 1)(1))
-"""
-    done = run(COMPILE + code, tmp_path, stderr=terminal.theirs)
-    terminal.close()
-
-    assert (terminal.written, done.stdout) == ("", "2\n")
 
 
 # --- the line

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
-from gpuload import kernels
 from gpuload.cli import demo_data
 from gpuload.cli.demo_report import Rate
 from gpuload.kernels.threads import num_cores
@@ -59,7 +58,7 @@ def measure(folder: Path, *, device: str, seconds: float, say: Callable[[str], N
     rates = []
     for work in works(folder, device=device):
         say(f"measuring: {work.name}")
-        with work.loader, kernels.patient():
+        with work.loader:
             ours, theirs = _medians(gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS)
         rates.append(Rate(work.name, work.table, ours, theirs))
     return rates

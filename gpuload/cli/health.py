@@ -10,7 +10,6 @@ A container's health check asks this way, and so can anybody.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import platform
 import struct
 import time
@@ -21,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload import kernels
 from gpuload.errors import MissingPackageError
 from gpuload.sources.base import Source
 
 NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
 MEAN, STD = 128.0, 64.0  # powers of two: what they make of a byte is exact
-SHOWN = ("device:", "executor:", "kernels:", "threads:")  # of what `Loader.describe` says
+SHOWN = ("device:", "executor:", "core:", "threads:")  # of what `Loader.describe` says
 
 
 def add_parser(verbs: Any) -> None:
@@ -38,9 +36,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, gpu or gpu:N (default: auto)")
     parser.add_argument("--executor", default="auto", help="auto, array or dali (default: auto)")
     parser.add_argument("--num-threads", type=int, help="threads of the loader (default: the cores there are)")
-    parser.add_argument(
-        "--patient", action="store_true", help="wait for the compiled kernels; those that are missing are made and kept"
-    )
     parser.set_defaults(run=run)
 
 
@@ -57,21 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
         ),
     }
     problems: list[str] = []
-    with kernels.patient() if arguments.patient else contextlib.nullcontext():
-        for name, (source, ops) in works.items():
-            try:
-                loader = _loader(source, ops, arguments)
-            except MissingPackageError as error:
-                if not ops:
-                    raise
-                print(f"{name}: left out, as nothing decodes them here ({error.what})")
-                continue
-            with loader:
-                found = _problems(loader, pixels)
-                print(f"{name}: {'WRONG' if found else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
-                for line in [*found, *(line for line in loader.describe().splitlines() if line.startswith(SHOWN))]:
-                    print(f"  {line}")
-            problems += found
+    for name, (source, ops) in works.items():
+        try:
+            loader = _loader(source, ops, arguments)
+        except MissingPackageError as error:
+            if not ops:
+                raise
+            print(f"{name}: left out, as nothing decodes them here ({error.what})")
+            continue
+        with loader:
+            found = _problems(loader, pixels)
+            print(f"{name}: {'WRONG' if found else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
+            for line in [*found, *(line for line in loader.describe().splitlines() if line.startswith(SHOWN))]:
+                print(f"  {line}")
+        problems += found
     print(f"{'not healthy' if problems else 'healthy'}, {time.perf_counter() - began:.2f} s")
     return 1 if problems else 0
 

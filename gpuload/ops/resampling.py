@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import SpecError
 
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
@@ -35,7 +35,6 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
 SIZE_WEIGHT = 3.0
-VECTOR_PIXELS = 4  # the compiled horizontal pass makes whole vectors
 KEPT_TAPS, KEPT_NUMBERS = 2048, 1 << 13  # so many tables of at most so many numbers: 67 MB; 224 pixels take 1,000
 
 
@@ -130,7 +129,7 @@ def _pass(xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficie
 
 
 def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bool, out: NDArray[Any]) -> None:
-    """Write a box of an image, resized, to ``out``, by the compiled kernel: the same as ``resize``, not for nearest.
+    """Write a box of an image, resized, to ``out``, by the core: the same as ``resize``, not for nearest.
 
     Args:
         image: uint8 or float32 ``[height, width, channels]``, C-contiguous.
@@ -140,18 +139,22 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
         out: of the image's dtype, ``[new height, new width, channels]``, C-contiguous.
 
     Raises:
-        NotReady: the kernel is not compiled yet; nothing was written.
-        SpecError: the box does not lie in the image, or the arrays are not what they must be; the kernel trusts it.
+        SpecError: the box does not lie in the image, or the arrays are not what they must be.
+        RuntimeError: there is no core.
     """
     _check(image, box, out)
+    if core.native is None:
+        raise RuntimeError(f"resize_into: {core.problem}")
     (top, left, height, width), (new_height, new_width, channels) = box, out.shape
     stride = image.shape[1] * channels
-    vertical = _taps(height, new_height, interpolation, antialias, 1)
-    horizontal = _taps(width, new_width, interpolation, antialias, VECTOR_PIXELS)
+    vertical = _taps(height, new_height, interpolation, antialias, side_by_side=True)
+    horizontal = _taps(width, new_width, interpolation, antialias, side_by_side=True)
     supports = (len(vertical[1]), len(horizontal[1]))
     first = vertical_first((height, width), (new_height, new_width), supports)
-    where = (top * stride + left * channels, stride, height, width, channels)
-    kernels.require("resize").resize(image.reshape(-1), where, vertical, horizontal, first, out.reshape(-1), new_width)
+    core.native.resize(
+        image.reshape(-1), top * stride + left * channels, stride, height, width, channels, *vertical, *horizontal,
+        first, out.reshape(-1), new_width,
+    )  # fmt: skip
 
 
 def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
@@ -170,22 +173,17 @@ def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
         )
 
 
-def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool, multiple: int = 0) -> Taps:
-    """Return ``taps``, kept for the next call unless they are large; for a ``multiple`` see ``_for_kernel``."""
-    numbers = (n_out + multiple) * (WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2)  # a few more than there are
-    make = _kept if numbers <= KEPT_NUMBERS else _kept.__wrapped__
-    return make(n_in, n_out, interpolation, antialias, multiple)
+def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool, *, side_by_side: bool = False) -> Taps:
+    """Return ``taps``, cached for the next call unless they are large.
+
+    ``side_by_side``: the coefficients of one tap lie side by side, as the core takes them: ``[support, n_out]``.
+    """
+    numbers = n_out * (WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2)  # a few more than there are
+    make = _cached_taps if numbers <= KEPT_NUMBERS else _cached_taps.__wrapped__
+    return make(n_in, n_out, interpolation, antialias, side_by_side)
 
 
 @lru_cache(maxsize=KEPT_TAPS)
-def _kept(n_in: int, n_out: int, interpolation: str, antialias: bool, multiple: int) -> Taps:
-    made = taps(n_in, n_out, interpolation, antialias)
-    return _for_kernel(made, multiple) if multiple else made
-
-
-def _for_kernel(given: Taps, multiple: int) -> Taps:
-    """Return taps with the coefficients of one tap side by side, and output pixels up to a multiple of a number."""
-    first, coefficients = given
-    more = -len(first) % multiple
-    padded = np.pad(coefficients, ((0, more), (0, 0)), mode="edge")
-    return np.pad(first, (0, more), mode="edge"), np.ascontiguousarray(padded.T)
+def _cached_taps(n_in: int, n_out: int, interpolation: str, antialias: bool, side_by_side: bool) -> Taps:
+    first, coefficients = taps(n_in, n_out, interpolation, antialias)
+    return first, np.ascontiguousarray(coefficients.T) if side_by_side else coefficients

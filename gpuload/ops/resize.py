@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, resampling
 from gpuload.ops.base import Draw, Op, RowForm, Sizes
@@ -93,8 +93,8 @@ class Resize(Op):
         return resampling.resize(xp, x, self.new_size(draw), _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
-        """The compiled kernel."""
-        return self._resize_into if _has_kernel(self) else None
+        """In the core."""
+        return self._resize_into if _is_in_core(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         resampling.resize_into(x, (0, 0, *x.shape[:2]), _one(self), self.antialias, out)
@@ -189,8 +189,8 @@ class RandomResizedCrop(Op):
         return resampling.resize(xp, box, self.window, _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
-        """The compiled kernel."""
-        return self._resize_into if _has_kernel(self) else None
+        """In the core."""
+        return self._resize_into if _is_in_core(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         resampling.resize_into(x, _box(draw), _one(self), self.antialias, out)
@@ -213,8 +213,8 @@ def _box(draw: Draw) -> resampling.Box:
     return top, left, height, width
 
 
-def _has_kernel(op: Resize | RandomResizedCrop) -> bool:
-    return op.interpolation != "nearest" and kernels.compiled()
+def _is_in_core(op: Resize | RandomResizedCrop) -> bool:
+    return op.interpolation != "nearest" and core.native is not None
 
 
 def _one(op: Resize | RandomResizedCrop) -> str:

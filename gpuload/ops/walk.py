@@ -1,4 +1,4 @@
-"""Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch, in a compiled kernel.
+"""Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch, in the core.
 
 Ops that can be part of a walk extend it one after the other (``Op.fold``); ``walk_into`` makes it. It equals the array
 forms of these ops bit for bit.
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.ops import images
 from gpuload.spec import Field
 
 Array = NDArray[Any]
 Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]  # gives memory for an array, in C order
-DTYPES = (np.uint8, np.float32)  # that the kernels read
+DTYPES = (np.uint8, np.float32)  # that the core reads
 UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images whose size varies
 
 
@@ -76,7 +76,7 @@ class Walk(NamedTuple):
 
 
 def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Walk | None:
-    """Return the walk over ``count`` images of a field that changes nothing; None if the kernels cannot read them.
+    """Return the walk over ``count`` images of a field that changes nothing; None if the core cannot read them.
 
     Args:
         field: the field; without three axes its records are images of one row.
@@ -113,16 +113,18 @@ class Walker:
         walk: what to make.
 
     Raises:
-        NotReady: the kernel is not there yet.
+        RuntimeError: there is no core.
     """
 
     def __init__(self, walk: Walk) -> None:
-        names = {"HWC": "pixels", "CHW": "planes"}
-        self._kernel = getattr(kernels.require("image"), f"{names[walk.in_axes]}_to_{names[walk.out_axes]}")
+        if core.native is None:
+            raise RuntimeError(f"a walk: {core.problem}")
+        self._native, self._planes = core.native, (walk.in_axes == "CHW", walk.out_axes == "CHW")
         self._walk, self._in_shape, self._out_shape = walk, walk.in_shape, walk.out_shape
         none = np.zeros(walk.channels, np.float32)
-        self._values = (none, none + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
-        self._fill = np.float32(walk.fill)
+        self._mean, self._scale = (
+            (none, none + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
+        )
 
     def __call__(self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty) -> None:
         """Write the windows of some images.
@@ -134,18 +136,19 @@ class Walker:
             memory: gives memory that the walk needs for a while, for float16.
 
         Raises:
-            NotReady: the kernel is not compiled yet; nothing was written.
-            SpecError: the images or the result have not the shape or dtype that the walk says; the kernels trust it.
+            SpecError: the images or the result have not the shape or dtype that the walk says.
         """
         walk = self._walk
-        start, mirror = walk.start[rows], walk.mirror[rows]
+        start, mirror = (np.ascontiguousarray(one[rows], np.int32) for one in (walk.start, walk.mirror))
         self._check(x, out, start, mirror)
         if not len(x):
             return
         flat, stride = _flat(x)
         made = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))
-        source = (flat, stride, walk.height, walk.width, walk.channels)
-        self._kernel(source, (start, mirror, self._fill), self._values, made.reshape(-1), walk.window)
+        self._native.walk(
+            flat, stride, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
+            self._scale, made.reshape(-1), *walk.window,
+        )  # fmt: skip
         if made is not out:
             with np.errstate(over="ignore"):
                 np.copyto(out, made, casting="same_kind")
@@ -159,7 +162,7 @@ class Walker:
             and _is(x, self._in_shape)
             and _is(out, self._out_shape)
             and out.flags.c_contiguous
-            and self._values[0].shape == self._values[1].shape == (walk.channels,)
+            and self._mean.shape == self._scale.shape == (walk.channels,)
         ):
             return
         raise SpecError(

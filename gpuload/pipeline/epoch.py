@@ -361,9 +361,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
             session.counters.add(batches_copied=1)
         fields = {name: _cut(values[rows], copy=crowded) for name, values in fields.items()}
     num_bytes = sum(_num_bytes(values) for values in fields.values())
-    session.counters.add(
-        batches=1, batches_uncompiled=int(done.uncompiled), records=int(np.count_nonzero(valid)), bytes=num_bytes
-    )
+    session.counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
     if done.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
         num_bad = sum(first <= row < after for row in done.attempts)

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels, rawdecode
+from gpuload import rawdecode
 from gpuload.errors import RecordError, RowError
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import image_sizes
@@ -60,7 +60,6 @@ class Step:
         error: what its work raised, None if all is well; whoever raises it takes it away.
         failed: True if its work raised something, so that it holds no fields.
         alone: for some short steps of which one failed: each by itself.
-        uncompiled: True if NumPy did something for it that a kernel will do once it is compiled.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
     """
 
@@ -86,7 +85,6 @@ class Step:
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._errors: dict[int, BaseException] = {}
         self._prepared = False
-        self.uncompiled = stretch is not None and stretch.uncompiled
         self._preparing = threading.Lock()
         self._num_done = itertools.count(1)  # next() is one call of C: each part gets a number of its own
 
@@ -97,7 +95,6 @@ class Step:
 
     def work(self, part: int) -> bool:
         """Do a part; return True to whoever did the last one. What goes wrong is kept in ``error``."""
-        missed = kernels.num_missed()
         try:
             with self._preparing:
                 if not self._prepared and not self._errors:
@@ -107,8 +104,6 @@ class Step:
                 self.do(part)
         except BaseException as error:
             self._errors[part] = error
-        if kernels.num_missed() > missed:
-            self.uncompiled = True
         if next(self._num_done) < self.num_parts:
             return False
         if self._errors:

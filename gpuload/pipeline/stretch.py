@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
@@ -34,7 +33,6 @@ class Stretch:
         records: int64 ``[n]``, the records of all of them.
         valid: bool ``[n]``, False where a record only pads a batch.
         starts: for each step, and for the end, the row where it begins.
-        uncompiled: True if something was found out by NumPy because Numba was compiling.
     """
 
     def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
@@ -52,14 +50,13 @@ class Stretch:
         self, recipe: Recipe, position: Position, records: NDArray[np.int64], valid: NDArray[np.bool_],
         counts: tuple[int, ...],
     ) -> None:  # fmt: skip
-        self.first, missed = position.step, kernels.num_missed()
+        self.first = position.step
         self.records, self.valid = records, valid
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
             self._draws = draw(recipe, position.epoch, self.records, {})
-        self.uncompiled = kernels.num_missed() > missed
 
     def rows(self, step: int, num_steps: int = 1) -> tuple[int, int]:
         """Return where some of the steps begin and end."""

@@ -4,7 +4,7 @@ Memory  the arrays are held, not copied: what is written into them later is read
 Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
         while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
         ``gl.fixed`` map files with a guard, and look whether they changed.
-Access  arrays in C order by a compiled gather of their bytes (`kernels/gather.py`) or by NumPy; the records of others
+Access  arrays in C order by the core, which gathers their bytes, or by NumPy; the records of others
         are brought into C order first. Any byte order; the fields come out native.
 """
 

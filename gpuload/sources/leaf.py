@@ -10,7 +10,6 @@ the names that fields have there, so it serves slices, splits, renamed, zipped a
 
 from __future__ import annotations
 
-import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import kernels, rawdecode, strings
+from gpuload import core, rawdecode, strings
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -237,13 +236,13 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
 
 
 def plain(numbers: Indices) -> Indices:
-    """Return numbers as an array of the one kind that kernels are compiled for: int64, contiguous, writeable.
+    """Return numbers as an array of the one kind that the core takes: int64, contiguous; a copy only if need be.
 
     Raises:
         SpecError: they are no array of whole numbers on one axis.
     """
     if isinstance(numbers, np.ndarray) and numbers.ndim == 1:
-        if numbers.dtype == INT64 and numbers.flags.carray:  # some microseconds less than numpy.require
+        if numbers.dtype == INT64 and numbers.flags.c_contiguous:  # some microseconds less than numpy.require
             return numbers
         if numbers.dtype.kind in "iu" or not numbers.size:
             return np.array(numbers, np.int64)
@@ -275,22 +274,17 @@ def put_rows(rows: Array, out: Bytes, begins: Indices) -> None:
 
 def gather_rows(rows: Bytes, numbers: Indices, out: Bytes, begins: Indices) -> None:
     """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``."""
-    compiled = kernels.load("gather")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            if compiled.gather(rows, numbers, out, begins) == compiled.DONE:
-                return
+    if core.native is not None and core.native.gather_rows(rows, numbers, out, begins) < 0:
+        return
     check_places(numbers, rows.shape[1], out.size, begins)
     put_rows(np.take(rows, numbers, axis=0), out, begins)
 
 
 def gather_pieces(raw: Bytes, offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
     """Copy ``lengths[i]`` bytes at ``offsets[i]`` of ``raw`` to ``out[begins[i]:]``; all lie inside."""
-    compiled = kernels.load("tfrecord")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            compiled.gather(raw, offsets, lengths, out, begins)
-            return
+    if core.native is not None:
+        core.native.gather_pieces(raw, offsets, lengths, out, begins)
+        return
     for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
         out[begin : begin + length] = raw[offset : offset + length]
 

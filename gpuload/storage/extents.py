@@ -80,7 +80,7 @@ class Storage(Protocol):
 
 
 def checked(extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
-    """Return extents and places as arrays of the one kind that the kernels are compiled for.
+    """Return extents and places as arrays of the one kind that the core takes.
 
     Raises:
         SpecError: they have different lengths, or ``out`` cannot be written to byte by byte.
@@ -102,7 +102,7 @@ def checked(extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int6
 
 
 def plain(extents: Extents) -> Extents:
-    """Return extents whose arrays are int64 of one axis and one length, contiguous and writeable.
+    """Return extents whose arrays are int64 of one axis and one length, in C order.
 
     Raises:
         SpecError: they have different lengths or several axes.
@@ -120,8 +120,7 @@ def plain(extents: Extents) -> Extents:
 
 
 def _plain(numbers: Int64s) -> Int64s:
-    # Of a read-only or strided array, Numba would compile a kernel of its own.
-    if numbers.dtype == INT64 and numbers.flags.carray:
+    if numbers.dtype == INT64 and numbers.flags.c_contiguous:
         return numbers
     if numbers.dtype.kind not in "iu":
         raise SpecError(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gpuload import core
 from gpuload import device as devices
-from gpuload import kernels
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops.base import Draw, Op
@@ -144,9 +144,10 @@ class OpContract:
 
     @pytest.mark.parametrize("compiled", [True, False])
     def test_the_executor_on_rows_equals_the_array_form(self, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        if compiled and not kernels.compiled():
-            pytest.skip("Numba is not installed")
-        monkeypatch.setattr(kernels, "compiled", lambda: compiled)
+        if compiled and core.native is None:
+            pytest.skip(core.problem)
+        if not compiled:
+            monkeypatch.setattr(core, "native", None)
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
 

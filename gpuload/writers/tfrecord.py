@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordError, missing_package
+from gpuload.errors import RecordError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Fields, Values
 from gpuload.sources.tfrecord import checksums
@@ -42,12 +42,7 @@ def tfrecord(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Format:
     Args:
         raw: the fields that are written as raw bytes.
         tensors: the fields that are written as serialized tensors.
-
-    Raises:
-        MissingPackageError: nothing is installed that computes checksums.
     """
-    if not checksums.is_there():
-        raise missing_package("google-crc32c", needed_for="writing TFRecord files", extra="tfrecord")
     ways = {**dict.fromkeys(raw, "raw"), **dict.fromkeys(tensors, "tensor")}
 
     def way(one: Field) -> str:
@@ -187,7 +182,7 @@ def framed(payloads: list[bytes]) -> Iterator[bytes]:
     """Give records as they stand in a file: length, checksum of the length, payload, checksum of the payload."""
     lengths = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(lengths)
-    sums = checksums.of_pieces(memoryview(b"".join(payloads)), (ends - lengths).tolist(), ends.tolist())
+    sums = checksums.of_pieces(np.frombuffer(b"".join(payloads), np.uint8), ends - lengths, ends)
     heads = np.empty(len(payloads), [("length", "<u8"), ("sum", "<u4")])
     heads["length"], heads["sum"] = lengths, checksums.of_lengths(lengths)
     raw_heads, raw_sums = heads.tobytes(), sums.astype("<u4").tobytes()

@@ -24,14 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import kernels
 from gpuload.errors import GpuloadError
 
 KEPT = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
 HANG_S = 30  # for one trial; nearly all take milliseconds
 COMPILING_S = 120  # in the first trials, which wait for the compiler where nothing is in its cache
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
-WARM = 3  # trials that are not held to this: packages are imported and kernels loaded in them
+WARM = 3  # trials that are not held to this: packages are imported in them
 MOST_FINDINGS = 10  # of one part; what is broken so often is found again with any seed
 
 Trial = Callable[[np.random.Generator, Path], "str | Counter[str]"]
@@ -92,8 +91,7 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         faulthandler.dump_traceback_later(limit_s, exit=True, file=sys.__stderr__)
         before = _watch_memory()
         try:
-            with kernels.patient():
-                came = trial(np.random.default_rng(seed + number), folder)
+            came = trial(np.random.default_rng(seed + number), folder)
             grown = _most_memory() - before
             assert number < WARM or grown <= more_bytes, f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The array executors: whole chains of ops, in compiled kernels and without, in threads, in parts and in batches."""
+"""The array executors: whole chains of ops, in the core and without, in threads, in parts and in batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpuload import kernels, ops
+from gpuload import core, ops
 from gpuload.errors import DeviceError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor, rows, stages
 from gpuload.ops.base import Op, RowError
@@ -23,7 +23,7 @@ from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_equal_but_for_tiny_halves, assert_identical, dali_form, numbers, uniform, varying
 
-needs_numba = pytest.mark.skipif(not kernels.compiled(), reason="Numba is not installed")
+needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 CIFAR = Spec((uniform(np.uint8, 3, 32, 32), uniform(np.uint8, name="label")))
 CIFAR_OPS = (
@@ -76,7 +76,7 @@ def outputs(graph, count):
     return {field.name: np.empty((count, *field.fixed_shape), field.dtype) for field in graph.spec_out if field.uniform}
 
 
-@needs_numba
+@needs_core
 def test_ops_that_fold_are_one_walk_over_the_batch():
     graph = compile_ops(CIFAR, CIFAR_OPS)
 
@@ -85,7 +85,7 @@ def test_ops_that_fold_are_one_walk_over_the_batch():
     assert stages == "image: walk of Transpose RandomCrop RandomFlip Normalize; label: array of OneHot"
 
 
-@needs_numba
+@needs_core
 def test_images_are_decoded_resized_and_walked_over_one_after_the_other():
     graph = compile_ops(Spec((FILES,)), JPEG_OPS)
 
@@ -182,7 +182,7 @@ def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
     assert_identical(out["image"], array_forms(graph, fields, draws)["image"])
 
 
-@needs_numba
+@needs_core
 @pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS[:4]), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
 def test_after_the_first_batch_nothing_large_is_allocated(spec_and_ops):
     graph = compile_ops(*spec_and_ops)
@@ -358,7 +358,7 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
     assert max(num_bytes for _, num_bytes, _ in Negative.seen) <= max(rows.TILE_BYTES, 200 * 210 * 3)
 
 
-@needs_numba
+@needs_core
 def test_what_is_made_on_the_way_lies_in_the_same_memory_for_every_tile():
     graph, fields, draws = photographs(6)
     Negative.seen.clear()
@@ -450,18 +450,18 @@ def test_encoded_images_come_as_ragged_or_as_a_list():
     assert_identical(made, executor.run({"image": files}, draws, {})["image"])
 
 
-def test_without_numba_the_same_is_made_and_the_description_says_so(monkeypatch):
+def test_without_the_core_the_same_is_made_and_the_description_says_so(monkeypatch):
     graph = compile_ops(CIFAR, CIFAR_OPS)
     fields = values_of(CIFAR, 3)
     draws = drawn(graph, fields, range(3))
-    with_numba = ArrayRowExecutor(graph).run(fields, draws, {})
+    with_core = ArrayRowExecutor(graph).run(fields, draws, {})
 
-    monkeypatch.setattr(kernels, "compiled", lambda: False)
+    monkeypatch.setattr(core, "native", None)
     executor = ArrayRowExecutor(graph)
 
-    assert "Numba is not installed" in executor.describe()["executor"]
+    assert executor.describe()["executor"] == "array, NumPy"
     for name, values in executor.run(fields, draws, {}).items():
-        assert_identical(values, with_numba[name])
+        assert_identical(values, with_core[name])
 
 
 @pytest.mark.gpu

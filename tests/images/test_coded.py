@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.images.heads import coded
 from gpuload.images.heads.base import HeadError
 
@@ -34,16 +34,13 @@ def contents():
 RAW = list(contents())
 
 
-@pytest.fixture(params=["numpy", "kernel"])
+@pytest.fixture(params=["numpy", "core"])
 def lzw_bytes(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(kernels, "load", lambda name: None)
-        yield coded.lzw_bytes
-    else:
-        if not kernels.compiled():
-            pytest.skip("Numba is not there")
-        with kernels.patient():
-            yield coded.lzw_bytes
+        monkeypatch.setattr(core, "native", None)
+    elif core.native is None:
+        pytest.skip(core.problem)
+    return coded.lzw_bytes
 
 
 @pytest.mark.parametrize("raw", RAW, ids=len)
@@ -80,9 +77,9 @@ def test_no_lzw_is_refused_or_short(lzw_bytes, data):
 
 
 @given(st.sampled_from(RAW[5:]), st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4), st.data())
-def test_the_kernel_says_what_numpy_says(raw, changes, data):
-    if not kernels.compiled():
-        pytest.skip("Numba is not there")
+def test_the_core_says_what_numpy_says(raw, changes, data):
+    if core.native is None:
+        pytest.skip(core.problem)
     packed = bytearray(compressed(raw[:3000], "tiff_lzw"))
     for place, value in changes:
         packed[place % len(packed)] = value
@@ -94,5 +91,4 @@ def test_the_kernel_says_what_numpy_says(raw, changes, data):
         except HeadError as error:
             return str(error)
 
-    with kernels.patient():
-        assert said(lambda array, most: coded.lzw_bytes(array.data, most)) == said(coded._lzw_bytes)
+    assert said(lambda array, most: coded.lzw_bytes(array.data, most)) == said(coded._lzw_bytes)

@@ -12,10 +12,8 @@ import threading
 import weakref
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from gpuload import kernels, rng
 from gpuload.kernels import aside, threads
 
 ROOT = Path(__file__).parents[2]
@@ -139,18 +137,6 @@ def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, na
     assert module.used.name == expected
 
 
-@pytest.mark.timeout(30)
-@pytest.mark.skipif(not kernels.compiled(), reason="no compiled kernels on this system")
-def test_a_kernel_can_be_compiled_by_who_holds_the_compilers_lock():
-    from numba.core.compiler_lock import global_compiler_lock
-
-    from gpuload.kernels import compile
-
-    increased = compile.kernel(lambda x: x + 1)
-    with global_compiler_lock:  # as a signal handler may find it
-        assert increased(1) == 2
-
-
 # --- fork
 
 SCRIPT = """
@@ -216,14 +202,6 @@ print(aside.call(work))
 
 # --- real packages
 
-KERNEL = """
-import numpy as np
-from gpuload import kernels, rng
-
-def use():
-    with kernels.patient():
-        return rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
-"""
 CODEC = """
 from gpuload.images import decode
 
@@ -278,13 +256,12 @@ print(len(interrupts) > 0, made)
 @pytest.mark.parametrize(
     ("package", "first_use"),
     [
-        pytest.param("numba", KERNEL, id="kernels"),
         pytest.param("PIL", CODEC, id="codec"),
         pytest.param("nvidia.dali", DALI, id="dali"),
         pytest.param("pyarrow", SOURCES, id="sources"),
     ],
 )
-def test_a_first_use_imports_nothing_in_the_main_thread(tmp_path, package, first_use):
+def test_a_first_use_imports_nothing_in_the_main_thread(package, first_use):
     if not aside.is_installed(package):
         pytest.skip(f"{package} is not installed")
 
@@ -298,26 +275,9 @@ class Listener:
 
 sys.meta_path.insert(0, Listener())
 use()
-""",
-        NUMBA_CACHE_DIR=str(tmp_path),
+"""
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
-
-@needs_timers
-@pytest.mark.parametrize("seconds", [0.007, 0.031, 0.1, 0.4])
-def test_the_first_use_of_kernels_may_be_interrupted_at_any_moment(tmp_path, seconds):
-    values = rng.uniform(2, seed=1, epoch=2, records=np.arange(5), stream=3).tolist()
-    settings = {"NUMBA_CACHE_DIR": str(tmp_path)}
-
-    cold = run(KERNEL + TRY, str(seconds), **settings)
-    warm = run(KERNEL + TRY, str(seconds), **settings)
-
-    for done in (cold, warm):
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.partition(" ")[2] == f"{values}\n", done.stderr
-    if kernels.compiled():
-        assert cold.stdout.startswith("True ")
 
 
 @needs_timers

@@ -9,9 +9,9 @@ from gpuload.storage import mapped
 
 @pytest.fixture(params=["compiled", "plain"])
 def reader(request, monkeypatch):
-    """Read from maps with compiled kernels, and with positioned reads."""
+    """Read from maps, and with positioned reads."""
     if request.param == "plain":
         monkeypatch.setattr(mapped, "supported", lambda: False)
     elif not mapped.supported():
-        pytest.skip("no compiled kernels on this system")
+        pytest.skip("no core on this system")
     return request.param

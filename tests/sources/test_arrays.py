@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.sources.arrays import arrays
 from gpuload.sources.layouts import layout_of
@@ -26,11 +26,11 @@ NUMBERS = RNG.standard_normal((7, 6, 2))
 
 @pytest.fixture(params=["compiled", "numpy"])
 def gather(request, monkeypatch):
-    """Gather with the compiled kernel, and with NumPy."""
+    """Gather in the core, and with NumPy."""
     if request.param == "numpy":
-        monkeypatch.setattr(kernels, "load", lambda name: None)
-    elif not kernels.compiled():
-        pytest.skip("Numba is not installed")
+        monkeypatch.setattr(core, "native", None)
+    elif core.native is None:
+        pytest.skip(core.problem)
     return request.param
 
 
@@ -192,13 +192,12 @@ def test_nothing_is_copied_outside(number, begin, array):
         (np.zeros(12, np.uint8), np.zeros(8, np.uint8)),
     ],
 )
-def test_the_kernel_takes_arrays_of_bytes_and_no_others(source, out):
-    if not kernels.compiled():
-        pytest.skip("Numba is not installed")
-    from gpuload.kernels import gather
+def test_the_core_takes_arrays_of_bytes_and_no_others(source, out):
+    if core.native is None:
+        pytest.skip(core.problem)
 
-    with pytest.raises(ValueError, match="gather of"):
-        gather.gather(source, np.array([0]), out, np.array([0]))
+    with pytest.raises(TypeError, match="gather_rows"):
+        core.native.gather_rows(source, np.array([0]), out, np.array([0]))
 
 
 @pytest.mark.usefixtures("gather")

@@ -26,6 +26,7 @@ from gpuload.spec import LARGEST_NDIM
 from gpuload.storage import mapped
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of, write, write_header
+from tests.storage.contract import all_maps_but
 
 AXES = LARGEST_NDIM * 5 // 8  # too many when twice as many
 GOLDEN = Path(__file__).parents[1] / "golden" / "npy"
@@ -331,7 +332,7 @@ def test_a_file_of_100_gigabytes_opens_in_milliseconds_and_costs_no_memory(tmp_p
     with open(path, "r+b") as file:
         file.seek(begin + 777_777_777 * row_bytes)
         file.write(b"\7" * row_bytes)
-    npy(path).read([0])  # kernels are loaded
+    npy(path).read([0])
     before_kb, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 
     source = npy(path)
@@ -355,18 +356,16 @@ def test_thousands_of_files_are_opened_and_none_is_kept_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_more_files_than_the_guard_has_slots_are_read_without_maps(tmp_path, monkeypatch):
+def test_more_files_than_the_guard_has_ranges_are_read_without_maps(tmp_path):
     if not mapped.supported():
-        pytest.skip("no compiled kernels on this system")
-    from gpuload.kernels import guard
+        pytest.skip("no core on this system")
 
     array = np.arange(40 * 12, dtype=np.int32).reshape(40, 12)
     for number in range(4):
         write(tmp_path / f"{number}.npy", np.asfortranarray(array[number * 10 :][:10]) if number == 3 else
               array[number * 10 :][:10])  # fmt: skip
-    monkeypatch.setattr(guard, "_free", guard._free[:2])
-
-    rows = npy(f"{tmp_path}/*.npy").read(np.arange(40)[::-1])["x"]
+    with all_maps_but(2, tmp_path):
+        rows = npy(f"{tmp_path}/*.npy").read(np.arange(40)[::-1])["x"]
 
     assert_same(rows, array[::-1])
 
@@ -383,7 +382,7 @@ def memory_needed(code, *arguments):
     """Return by how many bytes the memory of a fresh process grows while it runs the code."""
     lines = [
         "import resource, sys, numpy as np, gpuload as gl",
-        "gl.npy(sys.argv[1]).read([])  # kernels are loaded",
+        "gl.npy(sys.argv[1]).read([])",
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss",
         code,
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)",

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import ChangedFileError, GpuloadError, RecordError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.testing.sources import SourceContract, assert_same
@@ -27,11 +27,11 @@ from tests.sources.tfrecordfiles import example, sequence_example, write
 
 @pytest.fixture(params=["compiled", "plain"])
 def parser(request, monkeypatch):
-    """Find, verify and parse records with compiled kernels, and in plain Python."""
+    """Find, verify and parse records in the core, and in plain Python."""
     if request.param == "plain":
-        monkeypatch.setattr(kernels, "load", lambda name: None)
-    elif not kernels.compiled():
-        pytest.skip("no compiled kernels on this system")
+        monkeypatch.setattr(core, "native", None)
+    elif core.native is None:
+        pytest.skip(core.problem)
     return request.param
 
 

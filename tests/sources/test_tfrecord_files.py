@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import logging
 import os
 import struct
 import time
 import zlib
 
+import google_crc32c
 import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
     FormatError,
     GpuloadError,
     MissingFileError,
-    MissingPackageError,
     RecordError,
     SpecError,
 )
 from gpuload.sources import spanindex
-from gpuload.sources.tfrecord import checksums, framing
+from gpuload.sources.tfrecord import checksums, crc32c, framing
 from gpuload.storage import derived, kept
 from gpuload.storage.files import look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
@@ -37,11 +36,11 @@ STARTS = [0, 36, 52, 71]
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def form(request, monkeypatch):
-    """Walk, verify and read with compiled kernels, and in plain Python."""
+    """Walk, verify and read in the core, and in plain Python."""
     if request.param == "plain":
-        monkeypatch.setattr(kernels, "load", lambda name: None)
-    elif not kernels.compiled():
-        pytest.skip("no compiled kernels on this system")
+        monkeypatch.setattr(core, "native", None)
+    elif core.native is None:
+        pytest.skip(core.problem)
     return request.param
 
 
@@ -67,22 +66,30 @@ class TestChecksums:
         for data, crc in crcs.items():
             expected = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
             assert masked(data) == expected
-            assert checksums.of_pieces(memoryview(b"x" + data), [1], [33]).tolist() == [expected]
+            pieces = np.frombuffer(b"x" + data, np.uint8), np.array([1]), np.array([33])
+            assert checksums.of_pieces(*pieces).tolist() == [expected]
 
     def test_those_of_lengths_are_those_of_their_bytes(self):
         lengths = np.array([0, 1, 255, 256, 3150, 2**31, 2**40 + 12345, 2**63 - 1, -1], np.int64)
 
         assert checksums.of_lengths(lengths).tolist() == [masked(struct.pack("<q", n)) for n in lengths.tolist()]
 
-    def test_without_the_package_nothing_is_read_unverified(self, tmp_path, monkeypatch):
-        path = write(tmp_path / "a.tfrecord", PAYLOADS)
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None)
+    @pytest.mark.parametrize("size", [0, 1, 3, 4, 63, 64, 65, 4607, 4608, 4609, 100_000])
+    def test_they_are_those_of_another_library(self, size):
+        raw = np.random.default_rng(size).integers(0, 256, size + 7, np.uint8)
 
-        with pytest.raises(MissingPackageError, match="google-crc32c") as caught:
-            opened(path)
+        for before in (0, 1, 0x8A9136AA):
+            assert crc32c.of_bytes(raw[7:], before) == google_crc32c.extend(before, raw[7:].tobytes())
 
-        assert "[tfrecord]" in caught.value.remedy
-        assert payloads_of(opened(path, verify=False)) == PAYLOADS
+    def test_those_of_many_pieces_are_those_of_each(self):
+        raw = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)
+        begins = np.array([0, 5, 5, 5, 10, 17, 9999, 10_000, 64, 128])
+        ends = np.array([10_000, 5, 6, 8, 14, 5000, 10_000, 10_000, 128, 193])
+
+        sums = crc32c.of_pieces(raw, begins, ends)
+
+        pieces = [raw[begin:end].tobytes() for begin, end in zip(begins, ends, strict=True)]
+        assert sums.tolist() == [google_crc32c.value(piece) for piece in pieces]
 
 
 class TestFinding:
@@ -262,9 +269,9 @@ class TestSidecars:
         """Return a list that gets an entry for each walk through a file."""
         walk, walks = framing._walk, []
 
-        def counted(piece, left, *more):
+        def counted(piece, left, *more, verify):
             walks.append(left)
-            return walk(piece, left, *more)
+            return walk(piece, left, *more, verify=verify)
 
         monkeypatch.setattr(framing, "_walk", counted)
         return walks

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from gpuload import core
 from gpuload.storage import mapped, open_storage
 from gpuload.storage.pread import Positioned
 from tests.storage.contract import (
     ProcessContract,
     StorageContract,
+    all_maps_but,
     extents_of,
     num_maps,
     opened,
@@ -25,7 +25,7 @@ from tests.storage.contract import (
 )
 
 if not mapped.supported():
-    pytest.skip("no compiled kernels on this system", allow_module_level=True)
+    pytest.skip("files cannot be mapped on this system", allow_module_level=True)
 
 
 class TestMapped(StorageContract):
@@ -41,10 +41,11 @@ class TestMappedInItsOwnProcess(ProcessContract):
 
 
 class TestNothingCanBeMapped(TestMapped):
-    @pytest.fixture(autouse=True)
-    def no_maps(self, monkeypatch):
-        refusing = SimpleNamespace(mmap=lambda *_: 2**64 - 1, munmap=mapped._system().munmap)
-        monkeypatch.setattr(mapped, "_system", lambda: refusing)
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def no_maps(cls, tmp_path_factory):
+        with all_maps_but(0, tmp_path_factory.mktemp("maps")):
+            yield
 
 
 class TestFilesDoNotFitIntoMemory(TestMapped):
@@ -68,49 +69,28 @@ def test_a_file_is_mapped_when_a_part_of_it_is_read_and_stays_so(tmp_path):
     assert [num_maps(f"{tmp_path}/000{number}.bin") for number in range(4)] == [1, 1, 0, 1]
 
 
-def test_files_beyond_the_slots_of_the_guard_are_read(tmp_path, monkeypatch):
+def test_files_beyond_the_ranges_of_the_guard_are_read(tmp_path):
     paths, contents = write_files(tmp_path, [20_000] * 5)
     storage = mapped.Mapped(opened(paths))
-    guard = mapped.kernels.require("guard")
-    slots = [guard.protect(4096, 10) for _ in range(num_free() - 3)]
-    try:
+    with all_maps_but(3, tmp_path):
         for size in (100, 2000, 100):
             triples = [(file, 7, size) for file in (4, 3, 2, 1, 0, 1, 2)]
             assert read(storage, triples) == [contents[f][o : o + n] for f, o, n in triples]
-        assert num_maps(str(tmp_path)) == 3
+        assert num_maps(f"{tmp_path}/0") == 3
         del storage
-        assert len(slots) + 3 == len(slots) + num_free()
-    finally:
-        for slot in slots:
-            guard.release(slot)
+        assert core.native.num_free_maps() == 3
 
 
-def num_free():
-    return len(mapped.kernels.require("guard")._free)
-
-
-def test_slots_are_given_back(tmp_path):
+def test_maps_are_given_back(tmp_path):
     paths, _ = write_files(tmp_path, [20_000] * 5)
-    before = num_free()
+    before = core.native.num_free_maps()
     storage = mapped.Mapped(opened(paths))
     read(storage, [(file, 0, 10) for file in range(5)])
-    assert num_free() == before - 5
+    assert core.native.num_free_maps() == before - 5
 
     del storage
 
-    assert num_free() == before
-
-
-def test_a_program_that_replaces_the_guard_all_the_time_gets_positioned_reads(tmp_path, monkeypatch):
-    paths, contents = write_files(tmp_path, [20_000])
-    storage = mapped.Mapped(opened(paths))
-    read(storage, [(0, 0, 10)])
-    before = signal.signal(signal.SIGBUS, lambda *_: None)
-    monkeypatch.setattr(mapped.kernels.require("guard"), "install", lambda: None)
-    try:
-        assert read(storage, [(0, 5, 10)]) == [contents[0][5:15]]
-    finally:
-        signal.signal(signal.SIGBUS, before)
+    assert core.native.num_free_maps() == before
 
 
 def test_a_page_that_was_lost_is_an_error_though_the_stamp_is_right(tmp_path):
@@ -198,17 +178,11 @@ WITHOUT = """
     [
         ("pass", "Mapped"),
         ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.POSIX_FADV_WILLNEED, os.preadv", "Mapped"),
-        ("del signal.SIGBUS", "Positioned"),
-        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.preadv, os.pread, signal.SIGBUS", "Positioned"),
-        ("del mmap.PROT_READ, mmap.MAP_PRIVATE, mmap.MAP_ANONYMOUS, signal.SIGBUS", "Positioned"),
-        ("import numba; sys.platform = 'win32'", "Positioned"),
-        ("import numba; sys.platform = 'darwin'", "Positioned"),
-        ("platform.machine = lambda: 'riscv64'", "Positioned"),
-        ("os.environ['NUMBA_DISABLE_JIT'] = '1'", "Positioned"),
-        (
-            "find = importlib.util.find_spec; importlib.util.find_spec = lambda n: None if n == 'numba' else find(n)",
-            "Positioned",
-        ),
+        ("del os.O_CLOEXEC, os.O_NONBLOCK, os.posix_fadvise, os.preadv, os.pread, signal.SIGBUS", "Mapped"),
+        ("os.environ['GPULOAD_CORE'] = '0'", "Positioned"),
+        ("os.environ['GPULOAD_CORE'] = '0'; del os.O_CLOEXEC, os.O_NONBLOCK, os.preadv, os.pread", "Positioned"),
+        ("from gpuload import core; core.native = None", "Positioned"),
+        ("sys.modules['gpuload.core._native'] = None", "Positioned"),
     ],
 )
 def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expected):

@@ -14,9 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import gpuload as gl
-from gpuload.errors import FormatError, MissingPackageError, RecordError, SpecError
+from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.sources import npyheader
-from gpuload.sources.tfrecord import checksums
 from gpuload.testing.sources import assert_same
 from gpuload.writers import tfrecord as wire
 
@@ -362,17 +361,6 @@ def test_text_that_is_no_utf_8_is_refused_by_record(tmp_path):
         gl.convert(source, tmp_path / "a.tfrecord")
     with pytest.raises(SpecError, match="surrogate pair"):
         gl.convert(source.rename(x="\udfff"), tmp_path / "a.tfrecord")
-
-
-def test_without_a_package_for_checksums_no_tfrecord_is_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(checksums, "is_there", lambda: False)
-
-    with pytest.raises(
-        MissingPackageError, match=r"writing TFRecord files needs the package 'google-crc32c'(.|\n)*tfrecord"
-    ):
-        gl.convert(whole(), tmp_path / "a.tfrecord")
-    assert os.listdir(tmp_path) == []
-    gl.convert(gl.arrays(x=[1]), tmp_path / "a.npy")
 
 
 # --- what a format cannot hold

@@ -1,6 +1,6 @@
 """The array executor: the array forms of the ops, on NumPy or CuPy.
 
-rows.py       on a CPU, on any rows of a step, in many threads at once; in compiled kernels where there are some
+rows.py       on a CPU, on any rows of a step, in many threads at once; in the core where it is there
 batches.py    on a GPU, on whole batches
 stages.py     the ops of one field, cut into what is done with a few rows at a time
 scratch.py    memory of a thread

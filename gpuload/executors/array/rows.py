@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.array.stages import as_values, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
@@ -33,7 +33,7 @@ TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the 
 
 
 class ArrayRowExecutor:
-    """Runs a graph in array code on NumPy, in compiled kernels where there are some; a ``RowExecutor``.
+    """Runs a graph in array code on NumPy, in the compiled core where it is there; a ``RowExecutor``.
 
     Args:
         graph: what it runs.
@@ -55,9 +55,8 @@ class ArrayRowExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
-        missing = ": Numba is not installed or is switched off; with it this is many times faster"
         return {
-            "executor": "array, compiled kernels" if kernels.compiled() else f"array, numpy{missing}",
+            "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
         }

@@ -1,18 +1,14 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
-    walk      a run of ops that crop, mirror, reorder and normalise, in one compiled pass
-    kernel    one op in its compiled form for single records, as resizing
-    array     one op in its array form
-
-As long as a kernel is not compiled (`kernels.NotReady`), a walk and a kernel are made by the array forms of their ops,
-which are equal bit for bit.
+    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core
+    kernel    one op in the core, for single records, as resizing
+    array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
 What an op offers decides (``Op.fold``, ``Op.row_form``, ``Op.array``); which op it is, nobody here asks.
 """
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
@@ -74,54 +70,29 @@ class Stage(ABC):
         return f"{self.word} of {' '.join(type(op).__name__ for op in self.ops)}"
 
 
-@dataclass(frozen=True)
-class CompiledStage(Stage):
-    """A stage that is made by kernels.
-
-    Attributes:
-        uncompiled: the ops in their array forms.
-    """
-
-    uncompiled: tuple[ArrayStage, ...]
-
-    def run_uncompiled(self, x: Any, draws: Sequence[Draw], rows: slice) -> Any:
-        """Return what ``run`` returns, in memory of its own or as a view."""
-        for stage, draw in zip(self.uncompiled, draws, strict=True):
-            x = stage.run(x, [draw], rows, np.empty)
-        return x
-
-
-class WalkStage(CompiledStage):
+class WalkStage(Stage):
     """All ops in one pass."""
 
     word = "walk"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
-        """See ``Stage``: the draws, and the walk over all images if they have one size and the kernel is there."""
-        walker = None
-        if self.before.uniform:
-            with contextlib.suppress(kernels.NotReady):
-                walker = Walker(_folded(walk.begin(self.before, count), self.ops, draws))
-        return draws, walker
+        """See ``Stage``: the walk over all images if they have one size, else the draws."""
+        return Walker(_folded(walk.begin(self.before, count), self.ops, draws)) if self.before.uniform else draws
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
-        draws, walker = plan
-        with contextlib.suppress(kernels.NotReady):
-            if walker is not None:
-                out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
-                walker(x, out, rows, _walk_memory)
-                return out
-            if not self.before.uniform:
-                one = _folded(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(draws, rows))
-                walker, out = Walker(one), memory((len(x), *one.out_shape), one.dtype)
-                walker(x, out, memory=_walk_memory)
-                return out
-        return self.run_uncompiled(x, draws, rows)
+        if self.before.uniform:
+            out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
+            plan(x, out, rows, _walk_memory)
+            return out
+        one = _folded(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(plan, rows))
+        out = memory((len(x), *one.out_shape), one.dtype)
+        Walker(one)(x, out, memory=_walk_memory)
+        return out
 
 
 @dataclass(frozen=True)
-class KernelStage(CompiledStage):
+class KernelStage(Stage):
     """One op, record by record, in its compiled form."""
 
     word = "kernel"
@@ -130,12 +101,6 @@ class KernelStage(CompiledStage):
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
-        try:
-            return self._run_compiled(x, plan, rows, memory)
-        except kernels.NotReady:
-            return self.run_uncompiled(x, plan, rows)
-
-    def _run_compiled(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         draw = _rows(plan, rows)[0]
         out = memory((len(x), *self._shape_after(x, draw)), self.after.dtype)
         for row in range(len(x)):
@@ -182,20 +147,16 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
     fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
     ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
     stages: list[Stage] = []
-    arrays = [
-        ArrayStage((op,), (place,), before, after)
-        for op, place, before, after in zip(ops, places, fields[:-1], fields[1:], strict=True)
-    ]
     begin = 0
     while begin < len(ops):
-        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if kernels.compiled() else 0
+        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if core.native is not None else 0
         end = begin + max(folding, 1)
         some = (tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end])
         form = ops[begin].row_form(fields[begin])
         if folding:
-            stages.append(WalkStage(*some, tuple(arrays[begin:end])))
+            stages.append(WalkStage(*some))
         else:
-            stages.append(arrays[begin] if form is None else KernelStage(*some, (arrays[begin],), form))
+            stages.append(ArrayStage(*some) if form is None else KernelStage(*some, form))
         begin = end
     return tuple(stages)
 

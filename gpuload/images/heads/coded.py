@@ -1,7 +1,7 @@
 """How many bytes compressed pixels come to, without keeping them: codecs fill up what is missing, and say nothing.
 
 Deflate   inflated, some at a time.
-LZW       as TIFF has it, by a compiled kernel (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear codes the
+LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear codes the
           width of each code is known beforehand, so that all are cut out at once; entry 258 + i of the table is as long
           as code i and one byte more.
 PackBits  a walk over the lengths.
@@ -10,14 +10,13 @@ Source    RFC 1951; TIFF 6.0, sections 9 and 13.
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.images.heads.base import HeadError
 
 DEFLATE_RATIO = 1032  # 258 bytes for 2 bits
@@ -28,7 +27,7 @@ MAX_CODES = 3839  # between two Clear codes: the table has 4096 entries
 WIDTHS = np.full(MAX_CODES, 9, np.int64)  # in bits, of each code after a Clear; a wider one comes an entry early
 for _number in (254, 766, 1790):
     WIDTHS[_number:] += 1
-REFUSED = {  # by the results of the kernel
+REFUSED = {  # by the results of the core
     -1: "its LZW data do not begin with the code Clear: they are damaged, or of an old form",
     -2: "its pixels are damaged: a code of LZW means nothing",
 }
@@ -68,14 +67,12 @@ def deflate_bytes(coded: memoryview, enough: int) -> int:
 def lzw_bytes(coded: memoryview, enough: int) -> int:
     """Return how many bytes come out, at least if they are enough."""
     data = np.frombuffer(coded, np.uint8)
-    compiled = kernels.load("lzw")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            count = compiled.count_bytes(data if data.flags.writeable else data.copy(), enough)
-            if count in REFUSED:
-                raise HeadError(REFUSED[count])
-            return int(count)
-    return _lzw_bytes(data, enough)
+    if core.native is None:
+        return _lzw_bytes(data, enough)
+    count = core.native.lzw_bytes(data, enough)
+    if count in REFUSED:
+        raise HeadError(REFUSED[count])
+    return count
 
 
 def _lzw_bytes(coded: NDArray[np.uint8], enough: int) -> int:

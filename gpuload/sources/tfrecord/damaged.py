@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuload.sources.tfrecord import checksums
+from gpuload.sources.tfrecord import checksums, crc32c
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER, HEADER_BYTES, PIECE_BYTES
 from gpuload.storage.files import open_error
 
@@ -37,9 +37,7 @@ def walked(path: str) -> Iterator[Walked]:
 
     Raises:
         FileError: the file cannot be read.
-        MissingPackageError: the package crc32c is missing.
     """
-    checksums.require()
     try:
         with open(path, "rb") as file:
             size, place, number = os.fstat(file.fileno()).st_size, 0, 0
@@ -55,7 +53,7 @@ def walked(path: str) -> Iterator[Walked]:
                     if not piece:
                         yield Walked(number, place, f"the file ends {left} bytes before its payload does")
                         return
-                    found, left = checksums.continued(found, piece), left - len(piece)
+                    found, left = crc32c.of_bytes(piece, found), left - len(piece)
                 said = int.from_bytes(file.read(FOOTER_BYTES), "little")
                 own = int(checksums.masked(np.array([found], np.uint32))[0])
                 wrong = f"payload checksum is {own:#010x}, the file says {said:#010x}"

@@ -2,7 +2,7 @@
 
 Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked CRC32C of the
          payload; little-endian, without anything between records or around them.
-Speed    a file is read in pieces of PIECE_BYTES, which a kernel walks through: as fast as the file can be read. Where
+Speed    a file is read in pieces of PIECE_BYTES, which the core walks through: as fast as the file can be read. Where
          records have SPARSE_BYTES or more on average, their headers alone are read.
 Checks   each length has the checksum that stands behind it, and each record ends inside the file. The payloads are
          checked when they are read (`leaf.py`).
@@ -12,14 +12,13 @@ Source   record_reader.cc and record_writer.h of TensorFlow, "TFRecord and tf.tr
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import FormatError
 from gpuload.sources.tfrecord import checksums
 from gpuload.storage.files import Files, open_error, read_at
@@ -30,7 +29,6 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 PIECE_BYTES = 1 << 22
 SPARSE_BYTES = 1 << 18  # to read so many bytes takes as long as a request of its own for the next header
 
-NO_TABLES = np.zeros((0, 256), np.int64)  # lengths are believed
 Int64s = NDArray[np.int64]
 Show = Callable[[int], None]
 
@@ -52,7 +50,6 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
     size, place, count, found = int(files.sizes[number]), 0, 0, list[Int64s]()
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
-    tables = checksums.tables_of_lengths() if verify else NO_TABLES
     want = PIECE_BYTES
     with files.opened(number) as descriptor:
         while place < size:
@@ -63,7 +60,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
                 raise open_error(files.paths[number], error) from None
             if num_read < part.size:
                 raise files.changed(number, f"it ends at byte {place + num_read}")
-            some, after = _walk(part, size - place, room, tables)
+            some, after = _walk(part, size - place, room, verify=verify)
             if not some:
                 raise _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
             found.append(room[:some].copy())
@@ -78,13 +75,10 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
     return offsets
 
 
-def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, tables: Int64s) -> tuple[int, int]:
-    """Find the records that begin in a piece; see `kernels.tfrecord.walk`."""
-    compiled = kernels.load("tfrecord")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            count, place = compiled.walk(piece, left, room, tables)
-            return int(count), int(place)
+def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) -> tuple[int, int]:
+    """Find the records that begin in a piece; see `core.face.Native.frames`."""
+    if core.native is not None:
+        return core.native.frames(piece, left, verify, room)
     data, place, found = piece.data, 0, list[tuple[int, int]]()
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
@@ -94,7 +88,7 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, tables: Int64s) -> 
         found.append((length, checksum))
         place += length + FRAME_BYTES
     lengths, said = np.array(found, np.int64).reshape(-1, 2).T
-    if tables.size:
+    if verify:
         wrong = np.flatnonzero(checksums.of_lengths(lengths) != said)
         if wrong.size:
             lengths = lengths[: wrong[0]]

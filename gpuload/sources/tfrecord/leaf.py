@@ -6,14 +6,13 @@ Frames   a record is read with its header and its checksums, in one piece. The h
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
 from gpuload.errors import RowError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values, room
@@ -90,13 +89,11 @@ class TFRecordLeaf(SpanLeaf):
             RowError: a record is damaged.
         """
         (begins, ends), raw_bytes = _payloads(raw), raw.payload
-        compiled = kernels.load("crc32c") if self._verify else None
-        if compiled is not None and compiled.is_there:
-            with contextlib.suppress(kernels.NotReady):
-                row, what = compiled.verify(raw_bytes, begins, ends)
-                if what != compiled.GOOD:
-                    _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], int(row), verify=True)  # says what
-                return
+        if core.native is not None and self._verify:
+            row, damage = core.native.verify(raw_bytes, begins, ends)
+            if damage:
+                _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True)  # says what
+            return
         _check(raw_bytes, begins, ends, 0, verify=self._verify)
 
 
@@ -122,7 +119,7 @@ def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool
         said = np.ascontiguousarray(headers[:, 8:]).view("<u4")[:, 0]
         _compare("length", checksums.of_lengths(lengths), said, row)
         said = np.ascontiguousarray(_cut(raw, ends, FOOTER_BYTES)).view("<u4")[:, 0]
-        _compare("payload", checksums.of_pieces(raw.data, begins.tolist(), ends.tolist()), said, row)
+        _compare("payload", checksums.of_pieces(raw, begins, ends), said, row)
 
 
 def _compare(what: str, found: NDArray[np.uint32], said: NDArray[np.uint32], row: int) -> None:

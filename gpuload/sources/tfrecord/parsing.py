@@ -1,4 +1,4 @@
-"""Parsing: the values of each wanted feature of some records, by kernels or in plain Python, with the same result.
+"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with the same result.
 
 records, uint8                   one after the other, as they were read
 Found                            the values of one feature of all records, one after the other, and how many of each
@@ -6,16 +6,15 @@ Found                            the values of one feature of all records, one a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import kernels
+from gpuload import core
+from gpuload.core.face import Native
 from gpuload.errors import RowError
 from gpuload.sources.tfrecord import wire
 from gpuload.sources.tfrecord.features import Column
@@ -25,7 +24,6 @@ Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 MISSING = -1
 NONE = np.zeros(0, np.int64)
-NO_FLOATS = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,71 +62,71 @@ def found_in(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
     """
     if not columns[0].section:  # the whole payload is the one value
         return [Found(np.ones(begins.size, np.int64), begins, ends - begins)]
-    compiled = kernels.load("tfrecord")
-    if compiled is not None:
-        with contextlib.suppress(kernels.NotReady):
-            found, bad = _compiled(compiled, raw, begins, ends, columns)
-            if bad == MISSING:
-                return found
-            plain(raw, begins[bad : bad + 1], ends[bad : bad + 1], columns, bad)  # says why
-            raise RuntimeError(f"the two parsers of tf.train.Example differ at row {bad}")
-    return plain(raw, begins, ends, columns)
+    if core.native is None:
+        return plain(raw, begins, ends, columns)
+    found, bad = _compiled(core.native, raw, begins, ends, columns)
+    if bad == MISSING:
+        return found
+    plain(raw, begins[bad : bad + 1], ends[bad : bad + 1], columns, bad)  # says why
+    raise RuntimeError(f"the two parsers of tf.train.Example differ at row {bad}")
 
 
 def _compiled(
-    compiled: ModuleType, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
+    native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
 ) -> tuple[list[Found], int]:
     """Return what was found, and MISSING or the row that cannot be read."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
-    packed = np.frombuffer(bytearray(b"".join(key for _, key in keys) or b"\0"), np.uint8)
+    packed = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
     sections = np.array([section for section, _ in keys], np.int64)
     which = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
     kinds = np.array([0 if column.section == LISTS else column.kind for column in columns], np.int64)
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)
-    bad = int(compiled.read_features(raw, begins, ends, packed, key_begins, sections, which, kinds, spans, counts))
+    bad = native.read_features(raw, begins, ends, packed, key_begins, sections, which, kinds, spans, counts)
     if bad != MISSING:
         return [], bad
     found: list[Found] = []
     for number, column in enumerate(columns):
         if column.section == LISTS:
-            one, bad = _list(compiled, raw, spans[which[number]], column)
+            one, bad = _list(native, raw, spans[which[number]], column)
             if one is None:
                 return [], bad
             found.append(one)
         else:
             own = counts[number]
             found.append(_room(column, own, int(own.sum()) + int(np.count_nonzero(own == MISSING)), None))
-    to = np.array([one.values.ctypes.data for one in found], np.int64)
-    to_ends = np.array([one.lengths.ctypes.data for one in found], np.int64)
-    compiled.fill_features(raw, spans, which, kinds, counts, to, to_ends)
-    for one in found:
-        if one.lengths.size and one.steps is None:
-            one.lengths[:] -= one.places  # they were ends
+            _fill(native, raw, spans[which[number]], True, found[-1], column)
     return found, MISSING
 
 
-def _list(compiled: ModuleType, raw: Bytes, spans: Int64s, column: Column) -> tuple[Found | None, int]:
+def _list(native: Native, raw: Bytes, spans: Int64s, column: Column) -> tuple[Found | None, int]:
     """Return what was found of a feature list, or the row that cannot be read."""
     steps = np.empty(len(spans), np.int64)
-    bad = int(compiled.count_steps(raw, spans, steps))
+    bad = native.count_steps(raw, spans, steps)
     if bad != MISSING:
         return None, bad
     kept = np.maximum(steps, 0)
     listed = np.empty((int(kept.sum()), 2), np.int64)
-    compiled.fill_steps(raw, spans, listed)
+    native.fill_steps(raw, spans, listed)
     counts = np.empty(len(listed), np.int64)
-    bad = int(compiled.count_values(raw, listed, False, column.kind, counts))
+    bad = native.count_values(raw, listed, column.kind, counts)
     if bad != MISSING:  # a step; the row is that of the record which it is of
         return None, int(np.searchsorted(np.cumsum(kept), bad, side="right"))
     found = _room(column, counts, int(np.maximum(counts, 0).sum()), steps)
-    values, nothing = found.values, (NONE, NO_FLOATS)
-    ints, floats = (nothing[0], values) if column.kind == FLOAT_LIST else (values, nothing[1])
-    compiled.fill_values(raw, listed, False, counts, ints, found.lengths, floats)
-    if found.lengths.size:
-        found.lengths[:] -= found.places  # they were ends
+    _fill(native, raw, listed, False, found, column)
     return found, MISSING
+
+
+def _fill(native: Native, raw: Bytes, spans: Int64s, are_entries: bool, found: Found, column: Column) -> None:
+    """Write the values of features that were counted."""
+    if column.kind == FLOAT_LIST:
+        native.fill_floats(raw, spans, are_entries, found.counts, found.values.view(np.float32))
+    elif column.kind == BYTES_LIST:
+        native.fill_bytes(raw, spans, are_entries, found.counts, found.places, found.lengths)
+        found.lengths[:] -= found.places  # they were ends
+    else:
+        native.fill_ints(raw, spans, are_entries, found.counts, found.places)
 
 
 def _room(column: Column, counts: Int64s, total: int, steps: Int64s | None) -> Found:

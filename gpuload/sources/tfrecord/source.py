@@ -5,7 +5,7 @@ Access   any record by index, one positioned read of header, payload and checksu
 Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpacked.py`), and read from there.
 Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
 Memory   8 bytes a record, for its place.
-Needs    the package google-crc32c, for the checksums; TensorFlow is not needed.
+Needs    nothing: TensorFlow is not needed.
 Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known; a
          damaged payload is an error of that record alone.
 Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.cc of TensorFlow
@@ -26,7 +26,7 @@ from gpuload.sources import spanindex
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Indices, Share
 from gpuload.sources.spans import Show, bounds_of
-from gpuload.sources.tfrecord import checksums, inference, sidecar
+from gpuload.sources.tfrecord import inference, sidecar
 from gpuload.sources.tfrecord.features import Column, Tensor, columns_of
 from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
 from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
@@ -72,7 +72,6 @@ def tfrecord(
         FormatError: a file is no TFRecord file, a record is cut short, a length is damaged.
         RecordError: none of the first records is what ``features`` says.
         SpecError: an argument is wrong.
-        MissingPackageError: the package google-crc32c is missing, and ``verify`` is not False.
     """
     if not isinstance(verify, (bool, np.bool_)):
         raise SpecError(f"verify = {verify!r}", cause="it is True or False", remedy="leave it out")
@@ -85,8 +84,6 @@ def tfrecord(
         if features is None and sequence is None
         else columns_of({} if features is None else _placed(features), sequence)
     )
-    if verify:
-        checksums.require()
     originals = expand(paths)
     indexes = None if index is None else expand(index)
     if indexes is not None and len(indexes) != len(originals):
@@ -229,7 +226,7 @@ def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place
 
 def _compression_of(path: str, size: int, head: bytes) -> str:
     """Return how a file is compressed, by its first bytes; "" for one that is not."""
-    if checksums.is_there() and is_framed(head, size):
+    if is_framed(head, size):
         return ""
     if is_gzip(head):
         return "gzip"

@@ -1,7 +1,7 @@
 """Wire: serialized tf.train.Examples and SequenceExamples, read field by field in plain Python.
 
-What `kernels/tfrecord.py` does compiled for a whole batch is done here for one record: where Numba is missing, as long
-as kernels are compiled, and for a record that a kernel refused, to say at which byte and why.
+What the core does for a whole batch is done here for one record: where there is no core, and for a record that the core
+refused, to say at which byte and why.
 
     spans = entries(record, wanted)           the map entry of each key
     kind, values = feature_of(record, span)   what it holds

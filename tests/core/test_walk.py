@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.ops.walk import Walk, walk_into
 
-pytest.importorskip("numba")
+if core.native is None:
+    pytest.skip(core.problem, allow_module_level=True)
 
 SIDE = st.integers(1, 40)
 NUM_IMAGES = 3

@@ -1,4 +1,4 @@
-"""The resize kernel is the NumPy form of `ops.resampling`, bit for bit."""
+"""The resize of the core is the NumPy form of `ops.resampling`, bit for bit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.ops import RandomResizedCrop, resampling
 
-pytest.importorskip("numba")
+if core.native is None:
+    pytest.skip(core.problem, allow_module_level=True)
 
 SIDE = st.integers(1, 70)
 

@@ -1,0 +1,59 @@
+"""Core: the compiled extension, in C++ (`cpp/`); `face.py` says what it does.
+
+Each caller has the same in NumPy, equal bit for bit, which is what a function of the core means, and what runs where
+there is no core::
+
+    if core.native is not None:
+        return core.native.uniform(...)
+    return ...  # the same by NumPy
+
+It is built when gpuload is installed, if there is a C++ compiler. ``GPULOAD_CORE=0`` in the environment switches it
+off. The functions of the core may be called by any number of threads at a time, and start none.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+from typing import cast
+
+from gpuload.core.face import Native
+
+SWITCH = "GPULOAD_CORE"
+
+log = logging.getLogger("gpuload")
+
+
+def _load() -> tuple[Native | None, str]:
+    """Return the extension, or None and the reason."""
+    if os.environ.get(SWITCH) == "0":
+        return None, f"the compiled core is switched off: {SWITCH}=0"
+    try:
+        return cast(Native, importlib.import_module("gpuload.core._native")), ""
+    except ModuleNotFoundError:
+        return None, "the compiled core is not installed: there was no C++ compiler, or it failed"
+    except ImportError as error:
+        return None, f"the compiled core cannot be loaded: {error}"
+
+
+native, problem = _load()
+"""The extension, None where it is not there; and then why."""
+
+
+def how() -> str:
+    """Return what hot loops run in, and why it is not the compiled core where it is not."""
+    return "compiled" if native is not None else f"NumPy, many times slower ({problem})"
+
+
+@functools.cache
+def warn_if_missing() -> None:
+    """Log a warning, once in a process, if there is no core although nobody switched it off."""
+    if native is None and os.environ.get(SWITCH) != "0":
+        log.warning(
+            "hot loops run in NumPy, many times slower; cause: %s; remedy: install a C++ compiler (g++), then gpuload "
+            "again (pip install -v says why it cannot be built); or set %s=0, and this is not logged",
+            problem,
+            SWITCH,
+        )

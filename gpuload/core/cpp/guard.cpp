@@ -1,0 +1,161 @@
+// Guard: see guard.hpp.
+//
+// Assumes: ranges are registered and released by `maps.cpp` alone, each once.
+#include "guard.hpp"
+
+#if defined(__linux__)
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace core::guard {
+namespace {
+
+// A range that is free has the start 0, one that is being taken TAKEN. The handler looks at the end first: it is written
+// last when a range is registered and taken away first when it is released, so that a range with an end has its start.
+constexpr uintptr_t FREE = 0, TAKEN = 1;
+
+struct Range {
+    std::atomic<uintptr_t> start, end;
+    std::atomic<bool> broken;
+};
+
+static_assert(std::atomic<uintptr_t>::is_always_lock_free, "a signal handler takes no lock");
+
+Range ranges[MAX_RANGES];
+std::atomic<int> next{0};  // where the search for a free range begins
+struct sigaction old_action, default_action;
+std::atomic<bool> passed_on{false};
+
+int count_ranges() {  // a quarter of the maps that the system allows a process; the rest is for others
+    int most = 4 * MAX_RANGES / 4;
+    if (FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
+        if (std::fscanf(file, "%d", &most) != 1) most = MAX_RANGES;
+        std::fclose(file);
+    }
+    return std::clamp(most / 4, 1, MAX_RANGES);
+}
+
+int num_ranges() {
+    static const int count = count_ranges();
+    return count;
+}
+
+std::atomic<int> range_count{0};  // the same for the handler, which may not run an initialisation
+uintptr_t page_size = 4096;
+
+void on_bus_error(int number, siginfo_t* information, void*) {  // integers only: no allocation, no lock
+    const int error = errno;
+    const bool is_fault = information->si_code > 0;  // sent by kill or raise otherwise
+    if (is_fault) {
+        const auto address = reinterpret_cast<uintptr_t>(information->si_addr);
+        const int count = range_count.load(std::memory_order_acquire);
+        for (Range* range = ranges; range < ranges + count; ++range) {
+            const uintptr_t end = range->end.load(std::memory_order_acquire);
+            const uintptr_t start = range->start.load(std::memory_order_acquire);
+            if (start <= TAKEN || address < start || address >= end) continue;
+            range->broken.store(true, std::memory_order_release);
+            const uintptr_t page = address - address % page_size;
+            void* wanted = reinterpret_cast<void*>(page);
+            const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+            const bool zeros = mmap(wanted, end - page, PROT_READ, flags, -1, 0) == wanted;
+            errno = error;
+            if (zeros) return;
+            break;
+        }
+    }
+    sigaction(number, passed_on.exchange(true) ? &default_action : &old_action, nullptr);
+    if (!is_fault) raise(number);
+    errno = error;
+}
+
+struct sigaction action_of_ours() {
+    struct sigaction action = {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    return action;
+}
+
+}  // namespace
+
+bool supported() {
+    struct statx status;
+    return statx(AT_FDCWD, "/", 0, STATX_SIZE, &status) == 0;  // a sandbox may refuse the call
+}
+
+void install() {
+    page_size = uintptr_t(sysconf(_SC_PAGESIZE));
+    range_count.store(num_ranges(), std::memory_order_release);
+    struct sigaction now;
+    if (sigaction(SIGBUS, nullptr, &now) != 0) throw std::system_error(errno, std::generic_category(), "sigaction");
+    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error) return;
+    old_action = now;
+    default_action = {};
+    default_action.sa_handler = SIG_DFL;
+    passed_on.store(false);
+    const struct sigaction action = action_of_ours();
+    sigaction(SIGBUS, &action, nullptr);
+}
+
+bool is_installed() {
+    struct sigaction now;
+    if (sigaction(SIGBUS, nullptr, &now) != 0) return false;
+    sigset_t bus;
+    sigemptyset(&bus);
+    sigaddset(&bus, SIGBUS);
+    const bool ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error;
+    return pthread_sigmask(SIG_UNBLOCK, &bus, nullptr) == 0 && ours;
+}
+
+int protect(const uint8_t* address, int64_t num_bytes) {
+    const int count = num_ranges();
+    const auto start = reinterpret_cast<uintptr_t>(address), page = uintptr_t(sysconf(_SC_PAGESIZE));
+    for (int step = 0, begin = next.load(std::memory_order_relaxed); step < count; ++step) {
+        const int number = (begin + step) % count;
+        Range& range = ranges[number];
+        uintptr_t free = FREE;
+        if (!range.start.compare_exchange_strong(free, TAKEN)) continue;
+        range.broken.store(false);
+        range.start.store(start, std::memory_order_release);
+        range.end.store(start + (uintptr_t(num_bytes) + page - 1) / page * page, std::memory_order_release);
+        next.store((number + 1) % count, std::memory_order_relaxed);
+        return number;
+    }
+    return -1;
+}
+
+void release(int range) {
+    ranges[range].end.store(0);
+    ranges[range].start.store(FREE);
+}
+
+bool broken(int range) { return ranges[range].broken.load(std::memory_order_acquire); }
+
+int num_free() {
+    return int(std::count_if(ranges, ranges + num_ranges(), [](const Range& range) { return range.start.load() == FREE; }));
+}
+
+}  // namespace core::guard
+
+#else
+
+namespace core::guard {
+bool supported() { return false; }
+void install() {}
+bool is_installed() { return false; }
+int protect(const uint8_t*, int64_t) { return -1; }
+void release(int) {}
+bool broken(int) { return true; }
+int num_free() { return 0; }
+}  // namespace core::guard
+
+#endif

@@ -1,0 +1,373 @@
+// The Python face of the core: what `face.py` describes. Here, and only here, sizes of arrays, places and numbers are
+// checked; behind it they are assumed. The interpreter's lock is free while work is done, but for calls of some
+// microseconds, where it would take longer to get it back.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "arrays.hpp"
+#include "crc32c.hpp"
+#include "guard.hpp"
+#include "lzw.hpp"
+#include "maps.hpp"
+#include "random.hpp"
+#include "resize.hpp"
+#include "scans.hpp"
+#include "tfrecord.hpp"
+#include "walk.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using core::Array;
+using Bytes = Array<const uint8_t, 1>;
+using Int64s = Array<const int64_t, 1>;
+using Spans = Array<const int64_t, 2>;
+using Release = nb::gil_scoped_release;
+
+namespace {
+
+constexpr int64_t SHORT = 4096;  // numbers that are made in some microseconds
+
+void require(bool fits, const char* what) {
+    if (!fits) throw std::invalid_argument(what);
+}
+
+core::Bytes bytes_of(const Bytes& array) { return {array.data(), array.size()}; }
+
+template <class Work>
+void unlocked_if_long(int64_t num_numbers, const Work& work) {
+    if (num_numbers <= SHORT) return work();
+    Release lock;
+    work();
+}
+
+// --- random
+
+void philox(const Int64s& records, uint64_t epoch, uint64_t seed, uint64_t stream, const Array<uint64_t, 2>& out) {
+    require(out.shape(0) == records.size() && out.shape(1) % 4 == 0, "philox: out has a row of whole blocks a record");
+    unlocked_if_long(out.size(), [&] {
+        core::philox(records.data(), records.size(), {epoch, seed, stream}, out.shape(1) / 4, out.data());
+    });
+}
+
+void uniform(const Int64s& records, uint64_t epoch, uint64_t seed, uint64_t stream, const Array<double, 2>& out) {
+    require(out.shape(0) == records.size(), "uniform: out has a row a record");
+    unlocked_if_long(out.size(), [&] {
+        core::uniform(records.data(), records.size(), {epoch, seed, stream}, out.shape(1), out.data());
+    });
+}
+
+void permute(const Int64s& positions, int64_t length, uint32_t high, uint32_t low, const Array<const uint32_t, 2>& keys,
+             const Array<int64_t, 1>& out) {
+    require(out.size() == positions.size() && keys.shape(1) == 2 && keys.shape(0) % 2 == 0, "permute: sizes of arrays");
+    require(length >= 0 && low > 0 && high > 0 && uint64_t(high) * low >= uint64_t(length), "permute: high * low >= length");
+    for (int64_t i = 0; i < positions.size(); ++i)
+        if (uint64_t(positions.data()[i]) >= uint64_t(length)) throw std::out_of_range("permute: a position is outside");
+    const core::Network network{length, high, low, keys.data(), keys.shape(0)};
+    unlocked_if_long(positions.size(), [&] { core::permute(positions.data(), positions.size(), network, out.data()); });
+}
+
+// --- memory and files
+
+int64_t gather_rows(const Array<const uint8_t, 2>& rows, const Int64s& numbers, const Array<uint8_t, 1>& out,
+                    const Int64s& begins) {
+    require(numbers.size() == begins.size(), "gather_rows: a begin a number");
+    Release lock;
+    return core::gather_rows(rows.data(), rows.shape(0), rows.shape(1), numbers.data(), begins.data(), numbers.size(),
+                             out.data(), out.size());
+}
+
+core::Extents extents_of(const Int64s& files, const Int64s& offsets, const Int64s& lengths) {
+    require(files.size() == offsets.size() && files.size() == lengths.size(), "extents: arrays of one length");
+    return {files.data(), offsets.data(), lengths.data(), files.size()};
+}
+
+void make_maps(core::Maps* maps, const nb::bytes& paths, const Spans& stamps, int64_t piece_bytes) {
+    std::string text(paths.c_str(), paths.size());
+    const bool ends = text.empty() || text.back() == '\0';
+    require(ends && std::count(text.begin(), text.end(), '\0') == stamps.shape(0), "Maps: a path, and a zero byte, a file");
+    require(stamps.shape(1) == 3 && piece_bytes >= 0, "Maps: size, time and inode of each file");
+    new (maps) core::Maps(std::move(text), stamps.data(), stamps.shape(0), piece_bytes);
+}
+
+std::pair<int64_t, int> copy(core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths,
+                             const Array<uint8_t, 1>& out, const Int64s& begins) {
+    const core::Extents extents = extents_of(files, offsets, lengths);
+    require(begins.size() == files.size(), "copy: a begin an extent");
+    Release lock;
+    return maps.copy(extents, begins.data(), out.data(), out.size());
+}
+
+void map_files(core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths) {
+    const core::Extents extents = extents_of(files, offsets, lengths);
+    Release lock;
+    maps.map(extents);
+}
+
+void advise(const core::Maps& maps, const Int64s& files, const Int64s& offsets, const Int64s& lengths, int64_t piece_bytes) {
+    const core::Extents extents = extents_of(files, offsets, lengths);
+    require(piece_bytes > 0, "advise: pieces have bytes");
+    Release lock;
+    maps.advise(extents, piece_bytes);
+}
+
+void states(const core::Maps& maps, const Int64s& files, const Array<int8_t, 1>& out) {
+    require(files.size() == out.size(), "states: an item a file");
+    for (int64_t i = 0; i < files.size(); ++i) {
+        if (files.data()[i] < 0 || files.data()[i] >= maps.num_files()) throw std::out_of_range("states: no such file");
+        out.data()[i] = maps.state(files.data()[i]);
+    }
+}
+
+// --- checksums and TFRecord
+
+uint32_t crc32c(const Bytes& data, uint32_t before) {
+    if (data.size() <= SHORT) return core::crc32c(data.data(), size_t(data.size()), before);
+    Release lock;
+    return core::crc32c(data.data(), size_t(data.size()), before);
+}
+
+uint32_t crc32c_by_tables(const Bytes& data, uint32_t before) {
+    return core::crc32c_by_tables(data.data(), size_t(data.size()), before);
+}
+
+// Checks that `margin` bytes before each begin and `behind` bytes after each end lie in `raw`.
+void check_rows(const Bytes& raw, const Int64s& begins, const Int64s& ends, int64_t before, int64_t behind) {
+    require(begins.size() == ends.size(), "a begin and an end a row");
+    for (int64_t i = 0; i < begins.size(); ++i) {
+        const int64_t begin = begins.data()[i], end = ends.data()[i];
+        if (begin < before || begin > end || end > raw.size() - behind) throw std::out_of_range("a row lies outside");
+    }
+}
+
+core::Spans checked(const Bytes& raw, const int64_t* places, int64_t num_rows) {
+    for (int64_t i = 0; i < num_rows; ++i) {
+        const int64_t begin = places[2 * i], end = places[2 * i + 1];
+        if (begin != core::MISSING && (begin < 0 || begin > end || end > raw.size()))
+            throw std::out_of_range("a span lies outside");
+    }
+    return {places, num_rows};
+}
+
+core::Spans checked(const Bytes& raw, const Spans& spans) {
+    require(spans.shape(1) == 2, "a begin and an end a span");
+    return checked(raw, spans.data(), spans.shape(0));
+}
+
+core::List list_of(int64_t kind) {
+    require(kind >= core::BYTES_LIST && kind <= core::INT64_LIST, "no such kind of list");
+    return core::List(kind);
+}
+
+std::pair<int64_t, int64_t> frames(const Bytes& piece, int64_t left, bool verify, const Array<int64_t, 1>& lengths) {
+    Release lock;
+    return core::frames(bytes_of(piece), left, verify, lengths.data(), lengths.size());
+}
+
+std::pair<int64_t, int64_t> verify(const Bytes& raw, const Int64s& begins, const Int64s& ends) {
+    check_rows(raw, begins, ends, 12, 4);
+    Release lock;
+    return core::verify(bytes_of(raw), begins.data(), ends.data(), begins.size());
+}
+
+// One call finds and counts, so that the lock is released once.
+int64_t read_features(const Bytes& raw, const Int64s& begins, const Int64s& ends, const Bytes& keys,
+                      const Int64s& key_begins, const Int64s& sections, const Int64s& which, const Int64s& kinds,
+                      const Array<int64_t, 3>& spans, const Array<int64_t, 2>& counts) {
+    const int64_t num_rows = begins.size(), num_keys = sections.size();
+    check_rows(raw, begins, ends, 0, 0);
+    require(key_begins.size() == num_keys + 1 && which.size() == kinds.size(), "read_features: sizes of arrays");
+    require(spans.shape(0) == num_keys && spans.shape(1) == num_rows && spans.shape(2) == 2, "read_features: spans");
+    require(counts.shape(0) == kinds.size() && counts.shape(1) == num_rows, "read_features: counts");
+    for (int64_t key = 0; key < num_keys; ++key) {
+        const int64_t begin = key_begins.data()[key], end = key_begins.data()[key + 1];
+        require(begin >= 0 && begin <= end && end <= keys.size(), "read_features: keys");
+        require(sections.data()[key] == 1 || sections.data()[key] == 2, "read_features: sections");
+    }
+    for (int64_t i = 0; i < which.size(); ++i) {
+        require(which.data()[i] >= 0 && which.data()[i] < num_keys, "read_features: which");
+        if (kinds.data()[i] != core::NO_LIST) list_of(kinds.data()[i]);
+    }
+    Release lock;
+    const core::Keys all{keys.data(), key_begins.data(), sections.data(), num_keys};
+    int64_t bad = core::find_entries(bytes_of(raw), begins.data(), ends.data(), num_rows, all, spans.data());
+    for (int64_t i = 0; i < kinds.size() && bad == core::DONE; ++i) {
+        if (kinds.data()[i] == core::NO_LIST) continue;
+        const core::Spans entries{spans.data() + 2 * num_rows * which.data()[i], num_rows};
+        bad = core::count_values(bytes_of(raw), entries, true, core::List(kinds.data()[i]), counts.data() + num_rows * i);
+    }
+    return bad;
+}
+
+int64_t count_values(const Bytes& raw, const Spans& spans, int64_t kind, const Array<int64_t, 1>& counts) {
+    const core::Spans features = checked(raw, spans);
+    require(counts.size() == features.num_rows, "count_values: a count a span");
+    const core::List list = list_of(kind);
+    Release lock;
+    return core::count_values(bytes_of(raw), features, false, list, counts.data());
+}
+
+int64_t count_steps(const Bytes& raw, const Spans& spans, const Array<int64_t, 1>& counts) {
+    const core::Spans entries = checked(raw, spans);
+    require(counts.size() == entries.num_rows, "count_steps: a count a span");
+    Release lock;
+    return core::count_steps(bytes_of(raw), entries, counts.data());
+}
+
+void fill_steps(const Bytes& raw, const Spans& spans, const Array<int64_t, 2>& steps) {
+    const core::Spans entries = checked(raw, spans);
+    require(steps.shape(1) == 2, "fill_steps: a begin and an end a step");
+    Release lock;
+    core::fill_steps(bytes_of(raw), entries, steps.data(), steps.shape(0));
+}
+
+void fill_any(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts, core::List kind, void* values,
+              int64_t* ends, int64_t room) {
+    const core::Spans features = checked(raw, spans);
+    require(counts.size() == features.num_rows, "fill: a count a span");
+    Release lock;
+    core::fill_values(bytes_of(raw), features, are_entries, kind, counts.data(), values, ends, room);
+}
+
+void fill_ints(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts, const Array<int64_t, 1>& values) {
+    fill_any(raw, spans, are_entries, counts, core::INT64_LIST, values.data(), nullptr, values.size());
+}
+
+void fill_floats(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts, const Array<float, 1>& values) {
+    fill_any(raw, spans, are_entries, counts, core::FLOAT_LIST, values.data(), nullptr, values.size());
+}
+
+void fill_bytes(const Bytes& raw, const Spans& spans, bool are_entries, const Int64s& counts,
+                const Array<int64_t, 1>& begins, const Array<int64_t, 1>& ends) {
+    require(begins.size() == ends.size(), "fill_bytes: an end a begin");
+    fill_any(raw, spans, are_entries, counts, core::BYTES_LIST, begins.data(), ends.data(), begins.size());
+}
+
+void gather_pieces(const Bytes& raw, const Int64s& begins, const Int64s& lengths, const Array<uint8_t, 1>& out,
+                   const Int64s& places) {
+    require(begins.size() == lengths.size() && begins.size() == places.size(), "gather_pieces: arrays of one length");
+    Release lock;
+    for (int64_t i = 0; i < begins.size(); ++i) {
+        const int64_t begin = begins.data()[i], length = lengths.data()[i], place = places.data()[i];
+        const bool inside = begin >= 0 && length >= 0 && place >= 0 && length <= raw.size() - begin && length <= out.size() - place;
+        if (!inside) throw std::out_of_range("gather_pieces: a piece lies outside");
+        std::copy_n(raw.data() + begin, length, out.data() + place);
+    }
+}
+
+// --- images
+
+int64_t lzw_bytes(const Bytes& coded, int64_t enough) {
+    Release lock;
+    return core::lzw_bytes(core::Reader(coded.data(), size_t(coded.size())), enough);
+}
+
+std::pair<int64_t, int64_t> read_scans(const Bytes& file, int64_t frame, int64_t place,
+                                       const std::vector<std::pair<int64_t, int64_t>>& segments, int64_t max_scans) {
+    std::vector<core::Segment> settings;
+    for (const auto& [marker, at] : segments) settings.push_back({marker, at});
+    Release lock;
+    const core::Scans scans = core::read_scans(file.data(), file.size(), frame, place, settings, max_scans);
+    return {scans.number, scans.end};
+}
+
+bool is_side(int64_t length) { return length > 0 && length <= INT32_MAX; }
+
+template <class In, class Out>
+void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int64_t width, int64_t channels, bool in_planes,
+          bool out_planes, const Array<const int32_t, 2>& start, const Array<const int32_t, 2>& mirror, float fill,
+          const Array<const float, 1>& mean, const Array<const float, 1>& scale, const Array<Out, 1>& out,
+          int64_t window_height, int64_t window_width) {
+    const int64_t count = start.shape(0);
+    require(start.shape(1) == 2 && mirror.shape(0) == count && mirror.shape(1) == 2, "walk: a window an image");
+    require(mean.size() == channels && scale.size() == channels, "walk: a mean and a scale a channel");
+    if (count == 0) return;
+    require(is_side(height) && is_side(width) && is_side(channels) && is_side(window_height) && is_side(window_width),
+            "walk: sizes");
+    // Each product is compared with what there is before it is multiplied on: no overflow.
+    require(height <= images.size() && width <= images.size() / height && channels <= images.size() / (height * width),
+            "walk: images are smaller than that");
+    const int64_t size = height * width * channels;
+    require(stride >= 0 && (count == 1 || stride <= (images.size() - size) / (count - 1)), "walk: too few images");
+    require(out.size() % count == 0 && out.size() / count % window_height == 0 &&
+                out.size() / count / window_height % window_width == 0 &&
+                out.size() / count / window_height / window_width == channels,
+            "walk: the result has another size");
+    require(!std::is_same_v<In, uint8_t> || (fill >= 0 && fill <= 255), "walk: fill is no uint8");
+    const core::Walk<In, Out> walk{images.data(), stride, height, width, channels, in_planes, out_planes, count,
+                                   start.data(), mirror.data(), In(fill), mean.data(), scale.data(), out.data(),
+                                   window_height, window_width};
+    Release lock;
+    core::walk(walk);
+}
+
+core::Pass pass_of(const Array<const int32_t, 1>& first, const Array<const float, 2>& weights, int64_t length) {
+    require(weights.shape(1) == first.size() && weights.shape(0) > 0 && first.size() > 0, "resize: a pass");
+    for (int64_t i = 0; i < first.size(); ++i)  // so that the continued row is not longer than what is resized asks for
+        require(first.data()[i] > -weights.shape(0) && first.data()[i] < length, "resize: a pass reads outside");
+    return {first.data(), weights.data(), weights.shape(0), first.size()};
+}
+
+template <class T>
+void resize(const Array<const T, 1>& image, int64_t offset, int64_t stride, int64_t height, int64_t width, int64_t channels,
+            const Array<const int32_t, 1>& rows, const Array<const float, 2>& row_weights,
+            const Array<const int32_t, 1>& columns, const Array<const float, 2>& column_weights, bool vertical_first,
+            const Array<T, 1>& out, int64_t new_width) {
+    require(is_side(height) && is_side(width) && is_side(channels) && is_side(new_width), "resize: sizes");
+    require(offset >= 0 && offset <= image.size() && stride >= 0 && width <= (image.size() - offset) / channels &&
+                (height == 1 || stride <= (image.size() - offset - width * channels) / (height - 1)),
+            "resize: the box lies outside");
+    const core::Pass vertical = pass_of(rows, row_weights, height), horizontal = pass_of(columns, column_weights, width);
+    require(horizontal.count >= new_width && out.size() % vertical.count == 0 &&
+                out.size() / vertical.count % new_width == 0 && out.size() / vertical.count / new_width == channels,
+            "resize: the result has another size");
+    Release lock;
+    core::resize(core::Image<const T>{image.data() + offset, stride, height, width, channels}, vertical, horizontal,
+                 vertical_first, core::Image<T>{out.data(), new_width * channels, vertical.count, new_width, channels});
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    nb::set_leak_warnings(false);  // what a thread uses when Python ends is left to it
+
+    module.def("philox", philox);
+    module.def("uniform", uniform);
+    module.def("permute", permute);
+
+    module.def("gather_rows", gather_rows);
+    module.def("gather_pieces", gather_pieces);
+    module.def("can_map", core::guard::supported);
+    module.def("num_free_maps", core::guard::num_free);
+    nb::class_<core::Maps>(module, "Maps")
+        .def("__init__", make_maps)
+        .def("copy", copy)
+        .def("map", map_files)
+        .def("advise", advise)
+        .def("states", states)
+        .def_prop_ro("any_refused", &core::Maps::any_refused);
+
+    module.def("crc32c", crc32c, "data"_a, "before"_a = 0);
+    module.def("crc32c_by_tables", crc32c_by_tables, "data"_a, "before"_a = 0);
+    module.def("frames", frames);
+    module.def("verify", verify);
+    module.def("read_features", read_features);
+    module.def("count_values", count_values);
+    module.def("count_steps", count_steps);
+    module.def("fill_steps", fill_steps);
+    module.def("fill_ints", fill_ints);
+    module.def("fill_floats", fill_floats);
+    module.def("fill_bytes", fill_bytes);
+
+    module.def("lzw_bytes", lzw_bytes);
+    module.def("read_scans", read_scans);
+    module.def("walk", walk<uint8_t, uint8_t>);
+    module.def("walk", walk<uint8_t, float>);
+    module.def("walk", walk<float, float>);
+    module.def("resize", resize<uint8_t>);
+    module.def("resize", resize<float>);
+}

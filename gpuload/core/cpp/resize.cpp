@@ -1,0 +1,197 @@
+// Resize: see resize.hpp.
+//
+// Assumes: the source lies in its memory, the result has room for all rows, and the passes have an output pixel for each
+// row and column; the Python face checked it. First source pixels may lie outside: the edges are continued.
+//
+// Vertical first    a row of the result is a sum of source rows, read as they are stored; then the sum along that row.
+// Horizontal first  each source row that is needed is summed along once, into a ring of `support` rows; then their sum.
+//
+// All that is in work fits into the second-level cache, whatever the size of the image.
+#include "resize.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "clones.hpp"
+
+namespace core {
+namespace {
+
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));  // a pixel and a float that is not used
+
+constexpr float BIG = 12582912.0f;  // 1.5 * 2**23: what is added to it loses its fraction, halves to even
+
+template <class T>
+INLINE T stored(float value) {
+    if constexpr (std::is_same_v<T, uint8_t>) {
+        float bounded = value > 0.0f ? value : 0.0f;
+        bounded = bounded < 255.0f ? bounded : 255.0f;
+        return uint8_t(int32_t((bounded + BIG) - BIG));
+    } else {
+        return value;
+    }
+}
+
+template <class T>
+INLINE void emit(T* __restrict to, const float* __restrict line, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) to[i] = stored<T>(line[i]);
+}
+
+// Sums rows, each times its weight; `total` is scratch.
+template <class To, class From>
+INLINE void down(To* __restrict to, const From* const* rows, const float* weights, int64_t support, int64_t count,
+                 float* __restrict total) {
+    if (support == 2) {
+        const From *a = rows[0], *b = rows[1];
+        const float u = weights[0], v = weights[1];
+        for (int64_t i = 0; i < count; ++i) to[i] = stored<To>(u * float(a[i]) + v * float(b[i]));
+    } else if (support == 3) {
+        const From *a = rows[0], *b = rows[1], *c = rows[2];
+        const float u = weights[0], v = weights[1], w = weights[2];
+        for (int64_t i = 0; i < count; ++i) to[i] = stored<To>(u * float(a[i]) + v * float(b[i]) + w * float(c[i]));
+    } else if (support == 4) {
+        const From *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
+        const float u = weights[0], v = weights[1], w = weights[2], x = weights[3];
+        for (int64_t i = 0; i < count; ++i)
+            to[i] = stored<To>(u * float(a[i]) + v * float(b[i]) + w * float(c[i]) + x * float(d[i]));
+    } else {
+        for (int64_t i = 0; i < count; ++i) total[i] = weights[0] * float(rows[0][i]);
+        for (int64_t tap = 1; tap < support; ++tap) {
+            const From* row = rows[tap];
+            const float weight = weights[tap];
+            for (int64_t i = 0; i < count; ++i) total[i] += weight * float(row[i]);
+        }
+        emit(to, total, count);
+    }
+}
+
+// Sums along a row of three channels: line[x] = weights[0, x] * row[first[x]] + ... It reads up to one float behind the
+// last pixel, and writes one: the next pixel writes over it. FIXED is the number of taps, 0 for any.
+template <int FIXED>
+INLINE void along_3(float* line, const float* row, const Pass& pass) {
+    const int64_t count = pass.count, support = FIXED ? FIXED : pass.support;
+    for (int64_t x = 0; x < count; ++x) {
+        const float* source = row + 3 * int64_t(pass.first[x]);
+        Four sum = pass.weights[x] * *reinterpret_cast<const Four*>(source);
+        for (int64_t tap = 1; tap < support; ++tap)
+            sum += pass.weights[tap * count + x] * *reinterpret_cast<const Four*>(source + 3 * tap);
+        *reinterpret_cast<Four*>(line + 3 * x) = sum;
+    }
+}
+
+INLINE void along_any(float* line, const float* row, const Pass& pass, int64_t channels) {
+    for (int64_t x = 0; x < pass.count; ++x) {
+        const float* source = row + int64_t(pass.first[x]) * channels;
+        for (int64_t channel = 0; channel < channels; ++channel) {
+            float total = pass.weights[x] * source[channel];
+            for (int64_t tap = 1; tap < pass.support; ++tap)
+                total += pass.weights[tap * pass.count + x] * source[tap * channels + channel];
+            line[x * channels + channel] = total;
+        }
+    }
+}
+
+INLINE void along(float* line, const float* row, const Pass& pass, int64_t channels) {
+    if (channels != 3) return along_any(line, row, pass, channels);
+    switch (pass.support) {
+        case 2: return along_3<2>(line, row, pass);
+        case 3: return along_3<3>(line, row, pass);
+        case 4: return along_3<4>(line, row, pass);
+        case 5: return along_3<5>(line, row, pass);
+        default: return along_3<0>(line, row, pass);
+    }
+}
+
+struct Row {  // of floats, continued on both sides with the pixels of its edges as far as a pass reads
+    int64_t width, channels, left = 0, right = 0;
+    std::vector<float> memory;
+
+    Row(const Pass& pass, int64_t num_pixels, int64_t num_channels) : width(num_pixels), channels(num_channels) {
+        for (int64_t x = 0; x < pass.count; ++x) {
+            left = std::max(left, -int64_t(pass.first[x]));
+            right = std::max(right, int64_t(pass.first[x]) + pass.support - width);
+        }
+        memory.resize(size_t((left + width + right) * channels + 1));
+    }
+
+    float* begin() { return memory.data() + left * channels; }
+
+    void replicate() {
+        float *first = begin(), *end = first + width * channels;
+        for (int64_t i = 0; i < left; ++i) std::copy(first, first + channels, memory.data() + i * channels);
+        for (int64_t i = 0; i < right; ++i) std::copy(end - channels, end, end + i * channels);
+    }
+};
+
+template <class T>
+INLINE void any_resize(const Image<const T>& from, const Pass& vertical, const Pass& horizontal, bool vertical_first,
+                       const Image<T>& to) {
+    const int64_t support = vertical.support, channels = from.channels, length = from.width * channels;
+    const int64_t size = to.width * channels, distance = horizontal.count * channels + 1;
+    Row row(horizontal, from.width, channels);
+    std::vector<float> weights(static_cast<size_t>(support)), total(size_t(std::max(length, size)));
+    const auto number_of = [&](int64_t y, int64_t tap) {
+        return std::clamp<int64_t>(int64_t(vertical.first[y]) + tap, 0, from.height - 1);
+    };
+    if (vertical_first) {
+        std::vector<float> line(static_cast<size_t>(distance));
+        std::vector<const T*> rows(static_cast<size_t>(support));
+        for (int64_t y = 0; y < vertical.count; ++y) {
+            for (int64_t tap = 0; tap < support; ++tap) {
+                rows[size_t(tap)] = from.pixels + from.stride * number_of(y, tap);
+                weights[size_t(tap)] = vertical.weights[tap * vertical.count + y];
+            }
+            down(row.begin(), rows.data(), weights.data(), support, length, total.data());
+            row.replicate();
+            along(line.data(), row.begin(), horizontal, channels);
+            emit(to.pixels + y * to.stride, line.data(), size);
+        }
+        return;
+    }
+    std::vector<float> ring(size_t(support * distance));
+    std::vector<int64_t> numbers(size_t(support), -1);  // of the source rows in the ring
+    std::vector<const float*> rows(static_cast<size_t>(support));
+    for (int64_t y = 0; y < vertical.count; ++y) {
+        for (int64_t tap = 0; tap < support; ++tap) {
+            const int64_t number = number_of(y, tap), slot = number % support;
+            float* line = ring.data() + slot * distance;
+            rows[size_t(tap)] = line;
+            weights[size_t(tap)] = vertical.weights[tap * vertical.count + y];
+            if (numbers[size_t(slot)] == number) continue;
+            const T* source = from.pixels + from.stride * number;
+            float* const begin = row.begin();
+            for (int64_t i = 0; i < length; ++i) begin[i] = float(source[i]);
+            row.replicate();
+            along(line, begin, horizontal, channels);
+            numbers[size_t(slot)] = number;
+        }
+        down(to.pixels + y * to.stride, rows.data(), weights.data(), support, size, total.data());
+    }
+}
+
+}  // namespace
+
+CLONES void resize_bytes(const Image<const uint8_t>& from, const Pass& vertical, const Pass& horizontal,
+                         bool vertical_first, const Image<uint8_t>& to) {
+    any_resize(from, vertical, horizontal, vertical_first, to);
+}
+
+CLONES void resize_floats(const Image<const float>& from, const Pass& vertical, const Pass& horizontal,
+                          bool vertical_first, const Image<float>& to) {
+    any_resize(from, vertical, horizontal, vertical_first, to);
+}
+
+void resize(const Image<const uint8_t>& from, const Pass& vertical, const Pass& horizontal, bool vertical_first,
+            const Image<uint8_t>& to) {
+    resize_bytes(from, vertical, horizontal, vertical_first, to);
+}
+
+void resize(const Image<const float>& from, const Pass& vertical, const Pass& horizontal, bool vertical_first,
+            const Image<float>& to) {
+    resize_floats(from, vertical, horizontal, vertical_first, to);
+}
+
+}  // namespace core

@@ -1,0 +1,232 @@
+"""What the compiled core offers: its functions as types, with what each takes and returns.
+
+Arrays are in C order and have just the dtype that is said; what is written to is writeable. The core checks sizes,
+places and numbers, and raises ``ValueError``, ``IndexError`` or ``TypeError``: these are faults of a caller in gpuload,
+never of a file. The interpreter's lock is free while the core works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Pixels = NDArray[Any]  # uint8 or float32
+
+# What ``Maps.copy`` and ``Maps.states`` say.
+COPIED, CHANGED, FAILED, OUTSIDE = range(4)
+REFUSED, UNTRIED, MAPPED = -1, 0, 1
+
+
+class Maps(Protocol):
+    """Files that are read from memory maps, or by positioned reads where a map is not worth it or cannot be made.
+
+    Args:
+        paths: of all files, as the system has them, each ended by a zero byte.
+        stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
+        piece_bytes: the system is told in such pieces what will be copied, before it is; 0: it is not told.
+
+    Attributes:
+        any_refused: True once a file could not be mapped.
+    """
+
+    any_refused: bool
+
+    def __init__(self, paths: bytes, stamps: Int64s, piece_bytes: int) -> None: ...
+
+    def copy(self, files: Int64s, offsets: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> tuple[int, int]:
+        """Copy ``lengths[i]`` bytes at ``offsets[i]`` of file ``files[i]`` to ``out[begins[i]:]``.
+
+        Returns:
+            A number and COPIED, CHANGED, FAILED or OUTSIDE: the number of the file, or for OUTSIDE of the extent;
+            nothing was written then. The file is looked at after its bytes were copied.
+        """
+
+    def map(self, files: Int64s, offsets: Int64s, lengths: Int64s) -> None:
+        """Map the files that these extents make worth it; errors are left to ``copy``."""
+
+    def advise(self, files: Int64s, offsets: Int64s, lengths: Int64s, piece_bytes: int) -> None:
+        """Ask the system to have these bytes in memory soon, of files that are mapped."""
+
+    def states(self, files: Int64s, out: NDArray[np.int8]) -> None:
+        """Write REFUSED, UNTRIED or MAPPED for each file."""
+
+
+class Native(Protocol):
+    """The extension module."""
+
+    Maps: type[Maps]
+
+    def philox(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]) -> None:
+        """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see `rng`."""
+
+    def uniform(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.float64]) -> None:
+        """Write numbers in [0, 1) of each record into its row, float64 ``[num_records, count]``; see `rng`."""
+
+    def permute(
+        self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32], out: Int64s
+    ) -> None:
+        """Write what stands at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
+
+    def gather_rows(self, rows: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
+        """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``.
+
+        Returns:
+            -1, or the place of the first number or begin that lies outside; then nothing was copied.
+        """
+
+    def gather_pieces(self, raw: Bytes, begins: Int64s, lengths: Int64s, out: Bytes, places: Int64s) -> None:
+        """Copy ``lengths[i]`` bytes at ``begins[i]`` of ``raw`` to ``out[places[i]:]``."""
+
+    def can_map(self) -> bool:
+        """Return True where files can be mapped with the guard against those that shrink: Linux with statx."""
+
+    def num_free_maps(self) -> int:
+        """Return how many more files can be mapped in this process."""
+
+    def crc32c(self, data: Bytes | bytes | memoryview, before: int = 0) -> int:
+        """Return the CRC32C of bytes whose first part has the checksum ``before``, 0 if there is no first part."""
+
+    def crc32c_by_tables(self, data: Bytes | bytes | memoryview, before: int = 0) -> int:
+        """Return the same without the processor's instruction."""
+
+    def frames(self, piece: Bytes, left: int, verify: bool, lengths: Int64s) -> tuple[int, int]:
+        """Find TFRecords that begin in a piece of a file, from its first byte on.
+
+        Args:
+            piece: the piece.
+            left: how many bytes the file has from there on.
+            verify: False: lengths are believed.
+            lengths: of the payload of each record; written.
+
+        Returns:
+            How many records there are, and where in the piece (or behind it) the next one begins, or what is none.
+        """
+
+    def verify(self, raw: Bytes, begins: Int64s, ends: Int64s) -> tuple[int, int]:
+        """Compare TFRecords, whose payloads lie at ``raw[begins[i]:ends[i]]``, with their frames.
+
+        Returns:
+            The first row that is damaged, and 1 for another length, 2 for a wrong checksum of the length, 3 for one of
+            the payload; or 0 and 0.
+        """
+
+    def read_features(
+        self, raw: Bytes, begins: Int64s, ends: Int64s, keys: Bytes, key_begins: Int64s, sections: Int64s,
+        which: Int64s, kinds: Int64s, spans: Int64s, counts: Int64s,
+    ) -> int:  # fmt: skip
+        """Find features of serialized tf.train.Examples, and count the values of those that are no feature lists.
+
+        Args:
+            raw: the messages of all records.
+            begins: of each message, int64 ``[n]``.
+            ends: of each message, int64 ``[n]``.
+            keys: the keys, one after the other.
+            key_begins: where each begins and the last ends, int64 ``[num_keys + 1]``.
+            sections: 1 for a key of features or of a context, 2 for one of feature lists, int64 ``[num_keys]``.
+            which: the key of each feature; several may have the same.
+            kinds: 1 bytes, 2 float, 3 int64 for each feature; 0: it is a feature list, and not counted here.
+            spans: int64 ``[num_keys, n, 2]``: begin and end of each map entry, of a key that occurs twice the last; -1
+                where there is none; written.
+            counts: int64 ``[num_features, n]``; -1 for a feature that is not there; written.
+
+        Returns:
+            -1, or the row that cannot be read, or that holds another kind of values.
+        """
+
+    def count_values(self, raw: Bytes, spans: Int64s, kind: int, counts: Int64s) -> int:
+        """Count the values of features that lie at spans, as ``read_features`` does; also what it returns."""
+
+    def count_steps(self, raw: Bytes, spans: Int64s, counts: Int64s) -> int:
+        """Count the features of the feature list of each map entry; -1 where there is none. Returns the same."""
+
+    def fill_steps(self, raw: Bytes, spans: Int64s, steps: Int64s) -> None:
+        """Write begin and end of each feature of lists that were counted, int64 ``[total, 2]``."""
+
+    def fill_ints(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Int64s) -> None:
+        """Write the values of features that were counted, one feature after the other.
+
+        Args:
+            raw: the messages of all records.
+            spans: begin and end of each feature, or of the map entry that holds it, int64 ``[n, 2]``.
+            are_entries: which of these.
+            counts: how many values each has, as they were counted.
+            values: has room for all of them.
+        """
+
+    def fill_floats(self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, values: Floats) -> None:
+        """Do the same for floats."""
+
+    def fill_bytes(
+        self, raw: Bytes, spans: Int64s, are_entries: bool, counts: Int64s, begins: Int64s, ends: Int64s
+    ) -> None:
+        """Do the same for bytes: where in ``raw`` each value begins and ends."""
+
+    def lzw_bytes(self, coded: Bytes, enough: int) -> int:
+        """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are enough.
+
+        Returns:
+            The number; -1 where the data do not begin with Clear, -2 where a code means nothing.
+        """
+
+    def read_scans(
+        self, file: Bytes | memoryview, frame: int, place: int, segments: Sequence[tuple[int, int]], max_scans: int
+    ) -> tuple[int, int]:
+        """Read the scans of a JPEG, at most ``max_scans``; see `images.scans.read`.
+
+        Returns:
+            Their number, and where the data of the only one ends; -1 and 0 if they are damaged.
+        """
+
+    def walk(
+        self, images: Pixels, stride: int, height: int, width: int, channels: int, in_planes: bool, out_planes: bool,
+        start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, out: Pixels, window_height: int,
+        window_width: int,
+    ) -> None:  # fmt: skip
+        """Crop, mirror, reorder axes and normalise images; see `ops.walk.Walk`.
+
+        Args:
+            images: one axis: the memory that holds the images.
+            stride: elements from image to image.
+            height: of an image, and so are the next two.
+            width: as before.
+            channels: as before.
+            in_planes: True for CHW, False for HWC.
+            out_planes: the same of the result.
+            start: top and left of each window, int32 ``[n, 2]``.
+            mirror: 1 where a window is mirrored down, across, int32 ``[n, 2]``.
+            fill: the value outside the image.
+            mean: of each channel: ``(value - mean) * scale``; not for a result in uint8.
+            scale: of each channel.
+            out: one axis: the result, of the dtype of the images or float32.
+            window_height: of the result.
+            window_width: of the result.
+        """
+
+    def resize(
+        self, image: Pixels, offset: int, stride: int, height: int, width: int, channels: int, rows: Int32s,
+        row_weights: Floats, columns: Int32s, column_weights: Floats, vertical_first: bool, out: Pixels, new_width: int,
+    ) -> None:  # fmt: skip
+        """Resize a box of an image; see `ops.resampling`.
+
+        Args:
+            image: one axis: the memory that holds the image.
+            offset: where in it the box begins, in elements.
+            stride: elements from row to row.
+            height: of the box, and so are the next two.
+            width: as before.
+            channels: as before.
+            rows: the first source row of each row of the result.
+            row_weights: its coefficients, float32 ``[support, new height]``.
+            columns: the first source column of each column, up to a multiple of any number.
+            column_weights: their coefficients, float32 ``[support, number of columns]``.
+            vertical_first: which pass is the first.
+            out: one axis: the result, of the dtype of the image.
+            new_width: of the result.
+        """
