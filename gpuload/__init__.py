@@ -8,7 +8,7 @@ from gpuload.check import check
 from gpuload.convert import convert
 from gpuload.errors import GpuloadError
 from gpuload.loader import Loader
-from gpuload.order import Blocks
+from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
 from gpuload.sources import (
     Feature,
@@ -38,6 +38,7 @@ from gpuload.spec import Field, Spec
 __all__ = [
     "Batch",
     "Blocks",
+    "Buckets",
     "Feature",
     "Field",
     "GpuloadError",

@@ -18,6 +18,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,14 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, left_behind
-from gpuload.order import MAX_LENGTH, Blocks, Plan, Position, checked_count
+from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, checked_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.pipeline.recipe import make_recipe
 from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
+from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
 from gpuload.stats import Counters, Stats
 
@@ -59,7 +61,8 @@ class Loader:
         ops: what is done to them, in order.
         output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged, and only these
             fields are made. None: all fields.
-        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, False for the order of the source.
+        shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, ``gl.Buckets(...)`` for batches of
+            similar length, False for the order of the source.
         seed: 0 to 2**64 - 1.
         shard_id, num_shards: this process and how many there are; the global order does not depend on them.
         last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
@@ -89,7 +92,7 @@ class Loader:
         *,
         ops: Sequence[Op] = (),
         output: Output = None,
-        shuffle: bool | Blocks = False,
+        shuffle: bool | Blocks | Buckets = False,
         seed: int = 0,
         shard_id: int = 0,
         num_shards: int = 1,
@@ -107,7 +110,9 @@ class Loader:
         _check(source, device, executor)
         num_threads = None if num_threads is None else checked_count("num_threads", num_threads, most=MOST_THREADS)
         self._asked_prefetch = None if prefetch is None else checked_count("prefetch", prefetch, most=MAX_LENGTH)
-        self._plan = Plan(len(source), batch_size, shuffle, seed, shard_id, num_shards, last_batch)
+        self._plan = Plan(
+            len(source), batch_size, _with_lengths(shuffle, source), seed, shard_id, num_shards, last_batch
+        )
         _check_steps(self._plan)
         self.on_error = on_error
         self._damage = _damage(source, self._plan, on_error, max_bad, quarantine)
@@ -700,6 +705,19 @@ def _again(arguments: dict[str, Any], position: Position) -> Loader:
     loader = Loader(**arguments)
     loader._place.cursor = Cursor(position)
     return loader
+
+
+def _with_lengths(shuffle: bool | Blocks | Buckets, source: Source) -> bool | Blocks | Buckets:
+    """Return the kind of shuffle, with the lengths of all records in place of the name of a field."""
+    if not isinstance(shuffle, Buckets):
+        return shuffle
+    if source.endless:
+        raise SpecError(
+            f"shuffle={shuffle!r} of a mix",
+            cause="a mix has other records in each epoch, whose lengths would have to be found out anew",
+            remedy="use shuffle=True",
+        )
+    return replace(shuffle, by=lengths_of(source, shuffle.by)) if isinstance(shuffle.by, str) else shuffle
 
 
 def _check_steps(plan: Plan) -> None:

@@ -98,6 +98,90 @@ class Blocks:
         return min(self.block_records * self.window_blocks, MAX_LENGTH)  # what is more makes no difference
 
 
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Shuffle all records, so that those of similar length come together: batches with little padding.
+
+    The shuffled order of an epoch is cut into windows of ``chunk * window_chunks`` records. In each window records are
+    sorted by length and cut into chunks, and the chunks are shuffled; what fills no chunk stays at the end::
+
+        9 records, chunk=2, window_chunks=4
+        shuffled, as lengths      5 1 9 3 5 2 8 1 | 4
+        sorted, and cut           1 1  2 3  5 5  8 9 | 4
+        the order                 5 5  1 1  8 9  2 3 | 4
+
+    Records of one length come in the order of the shuffle. With ``chunk=num_shards * batch_size`` all shards have
+    similar lengths at each step, with ``chunk=batch_size`` each shard has its own. The order does not depend on the
+    batch size; with one that does not divide ``chunk`` some batches have records of two chunks.
+
+    Args:
+        by: the field whose records differ in length, counted along the first axis; or the lengths of all records, whole
+            numbers ``[len(source)]``. They are kept, 8 bytes a record. Of a field they are found out when a loader is
+            made, from where the records lie if that tells it, else by reading the field once.
+        chunk: records of similar length.
+        window_chunks: in how many chunks records are sorted. More of them mean less padding, and less randomness.
+
+    Raises:
+        SpecError: a number is not a whole number of at least 1, or the lengths are no lengths.
+    """
+
+    by: str | NDArray[np.int64]
+    chunk: int
+    window_chunks: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("chunk", "window_chunks"):
+            _keep(self, name, checked_count(f"Buckets.{name}", getattr(self, name), most=MAX_LENGTH))
+        if isinstance(self.by, str) and self.by:
+            return
+        lengths = np.asarray(self.by)
+        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
+            raise SpecError(
+                f"Buckets.by = {self.by!r}"[:200],
+                cause="it is the name of a field, or an array with the length of each record, whole numbers",
+                remedy="write gl.Buckets('tokens', chunk=64), say",
+            )
+        _keep(self, "by", lengths.astype(np.int64))
+
+    @property
+    def window_records(self) -> int:
+        """How many records are sorted at a time."""
+        return min(self.chunk * self.window_chunks, MAX_LENGTH)
+
+    def __repr__(self) -> str:
+        by = repr(self.by) if isinstance(self.by, str) else f"{self.by.size} lengths"
+        return f"Buckets({by}, chunk={self.chunk}, window_chunks={self.window_chunks})"
+
+    def at(self, positions: Positions, *, length: int, seed: int, epoch: int) -> Positions:
+        """Return the records at these positions of an epoch."""
+        windows = positions // self.window_records
+        records = np.empty_like(positions)
+        for window in np.unique(windows).tolist():
+            chosen = windows == window
+            order = _bucket_window(self, length, seed, epoch, window)
+            records[chosen] = order[positions[chosen] - window * self.window_records]
+        return records
+
+    def order_of_window(self, length: int, seed: int, epoch: int, window: int) -> Positions:
+        """Return the records of a window in their order, int64 ``[n]``."""
+        begin = window * self.window_records
+        places = np.arange(begin, min(begin + self.window_records, length), dtype=np.int64)
+        records = permutation(length, seed=seed, epoch=epoch).at(places)
+        num_chunks = records.size // self.chunk
+        in_chunks = num_chunks * self.chunk
+        whole, left = records[:in_chunks], records[in_chunks:]  # of the shuffle, so that the rest is of any length
+        lengths = np.asarray(self.by)[whole]  # a plan has no names of fields
+        chunks = whole[np.argsort(lengths, kind="stable")].reshape(num_chunks, self.chunk)
+        turn = permutation(num_chunks, seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window)
+        return np.concatenate([chunks[turn.at(np.arange(num_chunks, dtype=np.int64))].reshape(-1), left])
+
+
+@lru_cache(maxsize=8)
+def _bucket_window(buckets: Buckets, length: int, seed: int, epoch: int, window: int) -> Positions:
+    """Return ``Buckets.order_of_window``: the steps of a window follow one another, and share it."""
+    return buckets.order_of_window(length, seed, epoch, window)
+
+
 @dataclass(frozen=True)
 class Permutation:
     """A keyed permutation of 0 .. length - 1 that is computed, not stored.
@@ -200,7 +284,7 @@ class Plan:
 
     length: int
     batch_size: int
-    shuffle: bool | Blocks = False
+    shuffle: bool | Blocks | Buckets = False
     seed: int = 0
     shard_id: int = 0
     num_shards: int = 1
@@ -213,9 +297,17 @@ class Plan:
         _keep(self, "seed", rng.checked_word(self.seed, "seed"))
         if isinstance(self.shuffle, np.bool_):
             _keep(self, "shuffle", bool(self.shuffle))
-        if not isinstance(self.shuffle, (bool, Blocks)):
+        if not isinstance(self.shuffle, (bool, Blocks, Buckets)):
             raise SpecError(
-                f"shuffle = {self.shuffle!r}", cause="it is not known", remedy="use True, False or gl.Blocks(...)"
+                f"shuffle = {self.shuffle!r}",
+                cause="it is not known",
+                remedy="use True, False, gl.Blocks(...) or gl.Buckets(...)",
+            )
+        if isinstance(self.shuffle, Buckets) and np.shape(self.shuffle.by) != (self.length,):
+            raise SpecError(
+                f"{self.shuffle!r} of {self.length} records",
+                cause="it has the length of each record of the source, in its order",
+                remedy="pass one length for each record, or the name of a field to gl.Loader",
             )
         if not is_whole(self.shard_id) or self.shard_id >= self.num_shards:
             raise SpecError(
@@ -332,6 +424,8 @@ class Plan:
             return positions
         if self.shuffle is True:
             return permutation(self.length, seed=self.seed, epoch=epoch).at(positions)
+        if isinstance(self.shuffle, Buckets):
+            return self.shuffle.at(positions, length=self.length, seed=self.seed, epoch=epoch)
         return _in_blocks(self._lanes.places(positions), self.length, self.shuffle, self.seed, epoch)
 
     def ahead(self, start: Position, step: int, *, num_steps: int = 1) -> Positions:
@@ -617,7 +711,7 @@ def _added(half: NDArray[np.uint32], hashed: NDArray[np.uint32], modulus: np.uin
     return np.where(total >= modulus, total - modulus, total)
 
 
-def _keep(plan: Blocks | Plan | Split, name: str, value: object) -> None:
+def _keep(plan: Blocks | Buckets | Plan | Split, name: str, value: object) -> None:
     """Keep a checked argument of a frozen dataclass: a NumPy integer as an int, which repr and JSON know."""
     object.__setattr__(plan, name, value)
 
