@@ -34,6 +34,8 @@ from gpuload.sources import open as open
 from gpuload.sources import zip as zip
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
+from gpuload.tracebacks import publish as _publish
+from gpuload.tracebacks import publish_methods as _publish_methods
 
 __all__ = [
     "Batch",
@@ -69,4 +71,12 @@ __all__ = [
     "tfrecord",
     "zip",
 ]
+_publish(globals(), (name for name in __all__ if name != "GpuloadError"))
+_publish_methods(
+    Loader, ("batch_at", "epoch", "load_state_dict", "peek", "replace", "state_dict", "__iter__", "bad_records")
+)
+_publish_methods(
+    Source,
+    ("read", "__getitem__", "cache", "filter", "mark", "rename", "sample", "select", "split", "where"),
+)
 __version__ = "0.1.0"

@@ -27,7 +27,7 @@ LINES = (
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged"),
-    ("core", "kernels", "stats", "guesses"),
+    ("core", "kernels", "stats", "guesses", "tracebacks"),
     ("errors", "progress"),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpuload.bridges import common
 from gpuload.errors import DeviceError, SpecError
+from gpuload.tracebacks import public
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
     from gpuload.spec import Field
 
 
+@public
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches, every field of which is a ``cupy.ndarray``, or a `Ragged` over one.
 

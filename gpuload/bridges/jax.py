@@ -31,6 +31,7 @@ from gpuload.bridges import common
 from gpuload.errors import DeviceError, SpecError, missing_package
 from gpuload.kernels import aside
 from gpuload.ragged import Ragged
+from gpuload.tracebacks import public
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -45,6 +46,7 @@ ALIGNMENT_BYTES = 64  # JAX 0.10 copies what begins elsewhere
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
 
+@public
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches with jax.Arrays on its device, shared by DLPack.
 

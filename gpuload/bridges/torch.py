@@ -37,6 +37,7 @@ from gpuload.errors import ClosedError, DeviceError, SpecError, StateError, miss
 from gpuload.kernels import aside
 from gpuload.order import Position
 from gpuload.ragged import Ragged
+from gpuload.tracebacks import public
 
 if TYPE_CHECKING:
     from gpuload.batch import Batch
@@ -50,6 +51,7 @@ except ImportError as error:
     raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
 
 
+@public
 def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches with torch.Tensors on its device, shared by DLPack.
 
@@ -73,6 +75,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     return common.Tensors(loader, _converter(loader))
 
 
+@public
 def dataset(loader: Loader, *, shard: common.Shard = None) -> LoaderDataset:
     """Return the loader as a ``torch.utils.data.IterableDataset`` whose elements are whole batches.
 

@@ -15,6 +15,7 @@ from gpuload.ops.padto import PadTo
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.standardize import PerImageStandardization
+from gpuload.tracebacks import publish
 
 __all__ = [
     "Brightness",
@@ -37,3 +38,4 @@ __all__ = [
     "Resize",
     "Transpose",
 ]
+publish(globals(), __all__)

@@ -19,6 +19,7 @@ from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
 from gpuload.ragged import Ragged
+from gpuload.tracebacks import trimmed
 
 
 class Cursor:
@@ -170,7 +171,7 @@ class Epoch:
                     cursor.now = failed
                     # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
                     made.error = made.step.error = None
-                    raise error
+                    raise trimmed(error)
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue

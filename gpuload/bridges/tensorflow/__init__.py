@@ -31,6 +31,7 @@ from gpuload.bridges.tensorflow.distributed import distribute
 from gpuload.bridges.tensorflow.loops import tensors
 from gpuload.bridges.tensorflow.memory import share_memory
 from gpuload.bridges.tensorflow.saving import checkpointable
+from gpuload.tracebacks import publish
 
 _OF_KERAS = ("LoaderStats", "ResumeLoader", "checkpoint")
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "share_memory",
     "tensors",
 ]
+publish(globals(), (name for name in __all__ if name not in _OF_KERAS))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,72 @@
+"""Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place that raised it.
+
+What lies between is of use to us alone: with ``GPULOAD_DEBUG=1`` in the environment all frames are shown. Only errors
+of gpuload are cut; an exception of the user's own function keeps all of its frames.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from gpuload.errors import GpuloadError
+
+DEBUG = "GPULOAD_DEBUG"
+PACKAGE = "gpuload"
+Call = TypeVar("Call", bound=Callable[..., Any])
+ErrorType = TypeVar("ErrorType", bound=BaseException)
+
+
+def trimmed(error: ErrorType) -> ErrorType:
+    """Return the error; of our frames in its traceback, if it is one of gpuload, the innermost alone is left."""
+    if not isinstance(error, GpuloadError) or os.environ.get(DEBUG, "0") not in ("", "0"):
+        return error
+    entries, entry = [], error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    ours = [entry for entry in entries if _is_ours(entry)]
+    trace: TracebackType | None = None
+    for entry in reversed(entries):
+        if entry not in ours[:-1]:
+            trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return error.with_traceback(trace)
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    name = str(entry.tb_frame.f_globals.get("__name__", ""))
+    return name == PACKAGE or (name.startswith(f"{PACKAGE}.") and not name.startswith(f"{PACKAGE}.testing"))
+
+
+def public(function: Call) -> Call:
+    """Return the function as users call it: its errors have trimmed tracebacks."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **arguments: Any) -> Any:
+        try:
+            return function(*args, **arguments)
+        except GpuloadError as error:
+            raise trimmed(error)  # noqa: B904  it is the same error
+
+    return call  # type: ignore[return-value]
+
+
+def publish(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    """Make the named functions and classes of a module's namespace public: functions, and how classes are made."""
+    for name in names:
+        value = namespace[name]
+        if inspect.isfunction(value):
+            namespace[name] = function = public(value)
+            function.__module__ = namespace["__name__"]  # pickle finds it there
+        elif inspect.isclass(value) and not inspect.isabstract(value) and "__init__" in vars(value):
+            publish_methods(value, ("__init__",))
+
+
+def publish_methods(kind: type, names: Iterable[str]) -> None:
+    """Make the named methods of a class public."""
+    for name in names:
+        setattr(kind, name, public(vars(kind)[name]))
