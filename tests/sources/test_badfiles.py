@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 import gpuload as gl
 from gpuload.errors import DamagedSourceError, FormatError, MissingFileError, RecordError, SpecError
 from gpuload.testing.sources import assert_same as assert_same_array
+from tests.sources.tfrecordfiles import example, write
 
 
 def assert_same(got, expected):
@@ -238,3 +240,70 @@ def test_one_cut_file_of_many_does_not_change_the_numbers_of_those_in_front_of_i
     assert [source.where(number) for number in (3, 7, 8, 9, 12)] == [
         "0.npy, record 3", "1.npy, record 3", "2.npy, record 0", "3.npy, record 0", "3.npy, record 3",
     ]  # fmt: skip
+
+
+class TestTFRecord:
+    """Records in front of the damage are as they are; what follows is one record."""
+
+    def write(self, folder):
+        for number in range(4):
+            payloads = [example(x=10 * number + record, y=[0.5] * (record + 1)) for record in range(5)]
+            write(folder / f"{number}.tfrecord", payloads)
+        cut = (folder / "0.tfrecord").read_bytes()
+        (folder / "0.tfrecord").write_bytes(cut[:-9])
+        changed = bytearray((folder / "2.tfrecord").read_bytes())
+        second = struct.unpack_from("<Q", changed)[0] + 16
+        changed[second + 2] ^= 1  # the length of record 1
+        (folder / "2.tfrecord").write_bytes(changed)
+        (folder / "3.tfrecord").write_bytes(b"something that is no TFRecord file")
+        return f"{folder}/*.tfrecord"
+
+    @pytest.fixture(params=[{"x": "i8"}, None, {"x": "i8", "y": ("f4", (None,))}], ids=["x", "inferred", "ragged"])
+    def features(self, request):
+        return request.param
+
+    def test_the_records_in_front_of_the_damage_are_read(self, tmp_path, features):
+        source = gl.tfrecord(self.write(tmp_path), features, on_error="skip")
+
+        assert len(source) == 5 + 5 + 2 + 1
+        good = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert source.read(good)["x"].tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 14, 20]
+        for number, told in ((4, "0.tfrecord, record 4: it says that"), (11, "2.tfrecord, record 1: the length"),
+                             (12, "3.tfrecord, record 0: it is no TFRecord file")):  # fmt: skip
+            with pytest.raises(RecordError, match=rf"^{told}"):
+                source.read([0, number])
+        assert source.origin(12) == (str(tmp_path / "3.tfrecord"), 0)
+        assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+    def test_a_loader_counts_them_whatever_the_batches(self, tmp_path, features):
+        source = gl.tfrecord(self.write(tmp_path), features, on_error="replace")
+        epochs = []
+        for batch_size in (1, 4, 13):
+            with gl.Loader(
+                source, batch_size=batch_size, shuffle=True, seed=1, device="cpu", on_error="skip", max_bad=0.5
+            ) as loader:
+                epochs.append(
+                    [
+                        (int(x), bool(valid))
+                        for batch in loader
+                        for x, valid in zip(batch["x"], batch.valid, strict=True)
+                    ]
+                )
+                assert sorted(bad.record for bad in loader.bad_records()) == [4, 11, 12]
+        assert epochs[0] == epochs[1] == epochs[2]
+        assert sum(not valid for _, valid in epochs[0]) == 3
+        assert [finding.record for finding in gl.check(source)] == [4, 11, 12]
+
+    def test_by_default_it_is_an_error_that_names_the_way(self, tmp_path, features):
+        paths = self.write(tmp_path)
+
+        for _ in range(2):  # no index of a damaged file is kept
+            with pytest.raises(FormatError, match=r"0\.tfrecord, record 4(.|\n)*on_error=\"skip\""):
+                gl.tfrecord(paths, features)
+            gl.tfrecord(paths, features, on_error="skip")
+
+    def test_files_without_any_whole_record_are_an_error(self, tmp_path, features):
+        self.write(tmp_path)
+
+        with pytest.raises(FormatError, match=r"3\.tfrecord is no TFRecord file"):
+            gl.tfrecord(tmp_path / "3.tfrecord", features, on_error="skip")

@@ -33,6 +33,16 @@ Int64s = NDArray[np.int64]
 Show = Callable[[int], None]
 
 
+class UnframedError(FormatError):
+    """Behind some records of a file no further one can be found.
+
+    Attributes:
+        offsets: int64 ``[num_records + 1]``, where each of the records in front begins, and the last one ends.
+    """
+
+    offsets: Int64s = np.zeros(1, np.int64)
+
+
 def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None) -> Int64s:
     """Return where each record of a file begins and the last one ends, int64 ``[num_records + 1]``.
 
@@ -44,7 +54,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
         show: is told again and again how many bytes are done; what it raises goes on.
 
     Raises:
-        FormatError: it is no TFRecord file, or a header is damaged, or the last record is cut short.
+        UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut short.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
     size, place, count, found = int(files.sizes[number]), 0, 0, list[Int64s]()
@@ -62,12 +72,19 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
                 raise files.changed(number, f"it ends at byte {place + num_read}")
             some, after = _walk(part, size - place, room, verify=verify)
             if not some:
-                raise _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
+                unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
+                unframed.offsets = _offsets(found, count)
+                raise unframed
             found.append(room[:some].copy())
             place, count = place + after, count + some
             want = HEADER_BYTES if after // some >= SPARSE_BYTES else PIECE_BYTES
             show(place)
         files.check_opened(number, descriptor)
+    return _offsets(found, count)
+
+
+def _offsets(found: list[Int64s], count: int) -> Int64s:
+    """Return where records begin and the last one ends, from their lengths, which come in several arrays."""
     offsets = np.zeros(count + 1, np.int64)
     if count:
         np.cumsum(np.concatenate(found), out=offsets[1:])
@@ -97,12 +114,12 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     return lengths.size, place
 
 
-def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, verify: bool) -> FormatError:
+def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, verify: bool) -> UnframedError:
     """Return why no record begins at a place."""
     if len(header) < HEADER_BYTES:
         if not count:
             return _foreign(name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}")
-        return FormatError(
+        return UnframedError(
             f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
             cause="it was cut short, or is still being written",
             remedy=_CUT.format(count),
@@ -110,7 +127,7 @@ def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, v
     length, checksum = HEADER.unpack(header)
     if verify and checksums.of_bytes(header[:8]) != checksum:
         return _bad_length(name, length, checksum, place, count)
-    return FormatError(
+    return UnframedError(
         f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file ends "
         f"{size - place - HEADER_BYTES} bytes behind its header",
         cause="the file was cut short, or is still being written"
@@ -123,11 +140,11 @@ def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, v
 _CUT = "copy the file again, or write it again; the {} records before it are whole"
 
 
-def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> FormatError:
+def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> UnframedError:
     if not place:
         header = HEADER.pack(length, checksum)
         return _foreign(name, header, f"it begins with {header.hex(' ')}, and no length has such a checksum")
-    return FormatError(
+    return UnframedError(
         f"{name}, record {count}, byte {place}: the length {length} has the checksum "
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
         f"the file says {checksum:#010x}",
@@ -136,9 +153,9 @@ def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -
     )
 
 
-def _foreign(name: str, header: bytes, cause: str) -> FormatError:
+def _foreign(name: str, header: bytes, cause: str) -> UnframedError:
     packed = header.startswith(b"\x1f\x8b") or (header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0)
-    return FormatError(
+    return UnframedError(
         f"{name} is no TFRecord file",
         cause=cause,
         remedy="pass the compression that it has, compression='gzip' or 'zlib'"

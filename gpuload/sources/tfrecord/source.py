@@ -6,13 +6,14 @@ Packed   gzip and zlib files are unpacked once into the cache folder (`storage/u
 Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
 Memory   8 bytes a record, for its place.
 Needs    nothing: TensorFlow is not needed.
-Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known; a
-         damaged payload is an error of that record alone.
+Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known, or
+         with ``on_error`` ends there with a damaged record; a damaged payload is an error of that record alone.
 Source   https://www.tensorflow.org/tutorials/load_data/tfrecord; record_reader.cc of TensorFlow
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,12 +24,13 @@ import numpy as np
 from gpuload import strings
 from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.sources import spanindex
+from gpuload.sources.badfiles import GapLeaf, Origin, check_on_error
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.leaf import Group, Indices, Share
+from gpuload.sources.leaf import Group, Indices, Leaf, Share
 from gpuload.sources.spans import Show, bounds_of
 from gpuload.sources.tfrecord import inference, sidecar
 from gpuload.sources.tfrecord.features import Column, Tensor, columns_of
-from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, is_framed, offsets_in
+from gpuload.sources.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.sources.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.spec import Spec
 from gpuload.storage import kept, open_storage
@@ -37,6 +39,7 @@ from gpuload.storage.inflate import is_gzip
 from gpuload.storage.unpacked import named, unpacked
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
+log = logging.getLogger("gpuload")
 FIRST_RECORDS = 8  # that features are compared with when a source is opened
 
 
@@ -48,6 +51,7 @@ def tfrecord(
     index: Paths | None = None,
     verify: bool = True,
     compression: str | None = "auto",
+    on_error: str = "raise",
 ) -> TFRecordSource:
     """Return the records of TFRecord files.
 
@@ -66,6 +70,9 @@ def tfrecord(
         verify: False: checksums are not looked at, and damaged bytes are not noticed.
         compression: ``"auto"``: gzip and zlib are known by the first bytes of each file. ``"gzip"``, ``"zlib"``: all
             files are compressed so. None: none is.
+        on_error: ``"raise"``: a file in which a record is cut short, or its length damaged, is an error. ``"replace"``,
+            ``"skip"``: the records in front of that one are taken; that one, with all behind it, is one record, which
+            cannot be read. Pass ``on_error`` to the loader, too. A compressed file has to be whole in any case.
 
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
@@ -73,6 +80,7 @@ def tfrecord(
         RecordError: none of the first records is what ``features`` says.
         SpecError: an argument is wrong.
     """
+    check_on_error(on_error)
     if not isinstance(verify, (bool, np.bool_)):
         raise SpecError(f"verify = {verify!r}", cause="it is True or False", remedy="leave it out")
     if not isinstance(compression, (str, type(None))) or compression not in COMPRESSIONS:
@@ -94,9 +102,10 @@ def tfrecord(
         )
     files, _ = kept.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
     files = named(files, originals)
-    bounds, starts = _bounds(files, originals, indexes, verify=bool(verify))
+    bounds, starts, errors = _bounds(files, originals, indexes, verify=bool(verify), on_error=on_error)
     arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
-    make = partial(TFRecordSource, files, originals, bounds, starts, verify=bool(verify), arguments=arguments)
+    arguments["on_error"] = on_error
+    make = partial(TFRecordSource, files, originals, bounds, starts, errors, verify=bool(verify), arguments=arguments)
     if columns is None:
         features, sequence = inference.found(make((inference.WHOLE,), {}))
         return make(columns_of(features, sequence), {"features": features, "sequence": sequence})
@@ -136,6 +145,7 @@ class TFRecordSource(FileSource):
         originals: Sequence[str],
         bounds: Indices,
         starts: Indices,
+        errors: Mapping[int, UnframedError],
         columns: Sequence[Column],
         said: dict[str, Any],
         *,
@@ -150,19 +160,38 @@ class TFRecordSource(FileSource):
         self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
         self._leaf: TFRecordLeaf | None = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
         self._how, self._bounds = self._leaf.how, bounds
+        self._errors = {int(starts[file + 1]) - 1: error for file, error in sorted(errors.items())}
+        self._served: Leaf | None = self._leaf
+        if self._errors:
+            self._served = GapLeaf(self._leaf, np.array(list(self._errors), np.int64), self._error, self._origin)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._leaf  # one look: another thread may close the source meanwhile
+        leaf = self._served  # one look: another thread may close the source meanwhile
         if leaf is None:
             self.check_open()
             return []
         return [Share(leaf, 0, numbers)]
 
+    def _error(self, number: int) -> RecordError:
+        """Return the error for the record of a file behind which no further one can be found."""
+        error, path = self._errors[number], self._originals[self._file_of(number)]
+        reason = error.what.partition(": ")[2] or error.what.replace(path, "it", 1)
+        return RecordError(f"{self._where(number)}: {reason}", cause=error.cause, remedy=error.remedy)
+
+    def _origin(self, number: int) -> Origin:
+        leaf, error = self._leaf, self._errors.get(number)
+        if error is not None:
+            return self._originals[self._file_of(number)], int(error.offsets[-1])
+        return None if leaf is None else leaf.origin(number)
+
+    def _file_of(self, number: int) -> int:
+        return int(np.searchsorted(self._starts, number, side="right")) - 1
+
     def _where(self, number: int) -> str:
-        file = int(np.searchsorted(self._starts, number, side="right")) - 1
+        file = self._file_of(number)
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
     def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
@@ -174,12 +203,13 @@ class TFRecordSource(FileSource):
 
     def _digest(self) -> str:
         about = [column.told for column in self._columns]
-        return self._files.digest("tfrecord", about, np.diff(self._starts).tolist())
+        bad = [list(self._errors)] if self._errors else []
+        return self._files.digest("tfrecord", about, np.diff(self._starts).tolist(), *bad)
 
     def close(self) -> None:
         """Undo the maps, as soon as no thread reads from them any more."""
         super().close()
-        self._leaf = None
+        self._leaf = self._served = None
 
     def compare_first(self) -> None:
         """Compare the first records with the fields.
@@ -191,6 +221,8 @@ class TFRecordSource(FileSource):
         if leaf is None:
             return
         for number in range(min(FIRST_RECORDS, len(self))):
+            if number in self._errors:
+                continue
             raw = one_record(leaf, number)
             try:
                 leaf.check(raw)
@@ -234,14 +266,34 @@ def _compression_of(path: str, size: int, head: bytes) -> str:
 
 
 def _bounds(
-    files: Files, originals: Sequence[str], indexes: Sequence[str] | None, *, verify: bool
-) -> tuple[Indices, Indices]:
-    """Return where the records of each file begin and the last ends, and the number of the first of each file."""
+    files: Files, originals: Sequence[str], indexes: Sequence[str] | None, *, verify: bool, on_error: str
+) -> tuple[Indices, Indices, dict[int, UnframedError]]:
+    """Return where the records of each file begin and the last ends, and the number of the first of each file.
+
+    Also of each file behind whose records no further one can be found the error; its last record is empty.
+    """
+    errors = dict[int, UnframedError]()
 
     def look(number: int, show: Show, go_on: Callable[[], None]) -> Indices:
         if indexes is not None:
             return sidecar.of_dali(files, number, originals[number], indexes[number])
         walk = partial(offsets_in, files, number, originals[number], verify=verify, show=partial(show, number))
-        return spanindex.load_or_walk(files, number, "tfrecord", walk, go_on)
+        try:
+            return spanindex.load_or_walk(files, number, "tfrecord", walk, go_on)
+        except UnframedError as error:
+            if on_error == "raise":
+                error.remedy += '; gl.tfrecord(..., on_error="skip") takes the records that are whole'
+                raise
+            errors[number] = error
+            return np.append(error.offsets, error.offsets[-1])
 
-    return bounds_of(files, "looking for records", look)
+    bounds, starts = bounds_of(files, "looking for records", look)
+    if errors:
+        first = errors[min(errors)]
+        if len(errors) == starts[-1]:
+            raise first
+        log.warning(
+            "gl.tfrecord: %d of %d files are damaged, and each ends with a damaged record; the first is %s (%s)",
+            *(len(errors), len(files), first.what, first.cause),
+        )
+    return bounds, starts, errors
