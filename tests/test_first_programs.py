@@ -17,8 +17,8 @@ BLOCKS = codeblocks.blocks_of(PAGE)
 NEEDS = {
     "cifar": "tensorflow", "convert": "tensorflow", "dali": "nvidia.dali", "hdf5": "h5py", "jax": "jax",
     "layers": "tensorflow", "mnist": "tensorflow", "npz": "tensorflow", "several": "tensorflow", "split": "tensorflow",
-    "torch": "torch", "words": "tensorflow", "photos": "tensorflow", "resume": "tensorflow", "workers": "tensorflow",
-    "bfloat": "tensorflow",
+    "torch": "torch", "lines": "tensorflow", "steps": "tensorflow", "words": "tensorflow", "photos": "tensorflow",
+    "resume": "tensorflow", "workers": "tensorflow", "bfloat": "tensorflow",
 }  # fmt: skip
 
 
@@ -47,6 +47,13 @@ def npz():
     Path("samples").mkdir()
     for number in range(10):
         np.savez(f"samples/{number}.npz", image=np.full((8, 8, 3), number, np.float32), label=np.int64(number))
+
+
+def pickled():
+    Path("samples").mkdir()
+    for number in range(6):
+        record = {"features": np.full((4, 5), number, np.float32), "mask": np.zeros((4, 2)), "label": number}
+        np.save(f"samples/{number}.npy", record, allow_pickle=True)
 
 
 def windows():
@@ -102,6 +109,17 @@ def more_photos():
 def damaged():
     more_photos()
     Path("photos/cat/1.jpg").write_bytes(Path("photos/cat/1.jpg").read_bytes()[:300])
+
+
+def lines():
+    Path("tweets-0.txt").write_text("the first line\na second line, of any length\n")
+    Path("tweets-1.txt").write_text("x" * 349 + "\n\n")
+
+
+def sequences():
+    Path("songs").mkdir()
+    for number in range(8):
+        np.save(f"songs/{number}.npy", np.full((number + 2, 3), number, np.float32))
 
 
 def sixteen():
@@ -160,6 +178,7 @@ def tar():
 PREPARE = {
     "samples": samples, "npz": npz, "windows": windows, "mnist": mnist, "cifar": cifar, "csv": csv, "masks": masks,
     "moments": moments, "dali": photos, "convert": convert, "hdf5": hdf5, "parquet": parquet, "tar": tar,
+    "pickled": pickled, "sequences": sequences, "cached": more_photos, "lines": lines,
     "words": words, "photos": more_photos, "damaged": damaged, "sixteen": sixteen, "bfloat": bfloat,
     "untyped": bfloat_npy, "labels": labels,
 }  # fmt: skip
