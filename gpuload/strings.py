@@ -145,7 +145,8 @@ def pack(field: Field, values: Any) -> Ragged:
     if field.shape == ():
         return _joined([_encoded(field, row, value) for row, value in enumerate(values)])
     rows = [
-        [_encoded(field, row, value) for value in np.asarray(texts, object).ravel()] for row, texts in enumerate(values)
+        [_encoded(field, row, value) for value in _checked(field, row, texts).reshape(-1)]
+        for row, texts in enumerate(values)
     ]
     flat = _joined([text for texts in rows for text in texts])
     payload, offsets, places = room_for(np.array([len(texts) for texts in rows], np.int64), flat.lengths)
@@ -174,6 +175,21 @@ def room_for(counts: Int64s, lengths: Int64s) -> tuple[Bytes, Int64s, Int64s]:
     firsts = offsets[:-1] + NUMBER_BYTES * (1 + counts)
     places = firsts[rows] + ends_of_texts[:-1] - ends_of_texts[ends_of_rows[:-1]][rows]
     return payload, offsets, places
+
+
+def _checked(field: Field, row: int, texts: Any) -> NDArray[Any]:
+    """Return the texts of a record as an array of the field's shape."""
+    array = np.asarray(texts, object)
+    shape = (0, *_inner(field)) if not array.size and field.ragged else array.shape
+    wanted = field.shape or ()
+    if len(shape) != len(wanted) or any(length not in (None, own) for length, own in zip(wanted, shape, strict=True)):
+        raise RowError(
+            row,
+            f"field {field.name!r} has texts of shape {array.shape}",
+            cause=f"the field is {field}",
+            remedy="return texts of that shape; None stands for any number along the first axis",
+        )
+    return array.reshape(shape)
 
 
 def _joined(texts: Sequence[bytes]) -> Ragged:

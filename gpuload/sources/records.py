@@ -1,7 +1,8 @@
 """Records of the user's own reader: a function that is given record numbers and returns arrays.
 
 Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
-        arrays that all their axes vary, a list of bytes that they are uint8 of varying length.
+        arrays that all their axes vary, a list of bytes that they are uint8 of varying length, a list of str that they
+        are text of any length.
 Checks  what a call returns is compared with the fields: names, number of records, dtypes, shapes. Nothing is converted
         but the byte order.
 Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from gpuload import strings
 from gpuload.errors import GpuloadError, SpecError, noted
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
@@ -39,7 +41,7 @@ def records(
     """Return the records that a function of yours reads.
 
         def read(indices):                                          # int64, in any order; a number may come twice
-            return {"x": table[indices], "text": [lines[i].encode() for i in indices]}
+            return {"x": table[indices], "text": [lines[i] for i in indices]}
 
         source = gl.records(len(table), read, version="2024-05")
 
@@ -51,9 +53,10 @@ def records(
     Args:
         length: how many records there are.
         read: given int64 ``[n]``, at least one number, returns a dict: for each field an array ``[n, ...]``, or where
-            shapes vary a list of n arrays, or of n bytes.
+            shapes vary a list of n arrays, or of n bytes, or of n texts.
         fields: for each field its dtype and the shape of a record, None for an axis that varies:
-            ``{"image": ("u1", (None, None, 3)), "name": ("U40", ())}``. Without it record 0 is read to find out.
+            ``{"image": ("u1", (None, None, 3)), "name": (str, ())}``. ``str`` and ``bytes`` are text of any length, as
+            objects. Without it record 0 is read to find out.
         version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
             text, but neither the function nor what it returns: give another text when the data are others.
 
@@ -118,7 +121,7 @@ class RecordsSource(Source):
         return CallLeaf.how
 
     def _digest(self) -> str:
-        about = [(field.name, field.dtype.str, field.shape) for field in self.spec]
+        about = [(one.name, one.dtype.str, one.shape, *([one.text] if one.text else [])) for one in self.spec]
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -182,7 +185,10 @@ def _told(numbers: Indices) -> str:
 
 
 def _values(field: Field, made: Any, numbers: Indices) -> Values:
-    """Return what the function returned for a field, checked."""
+    """Return what the function returned for a field, checked; text as it is stored."""
+    if field.text:
+        _check_count(field, len(made) if hasattr(made, "__len__") else None, numbers)
+        return strings.pack(field, made)
     if isinstance(made, Ragged):
         made = list(made)
     if isinstance(made, (list, tuple)) and made and not _is_number(made[0]):
@@ -283,12 +289,10 @@ def _field(name: Any, made: Any, numbers: Indices) -> Field:
         return found
     if len(made) != 1:
         _check_count(found, len(made), numbers)
-    if found.dtype.kind in "SU":
-        raise SpecError(
-            f"field {name!r} is a list of texts",
-            cause="texts of other records may be longer than that of record 0",
-            remedy=f"say how long they are: fields={{{name!r}: ('U100', ())}}; or return encoded bytes: text.encode()",
-        )
+    if found.dtype.kind in "SU":  # those of other records may be longer
+        kind = "str" if found.dtype.kind == "U" else "bytes"
+        shape = (None, *found.fixed_shape[1:]) if found.shape else ()
+        return Field(name, np.dtype(object), shape, text=kind)
     return found.with_(shape=(None,) * (values.ndim - 1))
 
 
@@ -311,6 +315,11 @@ def _given(fields: Any) -> Spec:
                 cause=f"numpy.dtype does not take it: {error}",
                 remedy="write it like 'f4'",
             ) from None
+        if made.kind in "SU" and not made.itemsize:
+            check_name(name)
+            kind = "str" if made.kind == "U" else "bytes"
+            found.append(Field(name, np.dtype(object), tuple(lengths), text=kind))
+            continue
         known = _checked_field(name, made, tuple(int(length or 0) for length in lengths))
         found.append(known.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
     return Spec(tuple(found))

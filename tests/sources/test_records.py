@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -228,7 +229,6 @@ def test_a_longer_text_is_an_error_whose_remedy_works():
         ((10, lambda indices: {"a": np.float32(1)}), "'a' has no axis of records"),
         ((10, lambda indices: {"a": X}), "'a' has 10 records"),
         ((10, lambda indices: {"a": list(X)}), "'a' has 10 records"),
-        ((10, lambda indices: {"a": ["text"]}), "(?s)'a' is a list of texts.*U100"),
         ((10, lambda indices: {3: X[indices]}), "3 as the name of a field"),
         ((10, lambda indices: {"a": np.zeros(1, [("x", "u1")])}), "a field has one dtype"),
         ((10, lambda indices: [X[indices]]), "returned list"),
@@ -365,3 +365,58 @@ def test_an_iterator_is_refused_with_what_takes_its_records():
         gl.records(5, iter([np.arange(3), np.arange(3)]))
 
     assert "samples = list(iterator)" in caught.value.remedy
+
+
+TEXTS = [f"text {number} größer" * (number * 40) for number in range(12)]
+
+
+def read_texts(indices):
+    return {
+        "text": [TEXTS[i] for i in indices],
+        "words": [TEXTS[i].split()[:i] for i in indices],
+        "pair": np.array([[f"a{i}".encode(), b"\xff"] for i in indices], object),
+    }
+
+
+class TestTextsOfAnyLength(SourceContract):
+    fields: ClassVar = {"text": (str, ()), "words": (str, (None,)), "pair": (bytes, (2,))}
+
+    def open(self, folder):
+        return records(len(TEXTS), read_texts, fields=self.fields)
+
+    def open_other(self, folder):
+        return records(5, read_texts, fields=self.fields)
+
+    def expected(self):
+        whole = read_texts(range(len(TEXTS)))
+        objects = np.empty(len(TEXTS), object)
+        objects[:] = TEXTS
+        return {"text": objects, "words": [np.array(words, object) for words in whole["words"]], "pair": whole["pair"]}
+
+
+def test_a_list_of_str_is_text_of_any_length_without_being_told():
+    source = records(12, lambda indices: {"text": [TEXTS[i] for i in indices]})
+
+    assert str(source.spec) == "text: str ()"
+    assert [text for batch in gl.Loader(source, batch_size=5) for text in batch["text"]] == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda indices: {"text": [3] * len(indices)}, "has int 3"),
+        (lambda indices: {"text": ["a"] * 9}, "has 9 records"),
+        (lambda indices: {"text": 5}, "has no axis of records"),
+        (lambda indices: {"text": [["a"]] * len(indices)}, r"has list \['a'\]"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_field(made, told):
+    with pytest.raises(gl.GpuloadError, match=f"'text' {told}"):
+        records(4, made, fields={"text": (str, ())}).read([0, 1])
+
+
+def test_a_record_with_another_number_of_texts_is_named():
+    source = records(4, lambda indices: {"x": [["a"] * i for i in indices]}, fields={"x": (str, (2,))})
+
+    with pytest.raises(gl.GpuloadError, match=r"record 1: field 'x' has texts of shape \(1,\)"):
+        source.read([2, 1])
