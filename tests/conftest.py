@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import sys
 from functools import cache
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("gpuload.testing")
+
+# A shell has what it starts in the background (`make test &`) ignore Ctrl-C, and so do the processes that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Read by TensorFlow when it is first imported: say errors only, and leave GPU memory to DALI and CuPy.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -7,13 +7,19 @@ import signal
 
 
 class Alarm:
-    """A real timer whose handler raises ``Alarm.Rang`` in the main thread, once after each ``arm``."""
+    """A real timer whose handler raises ``Alarm.Rang`` in the main thread, once after each ``arm``.
+
+    Args:
+        every_s: how often the timer rings.
+        armed: whether it raises before the first ``arm``.
+        hides: whether the handler deletes its arguments, by which its frame is known in a traceback.
+    """
 
     class Rang(Exception):
         """The timer went off."""
 
-    def __init__(self, every_s: float = 0.0003, *, armed: bool = False) -> None:
-        self._every_s, self._armed = every_s, [True] * armed
+    def __init__(self, every_s: float = 0.0003, *, armed: bool = False, hides: bool = False) -> None:
+        self._every_s, self._armed, self._hides = every_s, [True] * armed, hides
 
     def arm(self) -> None:
         self._armed.append(True)
@@ -21,7 +27,9 @@ class Alarm:
     def disarm(self) -> None:
         self._armed.clear()
 
-    def _ring(self, *_: object) -> None:
+    def _ring(self, *arguments: object) -> None:
+        if self._hides:
+            del arguments
         if self._armed:
             self._armed.clear()
             raise self.Rang

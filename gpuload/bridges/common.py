@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
+from gpuload.kernels import aside
 from gpuload.order import Position
 
 if TYPE_CHECKING:
@@ -31,15 +32,27 @@ class Tensors:
         loader: whose batches they are.
     """
 
-    def __init__(self, loader: Loader, convert: Convert, *, waits: bool = False) -> None:
-        """``waits``: the framework's reads wait for nothing, so that the host waits until a batch on a GPU is there."""
-        self.loader, self._convert, self._waits = loader, convert, waits
+    def __init__(
+        self, loader: Loader, convert: Convert, *, waits: bool = False, start: Callable[[], object] | None = None
+    ) -> None:
+        """Make batches of what ``convert`` makes of each field.
+
+        Args:
+            loader: whose batches they are.
+            convert: makes a tensor of the values of a field.
+            waits: the framework's reads wait for nothing, so that the host waits until a batch on a GPU is there.
+            start: has the framework start its devices. It is called when a loop begins, where no signal handler runs:
+                JAX and TensorFlow that are broken off while they start never work in this process.
+        """
+        self.loader, self._convert, self._waits, self._start = loader, convert, waits, start
 
     def __len__(self) -> int:
         """The number of steps of an epoch."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._start is not None:
+            aside.call(self._start)
         return converted(iter(self.loader), self._convert, waits=self._waits)
 
     def peek(self) -> Batch:

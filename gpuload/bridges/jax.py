@@ -22,6 +22,7 @@ Devices  One process, one share of the records: ``shard="auto"`` divides by proc
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,13 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     def convert(values: Any) -> Any:
         return values.with_payload(tensor(values.flat)) if isinstance(values, Ragged) else tensor(values)
 
-    return common.Tensors(loader, convert)
+    return common.Tensors(loader, convert, start=_start)
+
+
+@functools.cache
+def _start() -> None:
+    """Have JAX start its devices, once; not before a loop begins, for ``jax.distributed.initialize`` comes first."""
+    jax.dlpack.from_dlpack(np.zeros(ALIGNMENT_BYTES, np.uint8))
 
 
 def check_gpu(name: str) -> None:

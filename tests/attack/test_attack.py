@@ -21,6 +21,7 @@ from gpuload.sources.tfrecord.leaf import TFRecordLeaf
 from gpuload.storage import files
 from gpuload.storage import kept as kept_files
 from tests.attack import (
+    bridges,
     changes,
     damage,
     derived,
@@ -138,6 +139,12 @@ FAULTS = {
     "a table whose rows are turned around": (tables, rows, "_filled", lambda real: lambda *given: real(*given)[::-1]),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "a kept file that is believed": (derived, kept_files, "compare", lambda real: lambda *_: None),
+    "an interrupted conversion that counts as one that failed": (
+        bridges,
+        Epoch,
+        "_fails_itself",
+        lambda real: lambda *_: True,
+    ),
     "an iterator that repeats a step": (interrupts, Epoch, "__next__", _repeating),
     "an iterator that gives a step twice": (endings, Epoch, "__next__", _repeating),
 }

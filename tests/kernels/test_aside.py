@@ -239,6 +239,15 @@ def use():
     from gpuload.bridges.tensorflow import framework
     return framework.tf.__name__
 """
+TENSORS = """
+import importlib
+import numpy as np
+bridge = importlib.import_module("gpuload.bridges.{name}")
+loader = gpuload.Loader(gpuload.arrays(x=np.arange(6, dtype="f4")), batch_size=6, device="cpu")
+
+def use():
+    return np.asarray(next(iter(bridge.tensors(loader)))["x"]).tolist()
+"""
 TRY = """
 seconds, interrupts = float(sys.argv[1]), []
 for i in range(200):
@@ -290,6 +299,8 @@ use()
         # Here the main thread has to import a module of ours itself. Few interrupts fall into that: Python 3.11 leaves
         # the lock of all imports locked for ever when one does so between two lines of importlib._get_module_lock.
         pytest.param("tensorflow", TENSORFLOW, 0.4, id="tensorflow", marks=pytest.mark.slow),
+        pytest.param("tensorflow", TENSORS.format(name="tensorflow"), 0.01, id="tensors", marks=pytest.mark.slow),
+        pytest.param("jax", TENSORS.format(name="jax"), 0.01, id="arrays of jax", marks=pytest.mark.slow),
     ],
 )
 def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(package, first_use, seconds):

@@ -16,8 +16,9 @@ from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow import plugin
-from gpuload.bridges.tensorflow.framework import alive, dtype_of, fields_of, is_shareable, tf
+from gpuload.bridges.tensorflow.framework import alive, dtype_of, fields_of, is_shareable, start, tf
 from gpuload.errors import SpecError
+from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def dataset(
             remedy='make the loader with a pair, output=("image", "label")',
         )
 
+    aside.call(start)  # to make a dataset does it
     by_plugin = _takes_plugin(loader, names, via, weights)
 
     def make(begin: plugin.Begin) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +41,12 @@ def check_gpu(name: str) -> None:
             cause="TensorFlow cannot load its CUDA libraries" if built else "this TensorFlow was built without CUDA",
             remedy='pip install ".[cuda12]" in a checkout, without tensorflow-cpu, or use device="cpu"',
         )
+
+
+@functools.cache
+def start() -> None:
+    """Have TensorFlow start its devices, once."""
+    tf.constant(0)
 
 
 def is_shareable(array: Any) -> bool:

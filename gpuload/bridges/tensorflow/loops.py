@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuload.bridges import common
-from gpuload.bridges.tensorflow.framework import check_gpu, fields_of, is_shareable, tf
+from gpuload.bridges.tensorflow.framework import check_gpu, fields_of, is_shareable, start, tf
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -50,4 +50,4 @@ def tensors(loader: Loader) -> common.Tensors:
         values = common.rebased(values)
         return tf.RaggedTensor.from_row_splits(tensor(values.payload), values.offsets, validate=False)
 
-    return common.Tensors(loader, convert, waits=True)  # TensorFlow's capsules carry no stream to wait on
+    return common.Tensors(loader, convert, waits=True, start=start)  # its capsules carry no stream to wait on
