@@ -122,4 +122,10 @@ def _remedy(field: Field) -> str:
     if shape == (None, None):
         out = "{'shape': (None, None, 1)}"
         return f"put gl.ops.Python(lambda mask: mask[..., None], out={out}, on={field.name!r}) before it"
+    if shape is not None and (len(shape) == 1 or field.ragged):
+        both = f"('image', {field.name!r})"
+        return (
+            f"leave {field.name!r} out of on=; what goes with an image and is none, boxes say, changes with it "
+            f"in gl.ops.Python(function, on={both}, out={{}}), see docs/own-op.md"
+        )
     return f"name the image field with on=, or give {field.name!r} three axes with gl.ops.Reshape"

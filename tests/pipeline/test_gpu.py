@@ -180,7 +180,7 @@ def test_the_consumers_thread_waits_for_no_device(sim, loaders):
 
 def wait_for_next(run):
     """Wait until the next step was made, without taking it."""
-    board = run._made._board
+    board = run._run.batches._board
     assert until(lambda: 1 in board.tray._items)
 
 
