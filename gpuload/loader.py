@@ -588,6 +588,29 @@ class Loader:
         """Return counters; ``print(loader.stats())`` says what each means."""
         return self._session.counters.stats()
 
+    def remedy(self, *, read_s: float, ops_s: float) -> str:
+        """Return what makes the loader faster.
+
+        Args:
+            read_s: seconds of its threads on reading, as ``stats`` has them.
+            ops_s: seconds on decoding and ops.
+        """
+        if read_s > ops_s:
+            if any(share.leaf.calls_python for share in self.source.resolve(np.zeros(1, np.int64))):
+                return (
+                    "the function of gl.records reads, and Python runs one thread at a time: have it read all the "
+                    "numbers that it gets in one call, or write the records once with gl.convert(source, ...)"
+                )
+            return "faster storage, or shuffle=gl.Blocks(...), or source.cache(...) if the records fit"
+        in_python = [str(op) for op in self._graph.ops if op.needs_numpy]
+        if in_python:
+            return (
+                f"{in_python[0]} is a Python function, and Python runs one thread at a time, however many cores there "
+                "are: let it work on whole batches with NumPy (batch=True), take ops of gl.ops in its place, or do it "
+                "once with loader.cache(...)"
+            )
+        return "more cores (num_threads=), or a GPU"
+
     def bad_records(self) -> list[BadRecord]:
         """Return the damaged records that this loader met, each once: number, place, file, byte, cause, epoch and step.
 

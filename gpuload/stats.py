@@ -15,8 +15,11 @@ MEANING = {
     "records_skipped": "rows that are not valid since their record is damaged; loader.bad_records() lists them",
     "bytes": "bytes of the batches handed out",
     "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
-    "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: storage is the limit",
-    "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: add cores, or a GPU",
+    "steps_ahead": "steps that may be made ahead, one count for each batch that was asked for",
+    "steps_ready": "those of them that were ready at that moment",
+    "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
+    "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: reading is the limit",
+    "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: the ops are the limit",
     "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
     "slots_reused": "buffers used again without an allocation",
     "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
@@ -41,7 +44,10 @@ class Stats(Mapping[str, float]):
         return len(self._counts)
 
     def __str__(self) -> str:
-        rows = [(name, f"{value:.3f}" if name.endswith("_s") else f"{value:.0f}") for name, value in self.items()]
+        rows = [
+            (name, f"{value:.3f}" if name.endswith("_s") or name == "fill" else f"{value:.0f}")
+            for name, value in self.items()
+        ]
         return "\n".join(f"{name:<18} {number:>14}  {MEANING.get(name, '')}" for name, number in rows)
 
     def __repr__(self) -> str:
@@ -65,4 +71,10 @@ class Counters:
     def stats(self) -> Stats:
         """Return the counts as they are now."""
         with self._lock:
-            return Stats(self._counts)
+            counts = dict(self._counts)
+        return Stats({**counts, "fill": fill(counts)})
+
+
+def fill(counts: Mapping[str, float]) -> float:
+    """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
+    return counts["steps_ready"] / counts["steps_ahead"] if counts["steps_ahead"] else 0.0

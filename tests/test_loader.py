@@ -978,3 +978,62 @@ def test_a_state_that_is_where_what_reads_ahead_left_the_loader_changes_nothing(
     assert next(run).step == 3
     run.move(run.position)
     assert place(load) == (0, 4)
+
+
+# what the counters say
+
+
+def numbers(**changes):
+    """A loader of 16 steps, short enough to be made together."""
+    return gl.Loader(gl.arrays(x=np.arange(256)), **{"batch_size": 16, "device": "cpu", "num_threads": 2, **changes})
+
+
+def wait(seconds):
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.parametrize("ops", [[], [gl.ops.Cast("float32")]])
+def test_fill_is_near_1_where_the_training_is_slow(ops):
+    load = numbers(ops=ops)
+    for _ in range(3):
+        for _ in load:
+            wait(0.004)  # a step of training
+    stats = load.stats()
+    assert stats["fill"] == stats["steps_ready"] / stats["steps_ahead"] > 0.75
+    assert str(stats).count("fill") == 1
+
+
+def test_fill_is_near_0_where_the_training_waits():
+    def slow(x):
+        wait(0.01)
+        return x
+
+    load = numbers(ops=[gl.ops.Python(slow, batch=True)])
+    for _ in range(3):
+        list(load)
+    assert load.stats()["wait_s"] > 0.1
+    assert load.stats()["fill"] < 0.25
+
+
+def test_fill_never_counts_more_steps_than_are_made_ahead():
+    for prefetch in (1, 2, 40):
+        load = numbers(prefetch=prefetch)
+        for _ in range(2):
+            for _ in load:
+                wait(0.002)
+        stats = load.stats()
+        assert 0 <= stats["steps_ready"] <= stats["steps_ahead"] <= stats["batches"] * max(16, load.prefetch)
+    assert numbers().stats()["fill"] == 0
+
+
+def test_the_remedy_is_that_of_what_takes_the_time():
+    def double(x):
+        return 2 * x
+
+    plain, python = numbers(ops=[gl.ops.Cast("int32")]), numbers(ops=[gl.ops.Python(double)])
+    reader = gl.Loader(gl.records(8, lambda records: {"x": records * 2})[2:], 4, device="cpu")
+    assert "storage" in plain.remedy(read_s=2, ops_s=1)
+    assert "more cores" in plain.remedy(read_s=1, ops_s=2)
+    assert "one thread at a time" in python.remedy(read_s=1, ops_s=2)
+    assert "double" in python.remedy(read_s=1, ops_s=2)
+    assert "gl.records" in reader.remedy(read_s=2, ops_s=1)

@@ -328,14 +328,32 @@ class Epoch:
         latest, made = run.latest
         if latest != number:
             run.batches.forget(number - 1)
+            num_ready = run.batches.num_ready()
             taken = run.batches.take(number)
             if taken is None:
                 return None
+            self._count_ready(run, number, num_ready)
             made = taken if isinstance(taken, Made) else _made(taken)
             run.latest = number, made
         if made is not None and made.step.alone:
             return _made(made.step.alone[step - made.step.position.step])
         return made
+
+    def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
+        """Count, for each batch of a group, how many steps could be ready when it is asked for and how many were.
+
+        Before the group was taken, ``num_ready`` steps were ready. The batches behind its first are asked for at once:
+        for them it counts what is ready now, so that nothing is looked at for each batch.
+        """
+        first, size = run.joining.steps(number)
+        last, more = run.joining.steps(number + self._session.num_ahead - 1)
+        ahead = min(last + more, run.end - run.cursor.start.step) - first  # for the first batch, itself included
+        now, rest = run.batches.num_ready(), size - 1
+        behind = rest * (rest + 1) // 2
+        self._session.counters.add(
+            steps_ahead=size * ahead - behind,
+            steps_ready=min(num_ready, ahead) + max(0, rest * min(now, ahead) - behind),
+        )
 
     def close(self) -> None:
         """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""

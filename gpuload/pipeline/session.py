@@ -137,6 +137,11 @@ class Session:
         self._give_back(executor)
         return made
 
+    @property
+    def num_ahead(self) -> int:
+        """How many groups of steps may be begun before the first of them is taken."""
+        return self.recipe.num_ahead if self.recipe.on_rows else self.prefetch
+
     def num_ready(self) -> int:
         """Return how many steps of all iterators are finished and not taken."""
         running = [made for one in self._running if (made := one()) is not None]

@@ -47,6 +47,7 @@ class Leaf(ABC):
         how: one line about how it is read, for people.
         is_direct: True if records vary in length and their bytes are the elements of the one field, native and in C
             order, so that raw bytes are handed out as they are.
+        calls_python: True if a Python function makes the records, so that threads wait for each other.
     """
 
     spec: Spec
@@ -54,6 +55,7 @@ class Leaf(ABC):
     num_records: int
     how: str = ""
     is_direct: bool = False
+    calls_python: bool = False
 
     def num_bytes(self, numbers: Indices) -> Indices:
         """Return how many raw bytes each record has, int64 ``[n]``; those of varying length say it themselves."""

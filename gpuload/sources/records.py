@@ -135,6 +135,7 @@ class CallLeaf(Leaf):
     """Records that a function makes. They have no raw bytes: ``unpack`` makes the values of their numbers."""
 
     how = "by a function"
+    calls_python = True
 
     def __init__(self, length: int, call: Reader, spec: Spec) -> None:
         self.num_records, self.call, self.spec = length, call, spec

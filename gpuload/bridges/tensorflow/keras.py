@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuload import stats
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
@@ -337,9 +338,9 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
     """A Keras callback: how fast the loader was in each epoch, and whether the training waited for it.
 
     It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
-    the training waited for the loader) and ``loader/fill`` (the mean of the batches that were ready, as a share of
-    those that are made ahead). Where the training waited for a tenth of an epoch or more, one sentence in the log says
-    so, and what the loader did meanwhile.
+    the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
+    batches were asked for). Where the training waited for a tenth of an epoch or more, one sentence in the log says so,
+    what the loader did meanwhile, and what would make it faster.
 
     Args:
         loader: what the dataset was made of.
@@ -351,25 +352,20 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
         common.check_loader("LoaderStats", loader)
         self.loader = loader
         self._writer = None if log_dir is None else tf.summary.create_file_writer(os.fspath(log_dir))
-        self._fills: list[float] = []
         self.latest: dict[str, float] = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin to measure."""
-        self._began, self._before, self._fills = time.perf_counter(), dict(self.loader.stats()), []
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note how many batches are ready."""
-        self._fills.append(min(1.0, self.loader.num_ready() / max(self.loader.prefetch, 1)))
+        self._began, self._before = time.perf_counter(), dict(self.loader.stats())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write what was measured."""
         seconds, now = time.perf_counter() - self._began, self.loader.stats()
-        spent = {name: now[name] - self._before[name] for name in ("records", "wait_s", "read_s", "ops_s")}
+        spent = {name: now[name] - before for name, before in self._before.items()}
         self.latest = {
             "records_per_s": spent["records"] / seconds,
             "wait": spent["wait_s"] / seconds,
-            "fill": sum(self._fills) / max(len(self._fills), 1),
+            "fill": stats.fill(spent),
         }
         if self._writer is not None:
             with self._writer.as_default():
@@ -377,7 +373,6 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
                     tf.summary.write(f"loader/{name}", np.float32(value), step=epoch, metadata=SCALAR)
             self._writer.flush()
         if self.latest["wait"] >= BOTTLENECK:
-            reading = spent["read_s"] > spent["ops_s"]
             log.warning(
                 "input is the bottleneck: in epoch %d the training waited %.0f %% of the time for the loader, whose "
                 "threads spent %.1f s on reading and %.1f s on decoding and ops; remedy: %s",
@@ -385,7 +380,7 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
                 100 * self.latest["wait"],
                 spent["read_s"],
                 spent["ops_s"],
-                "faster storage, or shuffle=gl.Blocks(...)" if reading else "more cores (num_threads=), or a GPU",
+                self.loader.remedy(read_s=spent["read_s"], ops_s=spent["ops_s"]),
             )
 
     def on_train_end(self, logs: Any = None) -> None:
