@@ -31,7 +31,7 @@ JPEG_WIDTH, JPEG_HEIGHT = 500, 375
 
 def npy_rows(folder: Path, num_records: int) -> Path:
     """Return one NPY file of float32 rows of 784."""
-    return _once(folder / f"rows-{num_records}.npy", lambda path: _write_rows(path, num_records))
+    return once(folder / f"rows-{num_records}.npy", lambda path: _write_rows(path, num_records))
 
 
 def _write_rows(path: Path, num_records: int) -> None:
@@ -47,7 +47,7 @@ def _write_rows(path: Path, num_records: int) -> None:
 
 def npy_files(folder: Path, num_records: int) -> Path:
     """Return a folder of NPY files, each one float32 array of 3 x 64 x 64."""
-    return _once(folder / f"files-{num_records}", lambda path: _write_files(path, num_records))
+    return once(folder / f"files-{num_records}", lambda path: _write_files(path, num_records))
 
 
 def _write_files(path: Path, num_records: int) -> None:
@@ -61,7 +61,7 @@ def _write_files(path: Path, num_records: int) -> None:
 
 def npz_files(folder: Path, num_records: int) -> Path:
     """Return the folders stored and deflated of NPZ files: a uint8 image of 3 x 64 x 64, of 16 levels, and a label."""
-    return _once(folder / f"npz-{num_records}", lambda path: _write_npz(path, num_records))
+    return once(folder / f"npz-{num_records}", lambda path: _write_npz(path, num_records))
 
 
 def _write_npz(path: Path, num_records: int) -> None:
@@ -81,7 +81,7 @@ def _check_header(header_bytes: int) -> None:
 
 def fixed_images(folder: Path, num_records: int) -> Path:
     """Return one file of CIFAR-10 style records: a label byte, then 3 x 32 x 32 bytes."""
-    return _once(folder / f"fixed-{num_records}.bin", lambda path: _write_fixed(path, num_records))
+    return once(folder / f"fixed-{num_records}.bin", lambda path: _write_fixed(path, num_records))
 
 
 def _write_fixed(path: Path, num_records: int) -> None:
@@ -93,7 +93,7 @@ def _write_fixed(path: Path, num_records: int) -> None:
 
 def tfrecords(folder: Path, num_records: int) -> Path:
     """Return a folder of 4 TFRecord shards of Examples (image bytes, a label, 4 floats), each with DALI's index."""
-    return _once(folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records))
+    return once(folder / f"tfrecords-{num_records}", lambda path: _write_tfrecords(path, num_records))
 
 
 def _write_tfrecords(path: Path, num_records: int) -> None:
@@ -139,7 +139,7 @@ def _example(rng: np.random.Generator) -> bytes:
 
 def csv_rows(folder: Path, num_records: int) -> Path:
     """Return a CSV file of 8 floats of 6 decimals and 2 integers a line, with a header."""
-    return _once(folder / f"lines-{num_records}.csv", lambda path: _write_csv(path, num_records))
+    return once(folder / f"lines-{num_records}.csv", lambda path: _write_csv(path, num_records))
 
 
 def _write_csv(path: Path, num_records: int) -> None:
@@ -155,7 +155,7 @@ def _write_csv(path: Path, num_records: int) -> None:
 
 def jpegs(folder: Path, num_records: int) -> Path:
     """Return a folder of JPEGs of about 500 x 375, pieces of scikit-learn's two sample photographs."""
-    return _once(folder / f"jpegs-{num_records}", lambda path: _write_jpegs(path, num_records))
+    return once(folder / f"jpegs-{num_records}", lambda path: _write_jpegs(path, num_records))
 
 
 def _write_jpegs(path: Path, num_records: int) -> None:
@@ -185,7 +185,7 @@ def _piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> bytes:
     return coded.getvalue()
 
 
-def _once(path: Path, write: Callable[[Path], None]) -> Path:
+def once(path: Path, write: Callable[[Path], None]) -> Path:
     """Return the path, written first if it is not there; a half-written one never gets the name."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

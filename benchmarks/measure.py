@@ -141,13 +141,15 @@ def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterato
     """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
     task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
     ours = question.peer(jobs[0][1]).role == "ours"
-    out, failed = _run([sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC)
+    out, failed = run_process(
+        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC
+    )
     samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
     samples += [failed] * (len(jobs) - len(samples))
     yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
 
 
-def _run(command: list[str], more: dict[str, str]) -> tuple[str, Sample]:
+def run_process(command: list[str], more: dict[str, str]) -> tuple[str, Sample]:
     """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -200,7 +202,7 @@ def _measure_one(question: Question, variant: str, peer: Peer, settings: Setting
     with machine.Memory() as memory:
         passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
     return {
-        "records_per_s": round(sum(one.num_records for one in passes) / sum(one.took_s for one in passes), 1),
+        "records_per_s": records_per_s(passes),
         "first_ms": round(median(one.first_ms for one in passes), 3),
         "cold_first_ms": round(cold_first_ms, 3),
         "added_mb": memory.added_mb,
@@ -223,10 +225,20 @@ def _warm(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
     epoch = peer.build(work)
     built_ms = (perf_counter() - start) * 1e3
     cold_first_ms = built_ms + one_pass(epoch, work).first_ms
+    return timed_passes(epoch, work, seconds), cold_first_ms
+
+
+def timed_passes(epoch: Epoch, work: Work, seconds: float) -> list[Pass]:
+    """Make whole passes until they took so many seconds together, at least one."""
     passes = [one_pass(epoch, work)]
     while sum(one.took_s for one in passes) < seconds:
         passes.append(one_pass(epoch, work))
-    return passes, cold_first_ms
+    return passes
+
+
+def records_per_s(passes: list[Pass]) -> float:
+    """Return the rate of passes together."""
+    return round(sum(one.num_records for one in passes) / sum(one.took_s for one in passes), 1)
 
 
 def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:

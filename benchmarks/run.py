@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = told.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if told.smoke else plot.RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     failures = 0
-    for name in _names(told.only, settings):
+    for name in questions(told.only, settings):
         start = perf_counter()
         results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
         if name in gpu.NAMES:
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _names(only: list[str] | None, settings: Settings) -> list[str]:
+def questions(only: list[str] | None, settings: Settings) -> list[str]:
     """Return the questions to ask: those that can be asked, or those that were named; none about a GPU without one."""
     able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
     able += gpu.NAMES if settings.cache == "warm" else ()

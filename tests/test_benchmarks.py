@@ -183,24 +183,24 @@ class TestQuestionsAboutAGpu:
     def test_are_left_out_without_a_gpu_with_the_reason(self, name, monkeypatch, capsys):
         monkeypatch.setattr(gpu, "problem", lambda: "CuPy is not installed")
 
-        assert run._names(None, measure.Settings()) == list(NAMES)
-        assert run._names([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
+        assert run.questions(None, measure.Settings()) == list(NAMES)
+        assert run.questions([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
         told = capsys.readouterr().err.splitlines()
         assert told[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
 
     def test_are_asked_where_there_is_one(self, monkeypatch, capsys):
         monkeypatch.setattr(gpu, "problem", lambda: None)
 
-        assert run._names(None, measure.Settings()) == [*NAMES, *gpu.NAMES]
+        assert run.questions(None, measure.Settings()) == [*NAMES, *gpu.NAMES]
         assert capsys.readouterr().err == ""
 
     @pytest.mark.parametrize("cache", SLOW)
     def test_are_not_asked_of_storage(self, cache, monkeypatch):
         monkeypatch.setattr(gpu, "problem", lambda: None)
 
-        assert not set(run._names(None, measure.Settings(cache=cache))).intersection(gpu.NAMES)
+        assert not set(run.questions(None, measure.Settings(cache=cache))).intersection(gpu.NAMES)
         with pytest.raises(SystemExit, match="gpu_rows: not asked of"):
-            run._names(["gpu_rows"], measure.Settings(cache=cache))
+            run.questions(["gpu_rows"], measure.Settings(cache=cache))
 
     @pytest.mark.parametrize("name", gpu.NAMES)
     def test_have_one_limit_and_one_of_ours_for_each_variant(self, name):
