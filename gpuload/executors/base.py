@@ -42,7 +42,7 @@ class RowExecutor(Protocol):
     graph: Graph
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Array]) -> Fields:
-        """Return the fields of ``graph.made`` after all ops, as ``graph.spec_out`` says.
+        """Return the fields of ``graph.results`` after all ops, as ``graph.spec_out`` says.
 
         The results share no memory with ``fields``, which are not written to.
 
@@ -92,7 +92,7 @@ class BatchExecutor(Protocol):
         """
 
     def finish(self) -> Fields:
-        """Return the fields of the oldest batch that was started: those of ``graph.made``, as ``spec_out`` says.
+        """Return the fields of the oldest batch that was started: those of ``graph.results``, as ``spec_out`` says.
 
         On a GPU it waits for the device only where an op checks values: until they are checked.
 

@@ -67,7 +67,7 @@ class Graph:
         return tuple((*on, *names) for on, names in zip(self.targets, new, strict=True))
 
     @cached_property
-    def made(self) -> frozenset[str]:
+    def results(self) -> frozenset[str]:
         """The fields that the ops leave behind: ``touched``, and new ones."""
         return self.touched.union(*self.outputs)
 

@@ -70,10 +70,10 @@ class PadTo(Op):
         """Return one record, filled up."""
         if len(x) > self.length and not self.truncate:
             raise self.complaint(x)
-        kept = x[: self.length]
-        padded = xp.full((self.length, *x.shape[1:]), self.value, dtype=x.dtype)
-        padded[: len(kept)] = kept
-        return padded
+        head = x[: self.length]
+        result = xp.full((self.length, *x.shape[1:]), self.value, dtype=x.dtype)
+        result[: len(head)] = head
+        return result
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The records of a batch at once, where they are a ``Ragged``."""

@@ -309,7 +309,7 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     for route in recipe.routes:
         if route.layout is not None and raw_region(route.group) in step.arrays:
             fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route.layout, recipe), lane))
-    on_host = {name: step.arrays[name] for name in recipe.host.made if name in step.arrays}
+    on_host = {name: step.arrays[name] for name in recipe.host.results if name in step.arrays}
     for name, values in {**on_host, **step.varying}.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:

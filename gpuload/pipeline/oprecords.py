@@ -100,7 +100,7 @@ def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
     groups: list[list[str]] = []
     for name in names:
         if not any(name in group for group in groups):
-            shared = graph.only([name]).made | {name}
+            shared = graph.only([name]).results | {name}
             groups.append([other for other in names if other in shared])
     return groups
 

@@ -214,7 +214,7 @@ def _regions(
             for number, layout in groups
             if layout is not None and any(part.field.name in wanted - host.touched for part in layout.parts)
         }
-        held = [field for field in host.spec_out if field.name in wanted & host.made]
+        held = [field for field in host.spec_out if field.name in wanted & host.results]
     else:
         raw, held = {}, [field for field in host.spec_out if field.name in wanted]
     return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}

@@ -360,9 +360,9 @@ class Step:
             draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
             return
-        out = {name: self.arrays[name][begin:end] for name in host.made if name in self.arrays}
+        out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         made = recipe.executor.run(fields, draws, out)
-        for name in host.made - out.keys():
+        for name in host.results - out.keys():
             if name in recipe.names or name in recipe.rest.touched:
                 stays = recipe.device == "cpu" or host.spec_out[name].host_only
                 self._keep(part, name, made[name] if stays else self._for_upload(made[name]))

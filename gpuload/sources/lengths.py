@@ -61,8 +61,8 @@ def _num_bytes(source: Source, field: Field) -> Indices | None:
     group = next(number for number, group in enumerate(source.groups) if field.name in group.spec)
     if source.groups[group].layout is not None or len(source.groups[group].spec) > 1:
         return None
-    found = np.zeros(len(source), np.int64)
+    num_bytes = np.zeros(len(source), np.int64)
     for share in source.resolve(np.arange(len(source), dtype=np.int64)):
         if share.group == group:
-            found[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(share.numbers)
-    return found
+            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(share.numbers)
+    return num_bytes

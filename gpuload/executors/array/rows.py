@@ -47,7 +47,7 @@ class ArrayRowExecutor:
         self._runs = _runs(graph)
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
-        """Return the fields of ``graph.made`` after all ops; see ``RowExecutor``."""
+        """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
         now = dict(fields)
         for run in self._runs:
             run.run(now, draws, out)
