@@ -60,7 +60,7 @@ tf-plugin: setup tf-plugin-now
 
 tf-plugin-now:
 	@[ -n "$(PLUGIN)" ] || { echo "there is no TensorFlow for EXTRA=$(EXTRA)" >&2; exit 1; }
-	$(PIP_INSTALL) setuptools wheel packaging $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
+	$(PIP_INSTALL) setuptools wheel packaging nanobind $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
 	nvidia=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia; \
 	CPATH=$$nvidia/cu13/include:$$nvidia/cuda_runtime/include:$$nvidia/cuda_nvcc/include \
 	  $(PIP_INSTALL) --no-cache-dir --no-build-isolation -e ".[$(PLUGIN)]"

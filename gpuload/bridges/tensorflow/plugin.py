@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 Begin = Callable[["Loader", "Session | None", "int | None"], "Epoch"]  # loader, feed, how many batches stand between
 DTYPES = ("bool", "float16", "float32", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 AHEAD = 2  # batches in the plugin's queue
+BUILD = (
+    "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging nanobind, then "
+    "pip install --no-cache-dir --no-build-isolation '.[tf-plugin]')"
+)
 
 
 def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError | MissingPackageError | None:
@@ -169,8 +173,7 @@ def _load_here() -> Any:
             "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
             cause="the one that is installed does not load: it was compiled for another TensorFlow than "
             f"{tf.__version__}, or for another DALI: {said}",
-            remedy="pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: `make tf-plugin` in a "
-            "checkout (without make: pip install --no-cache-dir --no-build-isolation '.[tf-plugin]'); or write "
+            remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {BUILD}; or write "
             "via='generator'",
         ) from error
 
@@ -185,6 +188,5 @@ def _missing() -> MissingPackageError:
     return MissingPackageError(
         "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
         cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
-        remedy="install g++ and run `make tf-plugin` in a checkout (without make: pip install --no-cache-dir "
-        "--no-build-isolation '.[tf-plugin]'); or write via='generator'",
+        remedy=f"install g++ and build it: {BUILD}; or write via='generator'",
     )
