@@ -12,6 +12,7 @@ import pytest
 from gpuload import core
 from gpuload.storage import mapped, open_storage
 from gpuload.storage.pread import Positioned
+from tests.interrupts import Alarm
 from tests.storage.contract import (
     ProcessContract,
     StorageContract,
@@ -91,6 +92,26 @@ def test_maps_are_given_back(tmp_path):
     del storage
 
     assert core.native.num_free_maps() == before
+
+
+def test_maps_are_given_back_whenever_a_signal_handler_raises(tmp_path):
+    paths, _ = write_files(tmp_path, [20_000] * 5)
+    before, interrupted, storage = core.native.num_free_maps(), 0, None
+    with Alarm(0.0001) as alarm:
+        for _ in range(300):
+            storage = mapped.Mapped(opened(paths))
+            try:
+                alarm.arm()
+                read(storage, [(file, 0, 10) for file in range(5)])
+                storage = None
+                alarm.disarm()
+            except Alarm.Rang:
+                interrupted += 1
+    storage = None
+
+    assert interrupted > 20
+    assert core.native.num_free_maps() == before
+    assert num_maps(str(tmp_path)) == 0
 
 
 def test_a_page_that_was_lost_is_an_error_though_the_stamp_is_right(tmp_path):
