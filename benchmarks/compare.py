@@ -80,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
         smoke=options.smoke,
     )
     sides, works = (today(), other(options.revision)), works_of(options.only)
+    for side in sides:  # as pip does; a tree whose modules Python has to translate first would be late in each process
+        _do([side.python, "-m", "compileall", "-q", str(side.folder / PEER)])
     load, begin = round(os.getloadavg()[0], 2), perf_counter()
     samples = measure(sides, works, options.loops, settings, lambda line: print(line, file=sys.stderr, flush=True))
     rows = table_rows(samples)
