@@ -70,11 +70,11 @@ void philox(const int64_t* records, int64_t num_records, Key key, int64_t num_bl
 }
 
 void uniform(const int64_t* records, int64_t num_records, Key key, int64_t count, double* out) {
+    const auto number_of = [](uint64_t word) { return double(int64_t(word >> 11)) * 0x1p-53; };
     for (int64_t i = 0; i < num_records; ++i)
-        for (int64_t done = 0, number = 1; done < count; done += 4, ++number) {
+        for (int64_t left = count, number = 1; left > 0; left -= 4, ++number) {
             const Block block = block_of(uint64_t(records[i]), key, uint64_t(number));
-            for (int64_t j = 0; j < std::min<int64_t>(4, count - done); ++j)
-                *out++ = double(block.words[j] >> 11) * 0x1p-53;
+            out = std::transform(block.words, block.words + std::min<int64_t>(4, left), out, number_of);
         }
 }
 

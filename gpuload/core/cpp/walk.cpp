@@ -174,10 +174,8 @@ INLINE void pixels_to_planes(const Walk<In, Out>& walk) {
                 const In* from = walk.images + i * walk.stride + (row * walk.width + columns.column) * channels;
                 if (columns.count() == window && !across)
                     pixels = from;
-                else {
-                    std::fill(line.begin(), line.end(), walk.fill);
+                else  // what is beside these columns is still `fill`
                     gather(line.data() + columns.first * channels, from, columns.count(), channels, across);
-                }
             }
             for (int64_t c = 0; c < channels; ++c) {
                 Out* __restrict target = walk.out + ((i * channels + c) * walk.window_height + y) * window;
