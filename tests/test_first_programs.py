@@ -18,7 +18,8 @@ NEEDS = {
     "cifar": "tensorflow", "convert": "tensorflow", "dali": "nvidia.dali", "hdf5": "h5py", "jax": "jax",
     "layers": "tensorflow", "mnist": "tensorflow", "npz": "tensorflow", "several": "tensorflow", "split": "tensorflow",
     "torch": "torch", "lines": "tensorflow", "steps": "tensorflow", "words": "tensorflow", "photos": "tensorflow",
-    "resume": "tensorflow", "workers": "tensorflow", "bfloat": "tensorflow",
+    "resume": "tensorflow", "workers": "tensorflow", "bfloat": "tensorflow", "tftext": "tensorflow",
+    "varying": "tensorflow",
 }  # fmt: skip
 
 
@@ -111,6 +112,42 @@ def damaged():
     Path("photos/cat/1.jpg").write_bytes(Path("photos/cat/1.jpg").read_bytes()[:300])
 
 
+def feature(tf, value):
+    if isinstance(value[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+    if isinstance(value[0], int):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=value))
+
+
+def features(tf, **values):
+    return tf.train.Features(feature={name: feature(tf, value) for name, value in values.items()})
+
+
+def tftext():
+    tf = pytest.importorskip("tensorflow")
+    goods = [[(b"lamp", 9.5, 1), (b"a chair, red", 20.0, 2)], [(b"table", 99.0, 3)]]
+    for number, rows in enumerate(goods):
+        with tf.io.TFRecordWriter(f"goods-{number}.tfrecord") as writer:
+            for name, price, count in rows:
+                values = features(tf, name=[name], price=[price], count=[count], size=[1.0, 2.0])
+                writer.write(tf.train.Example(features=values).SerializeToString())
+
+
+def varying():
+    tf = pytest.importorskip("tensorflow")
+    with tf.io.TFRecordWriter("words.tfrecord") as writer:
+        for words, places, weights in (([b"to", b"be"], [1, 4], [0.5, 2.0]), ([b"or"], [0], [1.0])):
+            values = features(tf, words=words, place=places, value=weights)
+            writer.write(tf.train.Example(features=values).SerializeToString())
+    with tf.io.TFRecordWriter("frames.tfrecord") as writer:
+        for label in range(2):
+            steps = [feature(tf, [float(step), 1.0]) for step in range(label + 1)]
+            lists = tf.train.FeatureLists(feature_list={"frame": tf.train.FeatureList(feature=steps)})
+            example = tf.train.SequenceExample(context=features(tf, label=[label]), feature_lists=lists)
+            writer.write(example.SerializeToString())
+
+
 def lines():
     Path("tweets-0.txt").write_text("the first line\na second line, of any length\n")
     Path("tweets-1.txt").write_text("x" * 349 + "\n\n")
@@ -179,6 +216,7 @@ PREPARE = {
     "samples": samples, "npz": npz, "windows": windows, "mnist": mnist, "cifar": cifar, "csv": csv, "masks": masks,
     "moments": moments, "dali": photos, "convert": convert, "hdf5": hdf5, "parquet": parquet, "tar": tar,
     "pickled": pickled, "sequences": sequences, "cached": more_photos, "lines": lines,
+    "tftext": tftext, "varying": varying,
     "words": words, "photos": more_photos, "damaged": damaged, "sixteen": sixteen, "bfloat": bfloat,
     "untyped": bfloat_npy, "labels": labels,
 }  # fmt: skip
