@@ -91,7 +91,9 @@ class TestTwoTrees:
 
         assert ratios(capsys.readouterr().out)["records/s"] > 1.1
 
-    def test_a_folder_without_the_package_fails_and_is_not_compared_with_another_one(self, tmp_path, small, capsys):
+    def test_a_folder_without_the_package_fails_and_is_not_compared_with_another_one(
+        self, repository, tmp_path, small, capsys
+    ):
         (tmp_path / "elsewhere" / "gpuload").mkdir(parents=True)
 
         assert compare.main([str(tmp_path / "elsewhere"), *small, "--loops", "fresh"]) == 1
