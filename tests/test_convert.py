@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -645,7 +646,8 @@ def test_records_go_through_every_format_and_come_back(tmp_path):
 
 
 def test_the_function_is_what_the_package_calls_convert():
-    assert gl.convert is convert_function is converting.convert
+    assert gl.convert is convert_function
+    assert inspect.unwrap(gl.convert) is inspect.unwrap(converting.convert)
     assert base.same(np.array([np.nan]), np.array([np.nan]))
     assert base.same(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
     assert base.same(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
