@@ -217,7 +217,8 @@ def join(threads: Sequence[threading.Thread], limit_s: float = math.inf) -> bool
                 return False
             if thread.is_alive():
                 thread.join(min(left, LOOK_AGAIN_S))
-                check_imports()
+                if thread.is_alive():
+                    check_imports()
             else:
                 time.sleep(SHORT_S)
         _running.pop(thread, None)  # it is there still where the thread ended before it ran anything of ours
@@ -258,17 +259,25 @@ def check_imports() -> None:
 
 def _waits_for_nobody() -> bool:
     """Return True if a thread of ours waits for a lock of imports, and each thread that imports something does."""
-    ours, waiting = {thread.ident for thread in list(_running)}, set()
-    for ident, innermost in sys._current_frames().items():
-        frame: FrameType | None = innermost
-        if innermost.f_code.co_filename == IMPORTLIB and innermost.f_code.co_name in LOCKS_OF_IMPORTS:
-            waiting.add(ident)
-            continue
-        while frame is not None:
-            if is_import(frame):
-                return False
-            frame = frame.f_back
-    return bool(ours & waiting)
+    frames = sys._current_frames()
+    try:
+        waiting = {ident for ident, frame in frames.items() if _is_lock_of_imports(frame)}
+        # Stacks are walked only where it matters: threads that do so again and again keep others from running.
+        if not waiting.intersection(thread.ident for thread in list(_running)):
+            return False
+        for ident in frames.keys() - waiting:
+            frame: FrameType | None = frames[ident]
+            while frame is not None:
+                if is_import(frame):
+                    return False
+                frame = frame.f_back
+        return True
+    finally:
+        frames.clear()  # it holds this very frame: a cycle, which would keep what all threads hold
+
+
+def _is_lock_of_imports(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == IMPORTLIB and frame.f_code.co_name in LOCKS_OF_IMPORTS
 
 
 def is_import(frame: FrameType) -> bool:
