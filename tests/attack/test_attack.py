@@ -129,7 +129,12 @@ Header = sys.modules["gpuload.sources.idx"].Header  # the package has a function
 FAULTS = {
     "a parser that raises KeyError": (npy, npyheader, "_shape", lambda real: _key_error),
     "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
-    "a file that is cut without a word": (fixed, sys.modules["gpuload.sources.fixed"], "_bodies", lambda real: _whole),
+    "a file that is cut without a word": (
+        fixed,
+        sys.modules["gpuload.sources.fixed"],
+        "_num_records",
+        lambda real: _whole,
+    ),
     "a head that is one pixel too wide": (heads, head, "read", lambda real: _wider(real)),
     "a state that begins anew": (states, states_module, "_count", lambda real: lambda *_: 0),
     "a wildcard that leaves out a file": (paths, files, "_wildcard", _with_one_less),
@@ -182,8 +187,8 @@ def _by_chance(self, record, epoch, attempt):
     return int(np.random.default_rng().integers(len(self._source)))
 
 
-def _whole(found, around_bytes, record_bytes):
-    return np.maximum(found.sizes - around_bytes, 0) // record_bytes * record_bytes
+def _whole(path, size_bytes, around_bytes, record_bytes):
+    return max(size_bytes - around_bytes, 0) // record_bytes
 
 
 def _wider(real):

@@ -711,7 +711,7 @@ import gpuload as gl
 
 ops = [gl.ops.Decode(), gl.ops.Resize(16, 16)]
 loader = gl.Loader(gl.images(sys.argv[1], labels=None), 2, ops=ops, executor="dali", device="cpu")
-next(iter(loader))
+next(loader.epoch(0))
 kept = iter(loader)
 next(kept)
 """
