@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import threads
 from gpuload.errors import (
     FileError,
     FormatError,
@@ -33,7 +34,6 @@ from gpuload.errors import (
     SpecError,
 )
 from gpuload.images.head import SUFFIXES
-from gpuload.kernels import threads
 from gpuload.ops.decode import Decode
 from gpuload.order import checked_count
 from gpuload.progress import Progress

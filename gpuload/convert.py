@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuload import threads
 from gpuload.batch import Batch
 from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordError, SpecError
-from gpuload.kernels import threads
 from gpuload.loader import Loader
 from gpuload.order import checked_count
 from gpuload.pipeline.epoch import Epoch

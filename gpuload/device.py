@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
-from gpuload.kernels import aside
 
 PAGE_BYTES = 4096
 UNSEEN_TOGETHER = 8  # so many arrays wait until they are freed together, as that waits for the whole GPU

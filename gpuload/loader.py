@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import core, guesses, rng, state
+from gpuload import aside, core, guesses, rng, state, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.kernels import aside, threads
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, left_behind
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, checked_count

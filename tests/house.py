@@ -27,7 +27,8 @@ LINES = (
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged"),
-    ("core", "kernels", "stats", "guesses", "tracebacks"),
+    ("core", "aside", "stats", "guesses", "tracebacks"),
+    ("threads",),
     ("errors", "progress"),
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door
@@ -51,7 +52,7 @@ OWNERS = {
     "torch": ("bridges/torch.py",),
 }
 
-THREAD_OWNERS = ("kernels/threads.py",)
+THREAD_OWNERS = ("threads.py",)
 THREADS = {"_thread", "asyncio", "concurrent.futures", "threading.Thread", "threading.Timer"}
 PROCESSES = {"multiprocessing", "os.fork", "concurrent.futures.ProcessPoolExecutor"}
 
@@ -75,7 +76,7 @@ UNSAFE = {
 PICKLES, PICKLE_USERS = "sources/pickled.py", ("convert.py", "cli/convert.py")
 
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
-ASIDE = "gpuload.kernels.aside.import_package"
+ASIDE = "gpuload.aside.import_package"
 IMPORTERS = ("importlib.import_module", "builtins.__import__", ASIDE)
 # `aside` is what imports; Ctrl-C ends a command; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")

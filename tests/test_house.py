@@ -101,12 +101,12 @@ CLEAN = {
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
     "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.pipeline.epoch import x',
-    "sources/csv/parse.py": '"""CSV."""\nfrom gpuload.kernels import aside\naside.import_package("pyarrow.csv")',
+    "sources/csv/parse.py": '"""CSV."""\nfrom gpuload import aside\naside.import_package("pyarrow.csv")',
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "sources/npy.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
     "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
-    "kernels/threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
+    "threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
     "progress.py": '"""One line."""\nimport sys\nsys.stderr.fileno()',
     "errors.py": '"""Errors."""\ndef f():\n    """Long.\n' + "\n" * 40 + '    """\n    return 1',
 }
@@ -161,7 +161,7 @@ BROKEN = {
         ("loader.py", "import threading as t\nt.Thread()", "loader.py:3: threading.Thread; "),
         ("stats.py", "from threading import Timer", "threading.Timer; "),
         ("sources/npy.py", "import concurrent.futures as f", "concurrent.futures; "),
-        ("kernels/threads.py", "import multiprocessing", "multiprocessing; "),
+        ("threads.py", "import multiprocessing", "multiprocessing; "),
         ("storage/files.py", "import os\nos.fork()", "os.fork; "),
     ],
     "pure_modules_have_no_effects": [

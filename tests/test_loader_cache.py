@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
+from gpuload import aside
 from gpuload.errors import DeviceError, FileError, RecordError, SpecError, StateError
-from gpuload.kernels import aside
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.sources import filtering
 from gpuload.testing.sources import SourceContract

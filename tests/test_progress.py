@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuload import progress
-from gpuload.kernels import threads
+from gpuload import progress, threads
 
 pty = pytest.importorskip("pty")
 fcntl = pytest.importorskip("fcntl")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from gpuload import aside
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
-from gpuload.kernels import aside
 from gpuload.order import Position
 
 if TYPE_CHECKING:

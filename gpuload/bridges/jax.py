@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import device
+from gpuload import aside, device
 from gpuload.bridges import common
 from gpuload.errors import DeviceError, SpecError, missing_package
-from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 from gpuload.tracebacks import public
 

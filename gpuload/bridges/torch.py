@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import device
+from gpuload import aside, device
 from gpuload.bridges import common
 from gpuload.errors import ClosedError, DeviceError, SpecError, StateError, missing_package
-from gpuload.kernels import aside
 from gpuload.order import Position
 from gpuload.ragged import Ragged
 from gpuload.tracebacks import public

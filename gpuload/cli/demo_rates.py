@@ -18,8 +18,8 @@ import numpy as np
 import gpuload as gl
 from gpuload.cli import demo_data
 from gpuload.cli.demo_report import Rate
-from gpuload.kernels.threads import num_cores
 from gpuload.sources.base import Source
+from gpuload.threads import num_cores
 
 ROUNDS = 3
 SIDE, PAD, CIFAR_MEAN, CIFAR_STD = 32, 4, (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from gpuload import aside
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
-from gpuload.kernels import aside
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph
 from gpuload.spec import Spec

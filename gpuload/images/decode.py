@@ -52,10 +52,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images.head import FORMATS, Head
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
-from gpuload.kernels import aside
 
 Pixels = NDArray[np.uint8]
 Region = tuple[int, int, int, int]

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpuload import aside
 from gpuload.errors import SpecError, missing_package
-from gpuload.kernels import aside
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.walk import Walk

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from gpuload import device as devices
-from gpuload import rawdecode
+from gpuload import rawdecode, threads
 from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
-from gpuload.kernels import threads
 from gpuload.ops.base import RowError
 from gpuload.pipeline.recipe import Recipe, raw_region
 from gpuload.pipeline.step import Step

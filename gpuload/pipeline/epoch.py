@@ -8,10 +8,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
-from gpuload.kernels import aside, threads
 from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Made
 from gpuload.pipeline.ring import ALIGN_BYTES

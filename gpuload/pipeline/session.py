@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable
 from math import inf
 
+from gpuload import aside
 from gpuload import device as devices
 from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.kernels import aside
 from gpuload.order import Blocks, Position
 from gpuload.pipeline.batches import Batches, Made, mended, run_alone
 from gpuload.pipeline.damage import Damage

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from gpuload.kernels import threads
+from gpuload import threads
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.stats import Counters

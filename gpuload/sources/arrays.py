@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import rawdecode
+from gpuload import aside, rawdecode
 from gpuload.errors import SpecError
-from gpuload.kernels import aside
 from gpuload.sources.base import Source
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, gather_rows

@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import strings
+from gpuload import strings, threads
 from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
-from gpuload.kernels import threads
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import filtering

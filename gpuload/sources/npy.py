@@ -15,9 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload import rawdecode
+from gpuload import aside, rawdecode
 from gpuload.errors import GpuloadError, SpecError, missing_package
-from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 from gpuload.sources import npyheader
 from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant

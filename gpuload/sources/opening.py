@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuload import aside
 from gpuload.errors import FormatError, MissingFileError, SpecError
 from gpuload.images.head import FORMATS, kind_of
-from gpuload.kernels import aside
 from gpuload.sources import described, npyheader
 from gpuload.sources.base import Source
 from gpuload.sources.csv import csv

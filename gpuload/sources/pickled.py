@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload.errors import FormatError, SpecError
-from gpuload.kernels import aside
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError
-from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
 from gpuload.sources.leaf import Bytes, Indices, Leaf, starts_of
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
+from gpuload.threads import each, num_cores
 
 MIB = 1 << 20
 Show = Callable[[int, int], None]  # is told of a file how far it was read, in bytes

@@ -35,9 +35,9 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
-from gpuload.kernels.threads import each
 from gpuload.progress import Progress
 from gpuload.storage.memory import cache_bytes
+from gpuload.threads import each
 
 try:
     import resource

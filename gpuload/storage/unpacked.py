@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuload.errors import FileError, FormatError, GpuloadError, SpecError
-from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
 from gpuload.storage.derived import FOLDER, cached, folder, key_of, load_or_make
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept
+from gpuload.threads import each, num_cores
 
 FREE_PART = 0.9  # of the free space of the disk
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from gpuload.kernels import aside
+from gpuload import aside
 from gpuload.sources import npyheader
 from gpuload.sources.npy import npy
 from gpuload.sources.npz import npz

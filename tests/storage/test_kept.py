@@ -27,11 +27,11 @@ def blocks(monkeypatch):
 
 @pytest.fixture(params=["maps", "positioned reads"])
 def reader(request, monkeypatch):
-    """Read from maps with compiled kernels, and with positioned reads."""
+    """Read from maps with the compiled core, and with positioned reads."""
     if request.param == "positioned reads":
         monkeypatch.setattr(mapped, "supported", lambda: False)
     elif not mapped.supported():
-        pytest.skip("no compiled kernels on this system")
+        pytest.skip("no compiled core on this system")
 
 
 def bytes_of(count, seed=0):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload.bridges.dali.columns import Columns
 from gpuload.errors import SpecError, noted
-from gpuload.kernels import aside
 from gpuload.order import Position
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuload import aside
 from gpuload.errors import missing_package
-from gpuload.kernels import aside
 
 try:
     dali: Any = aside.import_package("nvidia.dali")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gpuload import aside
 from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow import plugin
 from gpuload.bridges.tensorflow.framework import alive, dtype_of, fields_of, is_shareable, start, tf
 from gpuload.errors import SpecError
-from gpuload.kernels import aside
 from gpuload.ragged import Ragged
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuload import device
+from gpuload import aside, device
 from gpuload.bridges import common
 from gpuload.errors import ClosedError, DeviceError, missing_package
-from gpuload.kernels import aside
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader

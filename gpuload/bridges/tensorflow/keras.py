@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import stats
+from gpuload import aside, stats
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
-from gpuload.kernels import aside
 from gpuload.order import checked_count
 from gpuload.spec import is_whole
 from gpuload.storage import derived

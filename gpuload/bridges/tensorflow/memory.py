@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from gpuload import aside
 from gpuload import device as devices
 from gpuload.bridges.tensorflow.framework import check_gpu, tf
 from gpuload.errors import DeviceError, SpecError
-from gpuload.kernels import aside
 
 MEBIBYTE = 1 << 20
 log = logging.getLogger("gpuload")

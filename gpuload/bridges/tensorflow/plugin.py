@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload import device as devices
 from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow.framework import alive, check_gpu, dtype_of, tf
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
-from gpuload.kernels import aside
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Literal
 
+from gpuload import aside, threads
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, one_row
 from gpuload.executors.dali.program import Program, Started, reason, refusal
-from gpuload.kernels import aside, threads
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 

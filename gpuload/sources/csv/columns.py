@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from gpuload import aside
 from gpuload.errors import SpecError, UnknownFieldError
-from gpuload.kernels import aside
 from gpuload.spec import check_name, is_whole
 
 Header = bool | Sequence[str]

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import aside
 from gpuload.errors import missing_package
-from gpuload.kernels import aside
 from gpuload.sources.csv.columns import Dialect
 
 Array = NDArray[Any]

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FormatError, GpuloadError, RecordError
-from gpuload.kernels.threads import each, num_cores
 from gpuload.progress import Progress
 from gpuload.sources.csv import faults, parse
 from gpuload.sources.csv.columns import Column, Dialect
@@ -50,6 +49,7 @@ from gpuload.sources.csv.kinds import (
 from gpuload.sources.csv.lines import BLOCK_BYTES, Block, Record, blocks, cut, num_ends, scan
 from gpuload.sources.csv.parse import HUGE, NONE, OVER, TEXT, Asked, Numbers, Texts, Unreadable
 from gpuload.storage.files import Files
+from gpuload.threads import each, num_cores
 
 AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
 MANY_COLUMNS = 64  # of files with more, blocks are longer, as each column of a block costs some microseconds

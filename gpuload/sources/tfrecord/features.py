@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from gpuload import aside
 from gpuload.errors import SpecError
-from gpuload.kernels import aside
 from gpuload.sources.layouts import layout_of, native
 from gpuload.sources.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
 from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, dtype_of, is_whole

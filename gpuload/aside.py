@@ -2,18 +2,17 @@
 
 Ctrl-C is an exception at any line of the main thread, and so is whatever a signal handler raises. Code that is not made
 for that is left half done: an import leaves a module without half of its names in ``sys.modules``, where the next
-import takes it for whole, and a compiler keeps its lock. Python runs signal handlers in the main thread alone. So the
-main thread has such work done by a thread that lives as long as the work, and waits for it.
+import takes it for whole. Python runs signal handlers in the main thread alone. So the main thread has such work done
+by a thread that lives as long as the work, and waits for it.
 
 Interrupted   The caller gets the exception at once, and the thread goes on to the end. Who calls next has a new thread,
-              which waits for the first where both need the same: for an import the lock of the module, for a kernel the
-              compiler's.
+              which waits for the first where both import the same module, by the lock of that module.
 Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is itself in the middle
               of an import does the work itself: it holds the lock of the module that it imports. (A module of
               ``gpuload.bridges`` is different: nothing that is done aside imports one.) This also holds for a signal
-              handler that was called during an import. `compile` does likewise for the compiler's lock.
+              handler that was called during an import.
 Other threads do the work themselves: no signal handler can break it off there.
-Finalizers    may run in the thread, as in any other. None of gpuload's imports, compiles or calls a kernel.
+Finalizers    may run in the thread, as in any other. No finalizer of gpuload imports anything.
 Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
               under way; it could only be that of a caller who was interrupted, or of another thread.
 Advice        Who turns any exception of a package or a function into advice does that aside, too: what is caught there
@@ -39,8 +38,8 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import TypeVar
 
+from gpuload import threads
 from gpuload.errors import GpuloadError
-from gpuload.kernels import threads
 
 R = TypeVar("R")
 

@@ -13,11 +13,11 @@ Who owns what   A thread refers to what it works on, and this module refers to t
                 to end the threads.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a lock. They may call
                 ``stop``, which takes no lock and waits for nobody. They never join: who closes explicitly does.
-Fork            The child has no threads but its own, and none of those here; it keeps an empty list. `aside` and
-                `making` have a fork wait for their threads. Python calls what is registered for a fork in reverse, and
-                two modules of its own register to take a lock: ``logging`` and ``concurrent.futures.thread``. They are
-                imported here so that they come first, and so are called last: otherwise the fork would hold a lock
-                that the thread it waits for may want.
+Fork            The child has no threads but its own, and none of those here; it keeps an empty list. `aside` has a
+                fork wait for its threads. Python calls what is registered for a fork in reverse, and two modules of
+                its own register to take a lock: ``logging`` and ``concurrent.futures.thread``. They are imported here
+                so that they come first, and so are called last: otherwise the fork would hold a lock that the thread
+                it waits for may want.
 
 Sources  sched_getaffinity(2); proc(5): /proc/self/cgroup; the kernel's Documentation/admin-guide/cgroup-v2 (cpu.max)
          and scheduler/sched-bwc (cpu.cfs_quota_us, cpu.cfs_period_us); OpenMP 5.2 (OMP_NUM_THREADS).

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuload.kernels import aside, threads
+from gpuload import aside, threads
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -104,7 +104,7 @@ def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
 
 def test_when_python_ends_the_caller_does_the_work():
     registered = "import atexit, threading\natexit.register(lambda: print(aside.call(threading.current_thread).name))\n"
-    script = [sys.executable, "-c", f"{registered}from gpuload.kernels import aside"]
+    script = [sys.executable, "-c", f"{registered}from gpuload import aside"]
 
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
@@ -120,7 +120,7 @@ def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, na
     path = tmp_path / "imported.py"
     path.write_text(
         "import importlib, sys, threading\n"
-        "from gpuload.kernels import aside\n"
+        "from gpuload import aside\n"
         "used = aside.call(threading.current_thread)\n"
         f"again = aside.call(lambda: importlib.import_module({name!r})) if used is threading.main_thread() else None\n"
     )
@@ -143,7 +143,7 @@ SCRIPT = """
 import atexit, importlib, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import gpuload
-from gpuload.kernels import aside
+from gpuload import aside
 
 def ring(*_):
     raise TimeoutError

@@ -14,8 +14,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from gpuload import threads
 from gpuload.errors import GpuloadError
-from gpuload.kernels import threads
 from tests.interrupts import Alarm
 
 
@@ -213,7 +213,7 @@ def test_a_start_that_is_interrupted_at_any_moment_leaves_no_thread():
 def test_a_thread_that_ended_before_it_ran_is_not_waited_for():
     script = """
 import threading
-from gpuload.kernels import threads
+from gpuload import threads
 
 begin = threading.Thread.start
 
@@ -356,7 +356,7 @@ SCRIPT = """
 import os, signal, sys, threading, time
 from queue import SimpleQueue
 {before}
-from gpuload.kernels import threads
+from gpuload import threads
 
 tasks = SimpleQueue()
 
@@ -421,7 +421,7 @@ def test_every_thread_has_ended_before_the_script_has(ending, finalizer):
 def test_python_does_not_wait_for_ever_for_a_thread_that_does_not_end():
     script = run_script("""
 import threading
-from gpuload.kernels import threads
+from gpuload import threads
 threads.END_S = 0.3
 threads.start(1, threading.Event().wait, name="stubborn", stop=lambda: None)
 """)
@@ -436,7 +436,7 @@ def test_nobody_waits_for_an_import_lock_that_an_interrupt_left_locked(how):
     script = run_script(f"""
 import _imp, sys
 from gpuload.errors import GpuloadError
-from gpuload.kernels import aside, threads
+from gpuload import aside, threads
 
 def use():
     import colorsys
@@ -457,7 +457,7 @@ def test_a_thread_that_would_start_when_python_has_ended_is_refused():
     script = run_script(
         "import atexit\n"
         "atexit.register(lambda: threads.start(1, print, 'started', stop=lambda: None))\n"
-        "from gpuload.kernels import threads"
+        "from gpuload import threads"
     )
     assert "Python is ending" in script.stderr
     assert "started" not in script.stdout

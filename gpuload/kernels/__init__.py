@@ -1,1 +1,0 @@
-"""Where threads start (`threads.py`), and where imports are done out of the reach of signals (`aside.py`)."""
