@@ -29,7 +29,7 @@ MINUTES ?= 10
 CORE := setup.py $(wildcard gpuload/core/cpp/*)
 CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
-.PHONY: setup core demo test lint bench gpu-test attack sanitize clean
+.PHONY: setup core demo test lint pytest bench gpu-test attack sanitize clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
@@ -81,10 +81,14 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(if $(filter 3.10,$(VERSION)),@echo "no mypy: the last NumPy for Python 3.10 describes its types too loosely",$(BIN)/mypy)
 
-# Side by side, as many as there are cores, at most four; a file of tests stays in one process, and one that dies is not
-# started again: the run would wait for it for ever.
-test: lint
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
+# mypy runs beside the tests, and these in as many processes as there are cores, at most four. A process that has no tests
+# left takes some from another one (worksteal). One that dies is not started again: the run would wait for it forever.
+# Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
+test: setup
+	@$(MAKE) --no-print-directory -j 2 lint pytest
+
+pytest: setup
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
