@@ -7,30 +7,19 @@ from gpuload.batch import Batch
 from gpuload.check import check
 from gpuload.convert import convert
 from gpuload.errors import GpuloadError
+from gpuload.formats.csv import csv
+from gpuload.formats.fixed import fixed
+from gpuload.formats.idx import idx
+from gpuload.formats.images import Labels, images
+from gpuload.formats.npy import npy
+from gpuload.formats.npz import npz
+from gpuload.formats.text import text
+from gpuload.formats.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfrecord
 from gpuload.loader import Loader
+from gpuload.open import open as open
 from gpuload.order import Blocks, Buckets
 from gpuload.ragged import Ragged
-from gpuload.sources import (
-    Feature,
-    Image,
-    Labels,
-    Raw,
-    Sparse,
-    Tensor,
-    arrays,
-    concat,
-    csv,
-    fixed,
-    idx,
-    images,
-    mix,
-    npy,
-    npz,
-    records,
-    text,
-    tfrecord,
-)
-from gpuload.sources import open as open
+from gpuload.sources import arrays, concat, mix, records
 from gpuload.sources import zip as zip
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec

@@ -33,20 +33,21 @@ from gpuload.errors import (
     RowError,
     SpecError,
 )
+from gpuload.formats.npy import npy
+from gpuload.formats.npz import npz
+from gpuload.formats.tfrecord import Image, tfrecord, wire
+from gpuload.formats.tfrecord.damaged import walked
+from gpuload.formats.tfrecord.features import RECORD
+from gpuload.formats.tfrecord.framing import HEADER_BYTES, is_framed
+from gpuload.formats.tfrecord.source import TFRecordSource
 from gpuload.images.head import SUFFIXES
+from gpuload.open import open as open_paths
+from gpuload.open import opened
 from gpuload.ops.decode import Decode
 from gpuload.order import checked_count
 from gpuload.progress import Progress
-from gpuload.sources import opening
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
-from gpuload.sources.npy import npy
-from gpuload.sources.npz import npz
-from gpuload.sources.tfrecord import Image, tfrecord, wire
-from gpuload.sources.tfrecord.damaged import walked
-from gpuload.sources.tfrecord.features import RECORD
-from gpuload.sources.tfrecord.framing import HEADER_BYTES, is_framed
-from gpuload.sources.tfrecord.source import TFRecordSource
 from gpuload.storage.files import Paths, as_folder, expand, open_error, read_bytes
 
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
@@ -108,7 +109,7 @@ class Findings(Iterator[Finding]):
 
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:
-            source = opening.open(folder)
+            source = open_paths(folder)
         except UNOPENED:
             yield from self._of_files(names, is_whole=False)
         else:
@@ -117,7 +118,7 @@ class Findings(Iterator[Finding]):
 
     def _of_files(self, names: list[str], *, is_whole: bool) -> Iterator[Finding]:
         try:
-            source, keys = _as_stored(opening.opened(names, bad_lines="keep"), names)
+            source, keys = _as_stored(opened(names, bad_lines="keep"), names)
         except UNOPENED as error:
             if len(names) == 1:
                 yield from self._of_refused(names[0], error)

@@ -9,7 +9,7 @@
 Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
 Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
          source, and renamed.
-Going on Finished files stand in a journal beside the files (`writers/journal.py`), with what they depend on: source,
+Going on Finished files stand in a journal beside the files (`journal.py`), with what they depend on: source,
          format, arguments. The same call goes on behind them; another call is refused. That the source is the same
          its fingerprint says (`Source.fingerprint`); of ``gl.records`` that is what its ``version=`` says.
 Memory   some tens of megabytes for each thread.
@@ -34,24 +34,26 @@ import numpy as np
 from gpuload import threads
 from gpuload.batch import Batch
 from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordError, SpecError
+from gpuload.formats.base import Format, Records, Unread, check_fields
+from gpuload.formats.fixed.described import SUFFIX as JSON
+from gpuload.formats.fixed.writer import FIXED
+from gpuload.formats.images import folder as folders
+from gpuload.formats.npy import pickled
+from gpuload.formats.npy.writer import NPY
+from gpuload.formats.npz.writer import NPZ
+from gpuload.formats.tfrecord.writer import NAME as TFRECORD
+from gpuload.formats.tfrecord.writer import SUFFIXES as TFRECORD_SUFFIXES
+from gpuload.formats.tfrecord.writer import tfrecord
+from gpuload.journal import SUFFIX as JOURNAL
+from gpuload.journal import Journal
 from gpuload.loader import Loader
+from gpuload.open import open as open_paths
 from gpuload.order import checked_count
 from gpuload.pipeline.epoch import Epoch
 from gpuload.progress import Progress
-from gpuload.sources import opening, pickled
 from gpuload.sources.base import Source
-from gpuload.sources.described import SUFFIX as JSON
 from gpuload.spec import Spec
 from gpuload.storage.files import URL, Paths, check_name, read_bytes
-from gpuload.writers import folder as folders
-from gpuload.writers.base import Format, Records, Unread, check_fields
-from gpuload.writers.fixed import FIXED
-from gpuload.writers.journal import SUFFIX as JOURNAL
-from gpuload.writers.journal import Journal
-from gpuload.writers.npy import NPY, NPZ
-from gpuload.writers.tfrecord import NAME as TFRECORD
-from gpuload.writers.tfrecord import SUFFIXES as TFRECORD_SUFFIXES
-from gpuload.writers.tfrecord import tfrecord
 
 PLACEHOLDERS = ("shard", "num_shards", "field")
 FOLDER_RECORDS = 512  # of a folder of images so many are one piece of work
@@ -109,7 +111,7 @@ def convert(
         overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
             of another conversion names are removed. Finished files of this very conversion are kept all the same.
         allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
-            what their writer put there (`sources/pickled.py`).
+            what their writer put there (`formats/npy/pickled.py`).
         record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
             By default what a file holds says it: a dict or a tuple is one record, an array of dicts has one for each.
         epoch: of a loader with random ops: whose draws are written.
@@ -170,7 +172,7 @@ def _opened(source: Source | Loader | Paths, *, trusts_pickles: bool, record: st
     if isinstance(source, Source):
         return source
     _check_paths(source)
-    return pickled.trusted(source, record) if trusts_pickles else opening.open(source)
+    return pickled.trusted(source, record) if trusts_pickles else open_paths(source)
 
 
 def _check_paths(source: object) -> None:

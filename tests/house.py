@@ -21,8 +21,9 @@ LINES = (
     ("cli", "testing"),
     ("bridges",),
     ("convert", "check"),
+    ("open",),
     ("loader",),
-    ("pipeline", "writers"),
+    ("pipeline", "formats", "journal"),
     ("sources", "executors", "state"),
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
@@ -42,8 +43,8 @@ OWNERS = {
     "cupyx": ("device.py",),
     "jax": ("bridges/jax.py",),
     "keras": ("bridges/tensorflow/*", "cli/demo*"),
-    "ml_dtypes": ("ops/cast.py", "sources/npy.py"),
-    "pyarrow": ("sources/csv/parse.py",),
+    "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
+    "pyarrow": ("formats/csv/parse.py",),
     "pytest": ("testing/*",),
     "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*"),
     "rich": ("cli/*",),
@@ -73,7 +74,7 @@ UNSAFE = {
 }
 
 # The one door to pickles: NPY files of Python objects that the user trusts, and who may open it.
-PICKLES, PICKLE_USERS = "sources/pickled.py", ("convert.py", "cli/convert.py")
+PICKLES, PICKLE_USERS = "formats/npy/pickled.py", ("convert.py", "cli/convert.py")
 
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
 ASIDE = "gpuload.aside.import_package"
@@ -85,7 +86,7 @@ BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
 @dataclass(frozen=True)
 class Module:
-    """One source file of the package: ``path`` is relative to the package, ``sources/npy.py``."""
+    """One source file of the package: ``path`` is relative to the package, ``formats/npy/source.py``."""
 
     path: str
     text: str

@@ -21,7 +21,7 @@ import gpuload as gl
 from gpuload import cli
 from gpuload import convert as convert_function
 from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
-from gpuload.writers import base
+from gpuload.formats import base
 
 converting = sys.modules["gpuload.convert"]
 
@@ -214,7 +214,7 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
     text = f"""
         import os, signal
         import gpuload as gl
-        from gpuload.writers import folder
+        from gpuload.formats.images import folder
         write, calls = folder.write, []
         def killed(*arguments):
             calls.append(1)

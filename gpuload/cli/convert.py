@@ -15,7 +15,8 @@ from typing import Any
 
 from gpuload.convert import convert
 from gpuload.errors import SpecError
-from gpuload.sources import opening, pickled
+from gpuload.formats.npy import pickled
+from gpuload.open import open as open_paths
 from gpuload.sources.base import Source
 
 
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             remedy="leave it out, or add --allow-pickle",
         )
     else:
-        source = opening.open(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
+        source = open_paths(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
     with source:
         print(f"from {source!r}")
         made = convert(

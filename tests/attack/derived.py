@@ -24,8 +24,8 @@ import numpy as np
 
 import gpuload as gl
 from gpuload.errors import GpuloadError
+from gpuload.formats.csv import keep
 from gpuload.sources import spanindex
-from gpuload.sources.csv import keep
 from gpuload.storage import kept
 from tests.attack import messages
 from tests.attack.hunt import Report, hunt

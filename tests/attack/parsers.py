@@ -79,7 +79,7 @@ def _npy_files() -> list[bytes]:
 
 def _check_npy(data: bytes) -> None:
     """Check one header: what NumPy reads of it, or an error of ours."""
-    from gpuload.sources import npyheader
+    from gpuload.formats.npy import npyheader
 
     try:
         header = npyheader.read("a.npy", 1 << 50, data)
@@ -117,7 +117,7 @@ def _check_head(data: bytes) -> None:
 
 def _check_message(data: bytes) -> None:
     """Check one tf.train.Example: what protobuf reads of it, or that it is none."""
-    from gpuload.sources.tfrecord import wire
+    from gpuload.formats.tfrecord import wire
 
     try:
         spans = wire.entries(data, {wire.FEATURES})
@@ -142,7 +142,7 @@ def _messages() -> list[bytes]:
 
 def _check_idx(data: bytes) -> None:
     """Check one header of IDX: an array of just the file's size, or an error of ours."""
-    idx = importlib.import_module("gpuload.sources.idx")  # the package has a function of that name
+    idx = importlib.import_module("gpuload.formats.idx")  # the package has a function of that name
 
     try:
         header = idx._read("a.idx", len(data), data[: idx.HEAD_BYTES], "")
@@ -158,7 +158,7 @@ def _idx_files() -> list[bytes]:
 
 def _check_table(data: bytes) -> None:
     """Check the scan of a table: the values of Python's csv module, in one piece and in short ones."""
-    from gpuload.sources.csv import columns, lines
+    from gpuload.formats.csv import columns, lines
 
     dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
     whole = [(record.line, record.values) for record in lines.scan(data, dialect)]
@@ -182,11 +182,11 @@ def _tables() -> list[bytes]:
 
 # Each with what checks an input, what to begin with, and the modules to look into.
 TARGETS = {
-    "npyheader": (_check_npy, _npy_files, ["gpuload.sources.npyheader"]),
+    "npyheader": (_check_npy, _npy_files, ["gpuload.formats.npy.npyheader"]),
     "head": (_check_head, lambda: list(corpus.corpus()), [f"gpuload.images.{name}" for name in ("head", *HEADS)]),
-    "message": (_check_message, _messages, ["gpuload.sources.tfrecord.wire"]),
-    "table": (_check_table, _tables, ["gpuload.sources.csv.lines"]),
-    "idx": (_check_idx, _idx_files, ["gpuload.sources.idx"]),
+    "message": (_check_message, _messages, ["gpuload.formats.tfrecord.wire"]),
+    "table": (_check_table, _tables, ["gpuload.formats.csv.lines"]),
+    "idx": (_check_idx, _idx_files, ["gpuload.formats.idx"]),
 }
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from gpuload import state as states_module
+from gpuload.formats.csv import rows
+from gpuload.formats.npy import npyheader
+from gpuload.formats.npz import source as npz_source
+from gpuload.formats.tfrecord import wire
+from gpuload.formats.tfrecord.leaf import TFRecordLeaf
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
-from gpuload.sources import npyheader
-from gpuload.sources.csv import rows
-from gpuload.sources.npz import source as npz_source
-from gpuload.sources.tfrecord import wire
-from gpuload.sources.tfrecord.leaf import TFRecordLeaf
 from gpuload.storage import files
 from gpuload.storage import kept as kept_files
 from tests.attack import (
@@ -123,7 +123,7 @@ def _repeating(real):
     return next_one
 
 
-Header = sys.modules["gpuload.sources.idx"].Header  # the package has a function of that name
+Header = sys.modules["gpuload.formats.idx"].Header  # the package has a function of that name
 
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
@@ -131,7 +131,7 @@ FAULTS = {
     "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
     "a file that is cut without a word": (
         fixed,
-        sys.modules["gpuload.sources.fixed"],
+        sys.modules["gpuload.formats.fixed.source"],
         "_num_records",
         lambda real: _whole,
     ),
@@ -217,7 +217,7 @@ def test_pixels_that_differ_between_executors_are_found(monkeypatch, kept):
         (parsers._check_npy, npyheader, "_parse"),
         (parsers._check_head, head, "kind_of"),
         (parsers._check_message, wire, "_field"),
-        (parsers._check_idx, sys.modules["gpuload.sources.idx"], "Header"),
+        (parsers._check_idx, sys.modules["gpuload.formats.idx"], "Header"),
     ],
 )
 def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):

@@ -7,10 +7,10 @@ import pytest
 
 from gpuload import core
 from gpuload.errors import RowError
+from gpuload.formats.tfrecord import framing, parsing
+from gpuload.formats.tfrecord.features import columns_of
 from gpuload.images import head as heads
 from gpuload.images import scans
-from gpuload.sources.tfrecord import framing, parsing
-from gpuload.sources.tfrecord.features import columns_of
 from tests import imagefiles
 from tests.attack import messages
 from tests.attack.corpus import corpus

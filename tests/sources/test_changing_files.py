@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError, ClosedError, FileError
-from gpuload.sources.npy import npy
+from gpuload.formats.npy import npy
 from tests.sources.npyfiles import write
 
 ROOT = Path(__file__).parents[2]
@@ -151,7 +151,7 @@ CUT_WHILE_READING = """
     import os, sys, threading
     import numpy as np
     from gpuload.errors import ChangedFileError
-    from gpuload.sources.npy import npy
+    from gpuload.formats.npy import npy
 
     folder, order = sys.argv[1:]
     path = f"{folder}/a.npy"

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
+from gpuload.formats.fixed import fixed
+from gpuload.formats.images import images
+from gpuload.formats.npy import npy
 from gpuload.ragged import Ragged
 from gpuload.sources.arrays import arrays
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.compose import concat, zip
-from gpuload.sources.fixed import fixed
-from gpuload.sources.images import images
 from gpuload.sources.leaf import Group, Leaf, Share, check_places
-from gpuload.sources.npy import npy
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.testing.sources import SourceContract, assert_same
 from tests import imagefiles as made

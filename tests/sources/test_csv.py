@@ -24,8 +24,8 @@ from gpuload.errors import (
     SpecError,
     UnknownFieldError,
 )
+from gpuload.formats.csv import columns, keep, kinds, lines, parse, rows
 from gpuload.ragged import Ragged
-from gpuload.sources.csv import columns, keep, kinds, lines, parse, rows
 from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources import csvfiles

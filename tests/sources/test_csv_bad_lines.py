@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.sources.csv import keep, rows
-from gpuload.sources.csv import source as module
+from gpuload.formats.csv import keep, rows
+from gpuload.formats.csv import source as module
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
 

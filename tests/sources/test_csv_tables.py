@@ -13,7 +13,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, RecordError
-from gpuload.sources.csv import keep, rows, table
+from gpuload.formats.csv import keep, rows, table
 from gpuload.storage import kept
 from gpuload.testing.sources import assert_same
 
@@ -251,7 +251,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, cache, monkeypat
 KILLED = """
 import sys, time
 import gpuload as gl
-from gpuload.sources.csv import keep, rows, table
+from gpuload.formats.csv import keep, rows, table
 from gpuload.storage import kept
 keep.SMALL_BYTES, rows.BLOCK_BYTES = -1, 200
 write = table.Writer.rows

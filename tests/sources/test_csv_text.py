@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import RecordError
-from gpuload.sources.csv import keep, rows
+from gpuload.formats.csv import keep, rows
 from gpuload.testing.sources import SourceContract
 
 arrow = pytest.importorskip("pyarrow.csv", reason="gl.csv needs PyArrow")

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
 from gpuload.errors import FormatError, MissingFileError, SpecError
-from gpuload.sources.idx import idx
+from gpuload.formats.idx import idx
 from gpuload.spec import LARGEST_NDIM
 from gpuload.testing.sources import SourceContract, assert_same
 

@@ -20,8 +20,8 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
+from gpuload.formats.images import images
 from gpuload.images import head
-from gpuload.sources.images import images
 from gpuload.testing.sources import SourceContract
 from tests import imagefiles as made
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 import gpuload as gl
 from gpuload.errors import RecordError, SpecError, UnknownFieldError
+from gpuload.formats.fixed import fixed
+from gpuload.formats.npy import npy
 from gpuload.sources.arrays import arrays
-from gpuload.sources.fixed import fixed
-from gpuload.sources.npy import npy
 from gpuload.testing.sources import SourceContract
 from tests import imagefiles as made
 from tests import simdevice

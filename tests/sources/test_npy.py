@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
 from gpuload.errors import FormatError, SpecError
+from gpuload.formats.npy import npy
 from gpuload.sources import rows
 from gpuload.sources.leaf import fill
-from gpuload.sources.npy import npy
 from gpuload.spec import LARGEST_NDIM
 from gpuload.storage import mapped
 from gpuload.testing.sources import SourceContract, assert_same

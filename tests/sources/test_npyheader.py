@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import FormatError, GpuloadError
-from gpuload.sources import npyheader
-from gpuload.sources.npy import npy
+from gpuload.formats.npy import npy, npyheader
 from tests.sources.npyfiles import fields_of, write, write_header
 
 GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"

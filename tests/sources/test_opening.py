@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -21,9 +22,9 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import DirectoryError, FormatError, GpuloadError, MissingFileError, RecordError, SpecError
-from gpuload.sources import opening
 from tests import imagefiles
 
+opening = sys.modules["gpuload.open"]  # the package has a function of that name
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = np.arange(24, dtype=">i2").reshape(6, 4)
 

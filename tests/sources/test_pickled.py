@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import cli
 from gpuload.errors import ChangedFileError, FormatError, SpecError
-from gpuload.sources import pickled
+from gpuload.formats.npy import pickled
 
 
 def save(path, content):

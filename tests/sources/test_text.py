@@ -100,7 +100,7 @@ def test_lines_are_those_of_tensorflow_which_drops_any_other_cr(tmp_path_factory
 
 
 def test_lines_of_files_that_are_read_in_pieces_are_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["gpuload.sources.text"], "PIECE_BYTES", 7)
+    monkeypatch.setattr(sys.modules["gpuload.formats.text"], "PIECE_BYTES", 7)
     data = "\n".join(LINES)
 
     assert lines_of(gl.text(written(tmp_path, data))) == data.split("\n")
@@ -181,7 +181,7 @@ class TestIndex:
     def every_file(self, monkeypatch):
         """Keep an index of small files, too; count the walks."""
         monkeypatch.setattr(spanindex, "SMALL_BYTES", 0)
-        self.walks, module = [], sys.modules["gpuload.sources.text"]
+        self.walks, module = [], sys.modules["gpuload.formats.text"]
         walk = module._bounds_in
         monkeypatch.setattr(module, "_bounds_in", lambda *given: self.walks.append(given) or walk(*given))
 

@@ -24,8 +24,8 @@ from gpuload.errors import (
     RecordError,
     SpecError,
 )
+from gpuload.formats.tfrecord import checksums, crc32c, framing
 from gpuload.sources import spanindex
-from gpuload.sources.tfrecord import checksums, crc32c, framing
 from gpuload.storage import derived, kept
 from gpuload.storage.files import look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write

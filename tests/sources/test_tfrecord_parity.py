@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import strings
 from gpuload.errors import RecordError, RowError, SpecError
+from gpuload.formats.tfrecord import parsing
+from gpuload.formats.tfrecord.features import columns_of
+from gpuload.formats.tfrecord.values import values_of
 from gpuload.ragged import Ragged, offsets_of
-from gpuload.sources.tfrecord import parsing
-from gpuload.sources.tfrecord.features import columns_of
-from gpuload.sources.tfrecord.values import values_of
 from tests.sources import tfrecordfiles as files
 from tests.sources.tfrecordfiles import example, write
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import gpuload as gl
 from gpuload.errors import FormatError, RecordError, SpecError
-from gpuload.sources import npyheader
+from gpuload.formats.npy import npyheader
+from gpuload.formats.tfrecord import writer as wire
 from gpuload.testing.sources import assert_same
-from gpuload.writers import tfrecord as wire
 
 COUNT = 37
 EDGES = [sign * 2**bits + more for bits in range(7, 63, 7) for more in (-1, 0, 1) for sign in (1, -1)]

@@ -6,7 +6,7 @@
 //     FeatureList      feature = 1           Feature          bytes_list = 1, float_list = 2, int64_list = 3: one of them
 //     BytesList, FloatList, Int64List        value = 1
 //
-// Errors: a function says which row it cannot read, and nothing more. `sources/tfrecord/wire.py` reads that row again
+// Errors: a function says which row it cannot read, and nothing more. `formats/tfrecord/wire.py` reads that row again
 // and says why.
 // Source: https://protobuf.dev/programming-guides/encoding: varints, tags, packed fields, the last value of a field wins,
 // messages that occur twice are merged; groups, and fields that nobody knows, are skipped.

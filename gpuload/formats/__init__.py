@@ -1,0 +1,1 @@
+"""Formats: one module or folder each."""

@@ -1,0 +1,191 @@
+"""Why a line is wrong: said by the exact scan, once PyArrow has refused the block that holds it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import GpuloadError, RecordError, SpecError
+from gpuload.formats.csv.columns import Column, Dialect, told
+from gpuload.formats.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_referred, needs_value
+from gpuload.formats.csv.lines import Block, Record, scan
+from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
+
+MOST_SHOWN = 60
+WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+def each_record(
+    path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
+) -> Iterator[tuple[Record, GpuloadError | None]]:
+    """Yield the records of a block, each with what is wrong with it.
+
+    Args:
+        path: of the file.
+        block: of it.
+        dialect: of the file.
+        names: of all columns of the file.
+        columns: that are read.
+        form: how they are read.
+    """
+    for record in scan(block.data, dialect, block.line):
+        yield record, _of_record(path, block, dialect, names, columns, form, record)
+
+
+def _of_record(
+    path: str,
+    block: Block,
+    dialect: Dialect,
+    names: Sequence[str],
+    columns: Sequence[Column],
+    form: Form,
+    record: Record,
+) -> GpuloadError | None:
+    if len(record.values) != len(names):
+        return _of_count(path, record, names)
+    for column, kind in zip(columns, form, strict=True):
+        try:
+            text = record.values[column.number].decode()
+        except UnicodeDecodeError as error:
+            return _no_utf8(path, block, record, column, error)
+        if (fault := _of_value(f"{path}, line {record.line}", dialect, column, kind, text)) is not None:
+            return fault
+    return None
+
+
+def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str) -> GpuloadError | None:
+    if kind.read != TEXT and column.dtype is None:
+        return None  # another kind would have been found
+    where = f"{line}, column {_short(column.name)}"
+    if kind.read == TEXT:
+        return _too_long(where, text, column, kind)
+    if text in dialect.na_values:
+        return _missing(where, text, column) if needs_value(column) else None
+    reason = _reason(text, kind.name)
+    return None if reason is None else _no_value(where, text, column, reason)
+
+
+def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
+    count = len(record.values)
+    shown = b" | ".join(record.values).decode("utf-8", "replace")
+    return RecordError(
+        f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(shown)}",
+        cause=f"the columns are {told(names)}",
+        remedy="repair the line; a value that holds a delimiter stands in quotes; check delimiter= and skip_lines=",
+    )
+
+
+def _no_utf8(path: str, block: Block, record: Record, column: Column, error: UnicodeDecodeError) -> RecordError:
+    value = record.values[column.number]
+    inside = max(0, block.data.find(value, record.begin)) + error.start
+    place = f", byte {block.offset + inside}" if block.offset >= 0 else ""
+    return RecordError(
+        f"{path}, line {record.line}{place}, column {column.name!r}: {value[error.start]:#04x} is no UTF-8",
+        cause=error.reason,
+        remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
+    )
+
+
+def _too_long(where: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
+    if is_referred(column, kind) or is_measured(column):
+        return None
+    is_bytes = column.dtype is not None and column.dtype.kind == "S"
+    length = len(text.encode()) if is_bytes else len(text)
+    if length <= kind.width:
+        return None
+    return RecordError(
+        f"{where} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
+        cause=f"the column is {column.dtype}, and nothing is cut",
+        remedy=f'pass "{"S" if is_bytes else "U"}{length}", or object for text of any length',
+    )
+
+
+def _missing(where: str, text: str, column: Column) -> RecordError:
+    return RecordError(
+        f"{where}: a value is missing" + (f" ({text!r})" if text else ""),
+        cause=f"{column.dtype} has no value for what is missing, and the column has no default",
+        remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
+        "then",
+    )
+
+
+def _no_value(where: str, text: str, column: Column, reason: str) -> RecordError:
+    return RecordError(
+        f"{where}: {_short(text)} is no {column.dtype}",
+        cause=reason,
+        remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
+    )
+
+
+def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
+    """Return the error for the first number of a block that no dtype holds, of an integer no dtype of integers."""
+    chosen = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
+    for record in scan(block.data, dialect, block.line):
+        for column, kind in chosen:
+            if column.number >= len(record.values):  # a line that is wrong and kept
+                continue
+            text = record.values[column.number].decode("utf-8", "replace").strip()
+            if kind.name == OVER:
+                if not _overflows(text, np.dtype(np.float64)):
+                    continue
+                return SpecError(
+                    f"{path}, line {record.line}, column {_short(column.name)} has {_short(text)}",
+                    cause="no dtype holds it: float64 ends at 1.8e308",
+                    remedy=f"repair it, or take its text: columns={{{_short(column.name)}: bytes}}",
+                )
+            most = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
+            if WHOLE.fullmatch(text) and not -most <= whole(text) <= most:
+                return SpecError(
+                    f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
+                    cause="no dtype holds it exactly and the other values of the column"
+                    + (", missing ones included" if kind.has_missing else ""),
+                    remedy=f"say what it is: columns={{{column.name!r}: 'f8'}} rounds, 'U30' keeps the digits; or pass "
+                    "a default for what is missing",
+                )
+    return None
+
+
+def _reason(text: str, kind: str) -> str | None:
+    """Return why a text is no value of a kind; None if nothing is found."""
+    dtype, text = np.dtype(kind), text.strip()
+    if dtype.kind == "b":
+        return None if text in (*TRUE, *FALSE, "0", "1") else "a boolean is true or false, 1 or 0"
+    if dtype.kind in "iu":
+        if not WHOLE.fullmatch(text):
+            return "it is no whole number in decimal digits"
+        limits = np.iinfo(dtype)
+        fits = limits.min <= whole(text) <= limits.max
+        return None if fits and text[0] != "+" else f"it has the numbers {limits.min} to {limits.max}, without a +"
+    if dtype.kind == "f":
+        try:
+            float(text)
+        except ValueError:
+            return "it is no number"
+        if _overflows(text, dtype):
+            return f"{dtype} ends at {np.finfo(dtype).max:.2g}"
+        return "a number has no _" if "_" in text else None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy warns of a zone, which the text of a time has not
+            np.array(text, dtype)
+    except (ValueError, Warning) as error:
+        return str(error)
+    return None
+
+
+def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
+    """Return True if a text has the digits of a number that becomes infinite as a float of this size."""
+    try:
+        with np.errstate(over="ignore"):
+            is_infinite = bool(np.isinf(np.array(float(text), dtype)))
+    except ValueError:
+        return False
+    return is_infinite and re.match(NO_NUMBER, text) is None
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]!r} ..."

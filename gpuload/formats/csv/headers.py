@@ -1,0 +1,116 @@
+"""Headers: the names of the columns, which all files of a source have in the same order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from gpuload.errors import FormatError, SpecError
+from gpuload.formats.csv.columns import Dialect, told
+from gpuload.formats.csv.lines import blocks, scan
+from gpuload.storage.files import Files
+
+HEAD_BYTES = 1 << 16  # of a file that is looked at at a time
+MOST_COLUMNS = 1 << 16
+
+
+def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bool) -> tuple[str, ...]:
+    """Return the names of the columns, which all files have.
+
+    Args:
+        files: the user's.
+        dialect: their form.
+        has_columns: True if the user says which columns are read.
+        keeps_bad: True if the first line of a file without a header may be wrong; one of the next is not, then.
+
+    Raises:
+        FormatError: a file has no line, or another header than the first.
+        SpecError: the first line looks like data.
+    """
+
+    def has(number: int, names: Sequence[str], count: int) -> bool:
+        return len(names) == count or (keeps_bad and _has_line_of(files, number, dialect, count))
+
+    first: tuple[str, ...] | None = None
+    for number, path in enumerate(files.paths):
+        names = _head(files, number, dialect)
+        if names is None:
+            if dialect.header or (first is None and dialect.names is None and len(files) == 1):
+                raise FormatError(
+                    f"{path} is empty",
+                    cause="there is no line that names the columns" if dialect.header else "there is no record",
+                    remedy="check the file; header=[...] names the columns of files without a header",
+                )
+            continue
+        if len(names) > MOST_COLUMNS:
+            raise FormatError(
+                f"{path} has {len(names)} columns",
+                cause=f"records have at most {MOST_COLUMNS}",
+                remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
+            )
+        if number == 0 and dialect.names is not None and not has(number, names, len(dialect.names)):
+            raise SpecError(
+                f"header has {_counted(dialect.names, 'name')}, {path} has {_counted(names, 'column')}",
+                cause="each column needs a name",
+                remedy="name all columns, in their order; columns= chooses some",
+            )
+        if first is None:
+            first = dialect.names or names
+            if dialect.header and not has_columns:
+                _check_no_data(path, names)
+        if (names != first) if dialect.header else not has(number, names, len(first)):
+            raise FormatError(
+                f"{path} has the columns {told(names)}, {files.paths[0]} has {told(first)}",
+                cause="the files of a source have the same columns in the same order",
+                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
+            )
+    if dialect.names is not None:
+        return dialect.names
+    if first is None:
+        raise FormatError(f"{files.paths[0]} is empty", cause="no file has a record", remedy="check the files")
+    return tuple((name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first))
+
+
+def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None:
+    """Return the values of the first line of a file; None if it has none."""
+    for block in blocks(files, number, dialect, HEAD_BYTES):
+        for record in scan(block.data, dialect, block.line):
+            try:
+                return tuple(value.decode().strip() for value in record.values)
+            except UnicodeDecodeError as error:
+                if not dialect.header:
+                    return tuple("" for _ in record.values)
+                raise FormatError(
+                    f"{files.paths[number]}, line {record.line} is no UTF-8",
+                    cause=str(error),
+                    remedy='pass the encoding of the file: "latin-1" or "cp1252" are common',
+                ) from None
+    return None
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
+
+
+def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
+    """Return True if one of the first lines has so many values."""
+    block = next(blocks(files, number, dialect, HEAD_BYTES), None)
+    return block is not None and any(len(record.values) == count for record in scan(block.data, dialect, block.line))
+
+
+def _check_no_data(path: str, names: Sequence[str]) -> None:
+    numbers = [number for name in names if (number := _number(name)) is not None]
+    is_ascending = all(one < other for one, other in itertools.pairwise(numbers))  # 1949, 1950 ...: years, as names
+    if len(numbers) == len(names) or (2 * len(numbers) > len(names) and not is_ascending):
+        raise SpecError(
+            f"{path} begins with {told(names)}",
+            cause="the first line names the columns, and these are numbers for the most part",
+            remedy="pass header=False or header=[...] if it is data; columns=[...] if these are the names",
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,203 @@
+"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache folder, one a file.
+
+Form     where types or lengths of text are found, the form of the rows depends on all files together. It is kept beside
+         the tables, so that opening the same files again reads none of them.
+Tries    files are converted in the form of the first block. If one does not fit, the others are looked at, too, and all
+         are converted in the form that holds everything: twice is usual then, and each try is wider than the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.formats.csv import faults, parse, table
+from gpuload.formats.csv.kinds import FLOAT, Form, is_found, is_referred, row_dtype
+from gpuload.formats.csv.lines import Block
+from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, soundly
+from gpuload.formats.csv.table import Table, Writer
+from gpuload.progress import Progress
+from gpuload.storage import kept
+from gpuload.storage.derived import cached, key_of, load_or_make
+
+SMALL_BYTES = 1 << 24  # of all files: what is read in a moment is kept in memory, not in a table
+MOST_ROWS_BYTES = 1 << 26  # of their rows
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows of all files: in memory, with the bytes that they refer to, or in tables."""
+
+    form: Form
+    parts: list[Part]
+    rows: NDArray[Any] | None = None
+    tables: tuple[Table, ...] = ()
+    payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+def kept_rows(job: Job) -> Kept:
+    """Return the rows of the files: in memory where these are small, else in tables, made where they are not there yet.
+
+    Raises:
+        GpuloadError: a line is wrong; names file and line.
+        FileError: a table cannot be written.
+    """
+    with Progress("reading CSV files") as progress:
+        return (_in_memory(job, progress) if _is_small(job) else None) or _in_tables(job, progress)
+
+
+def _is_small(job: Job) -> bool:
+    return int(job.files.sizes.sum()) <= SMALL_BYTES
+
+
+def _in_memory(job: Job, progress: Progress) -> Kept | None:
+    """Return the rows of small files; None if they are large."""
+    form = guess(job)
+    while True:
+        room, parts = _Room(), list[Part]()
+        try:
+            for number in range(len(job.files)):
+                parts.append(convert(job, number, form, room, progress))
+        except _TooMuch:
+            return None
+        except Unfit as error:
+            form = _looked_through(job, len(parts) + 1, error.form, progress)
+            continue
+        form = _settled(job, form)  # the rows are the same
+        dtype = row_dtype(job.columns, form)
+        rows = np.concatenate(room.pieces) if room.pieces else np.zeros(0, dtype)
+        return Kept(form, parts, rows=rows, payload=np.concatenate([np.zeros(0, np.uint8), *room.payloads]))
+
+
+class _Room:
+    """Takes rows in memory: a `rows.Sink`."""
+
+    def __init__(self) -> None:
+        self.pieces, self.payloads, self.num_bytes = list[NDArray[Any]](), list[NDArray[np.uint8]](), 0
+
+    def rows(self, rows: NDArray[Any]) -> None:
+        self.pieces.append(rows)
+        self._count(rows.nbytes)
+
+    def payload(self, payload: NDArray[np.uint8]) -> int:
+        begin = sum(one.size for one in self.payloads)
+        self.payloads.append(payload)
+        self._count(payload.size)
+        return begin
+
+    def _count(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+        if self.num_bytes > MOST_ROWS_BYTES:
+            raise _TooMuch
+
+
+class _TooMuch(Exception):
+    """The rows of small files need much memory."""
+
+
+def _in_tables(job: Job, progress: Progress) -> Kept:
+    """Return the tables of the files, which are made where they are not there yet."""
+    about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns, job.keeps_bad)
+    keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
+    if not any(map(is_found, job.columns)):
+        form = guess(job)
+        return Kept(form, *_tables(job, keys, form, progress))
+    key = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:32]
+
+    made_of = ["csv form", key]
+
+    def load(path: str) -> Form | None:
+        content = kept.read_kept(path, made_of)
+        return None if content is None else table.from_json(json.loads(content))
+
+    def make(path: str) -> None:
+        form = guess(job)
+        while True:
+            try:
+                _tables(job, keys, form, progress)
+            except _UnfitTable as error:
+                form = _looked_through(job, error.number + 1, error.form, progress)
+                continue
+            if (settled := _settled(job, form)) == form:
+                break
+            form = settled
+        with kept.Writer(path, made_of) as writer:
+            writer.write(json.dumps(table.to_json(form)).encode("ascii"))
+            writer.end()
+
+    form = load_or_make([cached(f"{key}-csv.json")], load, make)
+    return Kept(form, *_tables(job, keys, form, progress))
+
+
+class _UnfitTable(Exception):
+    def __init__(self, number: int, form: Form) -> None:
+        super().__init__()
+        self.number, self.form = number, form
+
+
+def _tables(
+    job: Job, keys: Sequence[str], form: Form, progress: Progress
+) -> tuple[list[Part], None, tuple[Table, ...]]:
+    row_bytes = row_dtype(job.columns, form).itemsize
+    digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
+    places = [cached(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
+    tables, eager = [], kept.is_small(places)
+    for number, (key, place) in enumerate(zip(keys, places, strict=True)):
+        made_of = ["csv table", key, table.to_json(form)]
+
+        def make(path: str, number: int = number, made_of: Any = made_of) -> None:
+            writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
+            with writer.opened():
+                try:
+                    part = convert(job, number, form, writer, progress)
+                except Unfit as error:
+                    raise _UnfitTable(number, error.form) from None
+                writer.end(part, row_bytes)
+
+        load = partial(table.load, made_of=made_of, row_bytes=row_bytes, eager=eager)
+        tables.append(load_or_make([place], load, make))
+    return [one.part for one in tables], None, tuple(tables)
+
+
+def _looked_through(job: Job, first: int, form: Form, progress: Progress) -> Form:
+    """Return the form that holds the files from one on, too."""
+    for number in range(first, len(job.files)):
+        try:
+            convert(job, number, form, None, progress)
+        except Unfit as error:
+            form = error.form
+    return form
+
+
+def _settled(job: Job, form: Form) -> Form:
+    """Return a form without integers that are too large: floats, where other lines of the column hold floats.
+
+    Raises:
+        SpecError: they hold none, or a number is larger than any float; names the first line with such a number.
+    """
+    huge = [place for place, kind in enumerate(form) if kind.is_huge]
+    numbers = [job.columns[place].number for place in huge]
+    floats: set[int] = set()
+
+    def look(job: Job, block: Block) -> list[tuple[str, bool]]:
+        return parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+
+    for number in range(len(job.files)) if huge else ():
+        for block in bodies(job, number):
+            found = soundly(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
+            floats.update(place for place, (name, _) in zip(huge, found, strict=False) if name == FLOAT)
+    settled = tuple(kind.seen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
+    for number, path in enumerate(job.files.paths) if any(kind.is_huge for kind in settled) else ():
+        for block in bodies(job, number):
+            error = faults.huge(path, block, job.dialect, job.columns, settled)
+            if error is not None:
+                raise error
+    return settled

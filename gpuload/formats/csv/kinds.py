@@ -1,0 +1,146 @@
+"""Kinds: the types that the columns of all files have together, whatever the order in which blocks are looked at.
+
+none   all values are missing: becomes float64, not-a-number
+bool   true, True, TRUE, false ...           with missing ones: text
+int    int64, above that uint64              with missing ones: float64; what no such type holds exactly: an error
+float  float64                               missing: not-a-number; also where other lines hold integers; a number
+                                             beyond its range: an error
+time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
+text   anything else, also numbers in one line and words in another; as long as the longest, and of any length
+       (objects) if one text has more than LONGEST_FIXED characters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpuload.formats.csv.columns import TIME_UNITS, Column
+from gpuload.formats.csv.parse import HUGE, NONE, OVER, TEXT, WORDS
+
+INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
+NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds what those before it hold, or says that it cannot
+TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
+WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
+LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
+ANY_LENGTH = LONGEST_FIXED + 1  # the width of texts that do not
+LARGEST_EXACT = (1 << 53) - 1  # a float64 up to it comes from no other integer
+REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of bytes that lie elsewhere
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the values of a column are read and kept.
+
+    Attributes:
+        name: a dtype as text, or one of `parse.NONE`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
+        width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
+        unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
+        has_missing: of a type that is found: True if values are missing, where that makes a difference.
+    """
+
+    name: str
+    width: int = 0
+    unit: int = 1
+    has_missing: bool = False
+
+    @property
+    def read(self) -> str:
+        """What the values are read as: a dtype as text, `parse.NONE`, `parse.WORDS` or `parse.TEXT`."""
+        if self.has_missing and self.name in WITH_MISSING:
+            return WITH_MISSING[self.name]
+        return FLOAT if self.name in (HUGE, OVER) else self.name
+
+    @property
+    def is_huge(self) -> bool:
+        """True for integers that no dtype holds exactly, together with what is missing, and numbers that none holds."""
+        return self.name in (HUGE, OVER) or (self.name == UNSIGNED and self.has_missing)
+
+    def seen(self, name: str, has_missing: bool) -> Kind:
+        """Return the kind that holds values of another kind, too, or missing ones."""
+        made = together(self.name, name)
+        tells = made in (NONE, HUGE, *WITH_MISSING)
+        return replace(self, name=made, has_missing=tells and (self.has_missing or has_missing))
+
+
+Form = tuple[Kind, ...]
+
+
+def given(column: Column) -> Kind | None:
+    """Return the kind of a column whose dtype the user says; None where it is to be found.
+
+    Text without a length has room for nothing but its default yet.
+    """
+    if column.dtype is None:
+        return None
+    if column.dtype.kind == "O":
+        return Kind(TEXT, ANY_LENGTH)
+    if column.dtype.kind not in "US":
+        return Kind(column.dtype.str)
+    width = column.dtype.itemsize // (4 if column.dtype.kind == "U" else 1)
+    return Kind(TEXT, width or len(column.default or ""))
+
+
+def is_ragged(column: Column) -> bool:
+    """Return True for bytes of varying length, as numbers."""
+    return column.dtype is not None and column.dtype.kind == "S" and not column.dtype.itemsize
+
+
+def is_text(column: Column, kind: Kind) -> bool:
+    """Return True for text of any length, which becomes objects."""
+    is_asked = column.dtype is not None and column.dtype.kind == "O"
+    return is_asked or (is_measured(column) and kind.read == TEXT and kind.width >= ANY_LENGTH)
+
+
+def is_referred(column: Column, kind: Kind) -> bool:
+    """Return True if a row does not hold the values of a column, but says where their bytes lie."""
+    return is_ragged(column) or is_text(column, kind)
+
+
+def is_measured(column: Column) -> bool:
+    """Return True if text of this column is as long as the longest: nobody said how long."""
+    return column.dtype is None or (column.dtype.kind == "U" and not column.dtype.itemsize)
+
+
+def needs_value(column: Column) -> bool:
+    """Return True if a value that is missing is an error: nothing stands for it."""
+    return column.dtype is not None and column.dtype.kind in "iub" and column.default is None
+
+
+def is_found(column: Column) -> bool:
+    """Return True if something of how this column is kept depends on the data: its dtype, its width, its characters."""
+    return column.dtype is None or (column.dtype.kind == "U" and not column.is_part)
+
+
+def together(one: str, other: str) -> str:
+    """Return the kind that holds the values of both."""
+    if one == other:
+        return one
+    if NONE in (one, other):
+        return one if other == NONE else other
+    for ladder in (NUMBERS, TIMES):
+        if one in ladder and other in ladder:
+            return ladder[max(ladder.index(one), ladder.index(other))]
+    return TEXT
+
+
+def stored(column: Column, kind: Kind) -> np.dtype[Any]:
+    """Return the dtype of a column in a row."""
+    if is_referred(column, kind):
+        return REFERENCE
+    if kind.read == TEXT and is_found(column):
+        return np.dtype((f"u{kind.unit}", (max(1, kind.width),)))
+    if kind.read == TEXT:
+        return np.dtype(column.dtype)
+    return np.dtype({NONE: FLOAT, WORDS: "?"}.get(kind.read, kind.read))
+
+
+def row_dtype(columns: Sequence[Column], form: Form) -> np.dtype[Any]:
+    """Return the dtype of a row: the columns in their order, each aligned."""
+    fields = [
+        (str(place), stored(column, kind)) for place, (column, kind) in enumerate(zip(columns, form, strict=True))
+    ]
+    return np.dtype(fields, align=True)

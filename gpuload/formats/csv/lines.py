@@ -1,0 +1,386 @@
+"""A CSV file as blocks of whole records, in UTF-8; and a scan that knows fields and lines exactly.
+
+Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and doubled quotes. As
+         Python's csv module has it, a quote opens only at the beginning of a value, and what follows the closing one is
+         part of the value. Line ends are LF, CRLF or CR; lines without a character are no records.
+Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
+         at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
+         each of them stands where it opens, closes or is doubled; else the scan finds the last record.
+Packed   files of gzip are unpacked as a stream by `storage/inflate.py`. Other encodings are decoded as one.
+Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endless line, or with a quote that is never
+         closed, is refused soon; bytes that are 0 are no text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import GpuloadError, RecordError, SpecError
+from gpuload.formats.csv.columns import Dialect
+from gpuload.storage.files import GZIP, Files, open_error, read_at
+from gpuload.storage.inflate import inflate_file
+
+Piece = bytes | bytearray
+
+BLOCK_BYTES = 1 << 20  # measured: the columns of a block and its rows stay in the cache
+LARGEST_RECORD_BYTES = 1 << 24
+SHORT_BYTES = 1 << 12
+BOM = codecs.BOM_UTF8
+OTHER_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+LF, CR = 10, 13
+LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records.
+
+    Attributes:
+        data: their text in UTF-8.
+        line: the number of the line where it begins, from 1.
+        num_lines: line ends in it; one more if the last line has none.
+        offset: the byte of the file where it begins; -1 where the file is packed or in another encoding.
+        has_quotes: True if there is a quote in it.
+    """
+
+    data: bytes
+    line: int
+    num_lines: int
+    offset: int
+    has_quotes: bool
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as the scan sees it.
+
+    Attributes:
+        begin: its first byte in the data.
+        end: the byte behind its line end.
+        line: the number of the line where it begins.
+        values: bytes, without the quotes.
+        is_ended: True if a line end was there.
+        open_line: the line of a quote that is not closed, 0 if there is none.
+    """
+
+    begin: int
+    end: int
+    line: int
+    values: list[bytes]
+    is_ended: bool = True
+    open_line: int = 0
+
+
+def blocks(
+    files: Files, number: int, dialect: Dialect, block_bytes: int = BLOCK_BYTES, start: tuple[int, int] = (0, 1)
+) -> Iterator[Block]:
+    """Yield a file as blocks, without the lines that are skipped; the header is in the first.
+
+    Args:
+        files: the user's.
+        number: of the file.
+        dialect: its form.
+        block_bytes: about so large are the blocks.
+        start: offset and line of an earlier block, to begin there.
+
+    Raises:
+        RecordError: a line is too long, holds a byte 0, or a quote that is not closed; text of another encoding.
+        FormatError: a packed file is damaged.
+        ChangedFileError, FileError: the file changed, or cannot be read.
+    """
+    path, quote = files.paths[number], dialect.quote.encode()
+    pending, line, to_skip, done = b"", start[1], dialect.skip_lines if start[0] == 0 else 0, 0
+    stream = _Stream(files, number, dialect.encoding, block_bytes, start[0])
+    least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
+    for chunk, is_last in stream:
+        if to_skip:
+            pending, chunk = b"", pending + chunk
+            while to_skip and (found := LINE_END.search(chunk)) and (found.end() < len(chunk) or is_last):
+                # A CR at the end may be the first half of a line end.
+                chunk, line, to_skip, done = chunk[found.end() :], line + 1, to_skip - 1, done + found.end()
+            if to_skip and not is_last:
+                _check_length(path, bytes(chunk), line, dialect)
+                pending = bytes(chunk)
+                continue
+        if is_last:
+            data, pending = bytes(pending + chunk), b""
+            if quote and quote in data and (opened := _open_line(data, dialect, line)):
+                raise _not_closed(path, opened, "the file ends before it is closed")
+        elif (end := chunk.rfind(b"\n") + 1) and not (quote and (quote in chunk or quote in pending)):
+            data, pending = b"".join((pending, memoryview(chunk)[:end])), bytes(chunk[end:])  # the usual case: one copy
+        else:
+            pending += chunk
+            end = last_end(pending, dialect) if len(pending) >= least else 0
+            least = 0 if end else max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
+            data, pending = pending[:end], pending[end:]
+        if data:
+            if (zero := data.find(0)) >= 0:
+                raise _no_text(path, line + num_ends(data[:zero]))
+            num_lines = num_ends(data) + (data[-1] not in (LF, CR))
+            offset = stream.lead_bytes + done if stream.is_plain else -1
+            yield Block(data, line, num_lines, offset, bool(quote) and quote in data)
+            line, done = line + num_lines, done + len(data)
+        _check_length(path, pending, line, dialect)
+
+
+def _check_length(path: str, pending: bytes, line: int, dialect: Dialect) -> None:
+    if len(pending) <= LARGEST_RECORD_BYTES:
+        return
+    if (zero := pending.find(0)) >= 0:
+        raise _no_text(path, line + num_ends(pending[:zero]))
+    if dialect.quote and (opened := _open_line(pending, dialect, line)):
+        raise _not_closed(path, opened, f"the next {LARGEST_RECORD_BYTES} bytes do not close it")
+    raise RecordError(
+        f"{path}, line {line} has more than {LARGEST_RECORD_BYTES} bytes",
+        cause="there is no line end: it is no CSV file, or of a program that writes other line ends",
+        remedy="check the file; a record has at most so many bytes",
+    )
+
+
+def _not_closed(path: str, line: int, cause: str) -> RecordError:
+    return RecordError(
+        f"{path}, line {line}: a quote is opened and not closed",
+        cause=cause,
+        remedy="close it, write a quote inside a quoted value twice, or pass quote=None if values are not quoted",
+    )
+
+
+def _no_text(path: str, line: int) -> RecordError:
+    return RecordError(
+        f"{path}, line {line} holds a byte 0",
+        cause="no text has one: the file is of another encoding (UTF-16 has many), was never written, or is no CSV",
+        remedy='pass encoding="utf-16", say, or copy the file again',
+    )
+
+
+def num_ends(data: bytes) -> int:
+    """Return how many line ends there are."""
+    is_long = len(data) > SHORT_BYTES  # measured: NumPy takes an eighth of the time that bytes.count does
+    ends = int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF)) if is_long else data.count(b"\n")
+    return ends + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else ends
+
+
+def last_end(data: bytes, dialect: Dialect) -> int:
+    """Return where the last whole record of some that begin with one ends; 0 if none is whole.
+
+    What follows is not known: a CR at the end may be the first half of a line end, a quote the first of two.
+    """
+    quote = dialect.quote.encode()
+    if not quote or quote not in data:
+        end = data.rfind(b"\n") + 1
+        return end or data.rfind(b"\r", 0, len(data) - 1) + 1
+    quotes = _quotes(data, dialect)
+    if quotes is None:
+        ends = [record.end for record in scan(data, dialect) if record.is_ended]
+        if ends and ends[-1] == len(data) and data[-1] == CR:
+            ends.pop()
+        return ends[-1] if ends else 0
+    for mark in (b"\n", b"\r"):
+        end = len(data) if mark == b"\n" else len(data) - 1
+        while (end := data.rfind(mark, 0, end)) >= 0:
+            before = int(np.searchsorted(quotes, end))
+            if before % 2 == 0:
+                return end + 1
+            end = int(quotes[before - 1])  # inside of quotes: go on in front of the one that opened
+    return 0
+
+
+def cut(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Block]:
+    """Yield a block as shorter ones, of about so many bytes, each of whole records."""
+    begin, line, at_once = 0, block.line, most_bytes
+    while begin < len(block.data):
+        piece = block.data[begin : begin + at_once]
+        end = last_end(piece, dialect) if begin + at_once < len(block.data) else len(piece)
+        if not end:
+            at_once *= 2
+            continue
+        data, at_once = piece[:end], most_bytes
+        num_lines = num_ends(data) + (data[-1] not in (LF, CR))
+        offset = block.offset + begin if block.offset >= 0 else -1
+        yield Block(data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data)
+        begin, line = begin + end, line + num_lines
+
+
+def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
+    """Return where the quotes are, if the first, third ... open and the others close; None if some do neither."""
+    array = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(array == ord(dialect.quote))
+    between = np.zeros(256, np.bool_)
+    between[[LF, CR, ord(dialect.delimiter)]] = True
+    opens, closes = places[::2], places[1::2]
+    doubled = np.zeros(opens.size, np.bool_)
+    count = min(closes.size, opens.size - 1)
+    doubled[1 : count + 1] = opens[1 : count + 1] == closes[:count] + 1
+    starts = doubled | (opens == 0) | between[array[opens - 1]]
+    ends = (closes + 1 == data.__len__()) | between[array[np.minimum(closes + 1, array.size - 1)]]
+    ends[:count] |= doubled[1 : count + 1]
+    return places if bool(starts.all()) and bool(ends.all()) else None
+
+
+def _open_line(data: bytes, dialect: Dialect, line: int) -> int:
+    """Return the line of a quote that is not closed; 0 if there is none."""
+    quotes = _quotes(data, dialect)
+    if quotes is not None:
+        return line + num_ends(data[: int(quotes[-1])]) if quotes.size % 2 else 0
+    return next((record.open_line for record in scan(data, dialect, line) if record.open_line), 0)
+
+
+def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
+    """Yield the records one by one; slow, some 20 MB/s, for what is looked at once: headers, errors.
+
+    Args:
+        data: text in UTF-8 that begins with a record.
+        dialect: its form.
+        line: the number of its first line.
+    """
+    delimiter, quote = dialect.delimiter.encode(), dialect.quote.encode()
+    separator = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
+    position, size = 0, len(data)
+    while position < size:
+        begin, first, values = position, line, list[bytes]()
+        while True:
+            value = b""
+            if quote and data[position : position + 1] == quote:
+                close = _closing(data, quote, position + 1)
+                if close < 0:
+                    yield Record(begin, size, first, values, is_ended=False, open_line=line)
+                    return
+                value = data[position + 1 : close].replace(quote * 2, quote)
+                line += num_ends(data[position:close])
+                position = close + 1
+            found = separator.search(data, position)
+            stop = size if found is None else found.start()
+            values.append(value + data[position:stop])
+            if found is None or found.group() != delimiter:
+                break
+            position = stop + 1
+        position = size if found is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
+        line += found is not None
+        if stop > begin:
+            yield Record(begin, position, first, values, is_ended=found is not None)
+
+
+def _closing(data: bytes, quote: bytes, begin: int) -> int:
+    """Return where the quote that closes a value is, -1 if there is none."""
+    while (place := data.find(quote, begin)) >= 0:
+        if data[place + 1 : place + 2] != quote:
+            return place
+        begin = place + 2
+    return -1
+
+
+class _Stream:
+    """The text of a file in UTF-8, piece by piece, each with whether it is the last.
+
+    Attributes:
+        is_plain: True if the text is the bytes of the file, from ``lead_bytes`` on; known once there is a piece.
+        lead_bytes: of the mark at the beginning of the file, or of all that is left out there.
+    """
+
+    def __init__(self, files: Files, number: int, encoding: str, piece_bytes: int, begin: int) -> None:
+        self._files, self._number, self._encoding, self._piece_bytes = files, number, encoding, piece_bytes
+        self.is_plain, self.lead_bytes = True, begin
+
+    def __iter__(self) -> Iterator[tuple[Piece, bool]]:
+        pieces, path = self._pieces(), self._files.paths[self._number]
+        before: Piece = b""
+        text = self._decoded(pieces, path) if self._encoding != "utf-8" else self._checked(pieces, path)
+        is_first = True
+        for piece in text:
+            if not is_first:
+                yield before, False
+            before, is_first = piece, False
+        yield before, True
+
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield the bytes of the file, unpacked."""
+        raw = self._raw()
+        first = next(raw, b"")
+        if self.lead_bytes or not first.startswith(GZIP):
+            yield first
+            yield from raw
+            return
+        raw.close()
+        self.is_plain = False
+        yield from self._unpacked()
+
+    def _raw(self) -> Generator[Piece, None, None]:
+        files, number = self._files, self._number
+        size = int(files.sizes[number])
+        with files.opened(number) as descriptor:
+            offset = self.lead_bytes
+            while offset < size:
+                piece = bytearray(min(self._piece_bytes, size - offset))
+                try:
+                    num_read = read_at(descriptor, memoryview(piece), offset)
+                except OSError as error:
+                    raise open_error(files.paths[number], error) from None
+                if num_read < len(piece):
+                    raise files.changed(number, f"it ends at byte {offset + num_read}")
+                offset += num_read
+                yield piece
+            files.check_opened(number, descriptor)
+
+    def _unpacked(self) -> Iterator[Piece]:
+        """Yield the bytes that a file of gzip holds, in pieces of about the usual size."""
+        pieces, num_bytes = list[bytes](), 0
+        for _, piece in inflate_file(self._files, self._number, "gzip"):
+            pieces.append(piece)
+            num_bytes += len(piece)
+            if num_bytes >= self._piece_bytes:
+                yield b"".join(pieces)
+                pieces, num_bytes = [], 0
+        yield b"".join(pieces)
+
+    def _checked(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
+        """Yield text that is UTF-8 already, without the mark at its beginning."""
+        if self.lead_bytes:
+            yield from pieces
+            return
+        first = next(pieces, b"")
+        if first.startswith(OTHER_BOMS):
+            raise SpecError(
+                f"{path} begins with {bytes(first[:2])!r}",
+                cause="so does text in UTF-16, and it is read as UTF-8",
+                remedy='pass encoding="utf-16"',
+            )
+        if first.startswith(BOM):
+            first = first[len(BOM) :]
+            self.lead_bytes = len(BOM)
+        yield first
+        yield from pieces
+
+    def _decoded(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
+        """Yield text of another encoding in UTF-8."""
+        self.is_plain = False
+        decoder = codecs.getincrementaldecoder(self._encoding)("strict")
+        line, offset = 1, 0
+        try:
+            for piece in pieces:
+                kept = len(decoder.getstate()[0])  # bytes of a character that was cut by the end of the last piece
+                try:
+                    text = decoder.decode(piece)
+                except UnicodeDecodeError as error:
+                    good = error.object[: error.start].decode(self._encoding, "replace")
+                    line += num_ends(good.encode("utf-8", "replace"))
+                    raise self._undecodable(path, line, offset - kept + error.start, error.reason) from None
+                made = text.encode("utf-8")
+                line += num_ends(made)
+                offset += len(piece)
+                yield made
+            yield decoder.decode(b"", True).encode("utf-8")
+        except UnicodeError as error:
+            raise self._undecodable(path, line, offset, str(error)) from None
+
+    def _undecodable(self, path: str, line: int, offset: int, reason: str) -> GpuloadError:
+        return RecordError(
+            f"{path}, line {line}, byte {offset} is no {self._encoding}",
+            cause=reason,
+            remedy='check the encoding: "utf-8", "latin-1", "cp1252" and "utf-16" are common',
+        )

@@ -1,0 +1,275 @@
+"""A block of text as typed columns, by PyArrow; the one module that imports it.
+
+Why      PyArrow refuses a line of too few or too many columns and a value that is none, keeps to RFC 4180, and gives
+         columns in its own memory. Polars is up to 1.5 times as fast, but fills short lines up with missing values
+         without a word, takes a stray quote for an opening one, and cannot leave a type to be found out by itself
+         (measured with 26.0 and 2.1).
+Memory   one block and its columns; nothing of PyArrow's threads is used, several blocks are parsed side by side.
+Numbers  integers are decimal: PyArrow takes 0x1f, too, which is refused here, for neither its floats nor Python's
+         integers do; white space around numbers is allowed; floats are rounded to the nearest of their size.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import aside
+from gpuload.errors import missing_package
+from gpuload.formats.csv.columns import Dialect
+
+Array = NDArray[Any]
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+HEXADECIMAL = ((b"x", b"0x"), (b"X", b"0X"))  # to look for one byte takes a hundredth of the time of two
+LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
+
+MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
+NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
+
+# What a column is found to be, beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
+# HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds.
+NONE, WORDS, HUGE, OVER, TEXT = "none", "words", "huge", "over", "text"
+
+
+class Unreadable(Exception):
+    """PyArrow's word for why it does not take a block."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Values of a column.
+
+    Attributes:
+        values: ``[n]`` of the dtype that was asked for; anything where a value is missing.
+        missing: bool ``[n]``; None if none is.
+    """
+
+    values: Array
+    missing: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of a column, in UTF-8: text i is ``payload[offsets[i]:offsets[i + 1]]``."""
+
+    payload: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A column that is asked of a block.
+
+    Attributes:
+        number: its place in a line.
+        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NONE` where all values are to be missing.
+        default: of a text that is missing, None: it stays what it is.
+    """
+
+    number: int
+    dtype: str
+    default: str | None = None
+
+
+def version() -> str:
+    """Return the version of the library: another one may read a text as another value."""
+    return str(_arrow().__version__)
+
+
+def read(data: bytes, dialect: Dialect, num_columns: int, asked: Sequence[Asked], *, has_quotes: bool) -> list[Any]:
+    """Return `Numbers` or `Texts` for each column that is asked.
+
+    Raises:
+        Unreadable: a line has another number of columns, or a value is none of its dtype.
+    """
+    pa = _arrow()
+    types = {str(one.number): _type(pa, one.dtype) for one in asked}
+    table = _table(data, dialect, num_columns, types, has_quotes=has_quotes)
+    integers = [one.number for one in asked if one.dtype[1] in "iu" and one.dtype != HUGE]
+    hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
+    if hexadecimal:
+        raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
+    return [_values(pa, table[str(one.number)], one, dialect) for one in asked]
+
+
+def found(
+    data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], *, has_quotes: bool
+) -> list[tuple[str, bool]]:
+    """Return for each column which dtype its values in this block have, and whether some are missing.
+
+    Raises:
+        Unreadable: a line has another number of columns, or text is no UTF-8.
+    """
+    types = {str(number): None for number in numbers}
+    table = _table(data, dialect, num_columns, types, has_quotes=has_quotes)
+    kinds = []
+    for number in numbers:
+        column = table[str(number)]
+        kind = _kind(str(column.type))
+        if kind == "<f8":
+            kind = _of_floats(data, dialect, num_columns, number, column, has_quotes)
+        kinds.append((kind, column.null_count > 0))
+    integers = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")]
+    hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
+    return [(TEXT, False) if number in hexadecimal else one for number, one in zip(numbers, kinds, strict=True)]
+
+
+def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, values: Array, *, has_quotes: bool) -> bool:
+    """Return True if a float of a column is infinite, and its text has digits: no float of this size holds it.
+
+    Args:
+        data: the block that was read.
+        dialect: its form.
+        num_columns: of a line.
+        number: of the column.
+        values: float ``[n]``, what its texts were read as; 0 where one is missing.
+        has_quotes: True if there is a quote in the block.
+    """
+    infinite = np.isinf(values)
+    if not infinite.any():
+        return False
+    pa = _arrow()
+    table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
+    texts = table[str(number)].combine_chunks().filter(pa.array(infinite))
+    return not pa.compute.all(pa.compute.match_substring_regex(texts, NO_NUMBER)).as_py()
+
+
+def whole(text: str) -> int:
+    """Return the integer that decimal digits mean; of more than MAX_DIGITS, one that no dtype holds."""
+    digits = text.lstrip("+-").lstrip("0")
+    number = int(digits or "0") if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS
+    return -number if text.startswith("-") else number
+
+
+def _hexadecimal(
+    data: bytes, dialect: Dialect, num_columns: int, integers: Sequence[int], has_quotes: bool
+) -> list[int]:
+    """Return which columns of integers hold hexadecimal ones."""
+    if not integers or not any(x in data and zero_x in data for x, zero_x in HEXADECIMAL):
+        return []
+    pa = _arrow()
+    table = _table(data, dialect, num_columns, {str(n): pa.string() for n in integers}, has_quotes=has_quotes)
+    matches = (pa.compute.match_substring(table[str(n)], "0x", ignore_case=True) for n in integers)
+    return [n for n, some in zip(integers, matches, strict=True) if pa.compute.any(some).as_py()]
+
+
+@cache
+def _arrow() -> ModuleType:
+    try:
+        aside.import_package("pyarrow.compute")
+        aside.import_package("pyarrow.csv")
+        return aside.import_package("pyarrow")
+    except ImportError as error:
+        raise missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=error) from None
+
+
+def _type(pa: ModuleType, dtype: str) -> Any:
+    if dtype in (TEXT, WORDS):
+        return pa.string()
+    if dtype == NONE:
+        return pa.null()
+    made = np.dtype(dtype)
+    if made.kind != "M":
+        return pa.from_numpy_dtype(made)
+    unit = np.datetime_data(made)[0]
+    return pa.date32() if unit == "D" else pa.timestamp(unit)
+
+
+def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any], *, has_quotes: bool) -> Any:
+    pa = _arrow()
+    csv = pa.csv
+    is_found = all(made is None for made in types.values())
+    if data.startswith(codecs.BOM_UTF8):  # a character here, which PyArrow would leave out; it does so with empty lines
+        data = b"\n" + data
+    try:
+        return csv.read_csv(
+            pa.BufferReader(data),
+            csv.ReadOptions(
+                use_threads=False,
+                block_size=len(data) + 1,  # one, so that PyArrow does not cut
+                column_names=[str(number) for number in range(num_columns)],
+            ),
+            csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote or False,
+                newlines_in_values=has_quotes,
+            ),
+            csv.ConvertOptions(
+                column_types={} if is_found else types,
+                include_columns=list(types),
+                null_values=list(dialect.na_values),
+                true_values=list(TRUE) if is_found else [*TRUE, "1"],
+                false_values=list(FALSE) if is_found else [*FALSE, "0"],
+                strings_can_be_null=False,
+            ),
+        )
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise Unreadable(str(error).partition("\n")[0][:300]) from None
+
+
+def _kind(name: str) -> str:
+    kinds = {"null": NONE, "int64": "<i8", "bool": WORDS, "double": "<f8", "date32[day]": "<M8[D]"}
+    kinds.update({f"timestamp[{unit}]": f"<M8[{unit}]" for unit in ("s", "ms", "us", "ns")})
+    if name == "binary":
+        raise Unreadable("invalid UTF-8")
+    return kinds.get(name, TEXT)  # also a time of day, and times with a zone, which NumPy has not
+
+
+def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, column: Any, has_quotes: bool) -> str:
+    """Return what floats are that may be integers too large for int64."""
+    pa = _arrow()
+    largest = pa.compute.max(pa.compute.abs(column)).as_py()
+    if largest == float("inf"):
+        values = column.fill_null(0).to_numpy()
+        is_over = overflows(data, dialect, num_columns, number, values, has_quotes=has_quotes)
+        return OVER if is_over else "<f8"
+    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
+        return "<f8"
+    table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
+    texts = table[str(number)].combine_chunks()
+    missing = pa.compute.is_in(texts, value_set=pa.array(dialect.na_values, pa.string()))
+    texts = pa.compute.utf8_trim_whitespace(texts.filter(pa.compute.invert(missing)))
+    if not pa.compute.all(pa.compute.match_substring_regex(texts, "^-?[0-9]+$")).as_py():
+        return "<f8"
+    return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else HUGE
+
+
+def _values(pa: ModuleType, column: Any, asked: Asked, dialect: Dialect) -> Numbers | Texts:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    count = len(array)
+    if asked.dtype == TEXT:
+        if asked.default is not None:
+            missing = pa.compute.is_in(array, value_set=pa.array(dialect.na_values, pa.string()))
+            array = pa.compute.if_else(missing, pa.scalar(asked.default, pa.string()), array)
+        return _texts(array, count)
+    if asked.dtype == WORDS:
+        true, false = (pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE))
+        if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
+            raise Unreadable(f"column {asked.number} holds another word than true and false")
+        return Numbers(true.to_numpy(zero_copy_only=False), None)
+    if asked.dtype == NONE:
+        return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    dtype = np.dtype(asked.dtype)
+    if dtype.kind == "b":
+        return Numbers(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
+    # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
+    stored = np.dtype("i4" if asked.dtype == "<M8[D]" else dtype)
+    values: Array = np.frombuffer(array.buffers()[1] or b"", stored)[array.offset : array.offset + count]
+    return Numbers(values.astype(np.int64).view(dtype) if stored != dtype else values, missing)
+
+
+def _texts(array: Any, count: int) -> Texts:
+    _, where, what = array.buffers()
+    if where is None or not count:
+        return Texts(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
+    offsets = np.frombuffer(where, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
+    payload: Array = np.zeros(0, np.uint8) if what is None else np.frombuffer(what, np.uint8)
+    return Texts(payload[offsets[0] : offsets[-1]], offsets - offsets[0])

@@ -1,0 +1,282 @@
+"""CSV files: each line is a record, by number; typed columns, read at random.
+
+Once     what a file holds is converted once, block by block: to rows of one size in a table in the cache folder
+         (`storage/derived.py`), or in memory where the files are small. From then on records are read like those of
+         ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
+Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
+Errors   name the user's file and line, also where a table is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import GpuloadError, RecordError, SpecError
+from gpuload.formats.csv import parse
+from gpuload.formats.csv.columns import NA_VALUES, Columns, Defaults, Header, Wanted, dialect_of, wanted
+from gpuload.formats.csv.fields import (
+    PayloadLeaf,
+    Reference,
+    ReferredLeaf,
+    Run,
+    SpreadLeaf,
+    TableLeaf,
+    groups_of,
+    spread,
+)
+from gpuload.formats.csv.headers import names_of
+from gpuload.formats.csv.keep import kept_rows
+from gpuload.formats.csv.kinds import Form
+from gpuload.formats.csv.lines import blocks, scan
+from gpuload.formats.csv.rows import Job, Part
+from gpuload.formats.csv.table import Table
+from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.badfiles import GapLeaf, Origin
+from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.leaf import Group, Indices, Leaf, Share, starts_of
+from gpuload.spec import Spec
+from gpuload.storage import kept, open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Paths, expand, look_at
+
+BAD_LINES = ("raise", "keep")
+log = logging.getLogger("gpuload")
+
+
+def csv(
+    paths: Paths, columns: Columns | None = None, defaults: Defaults | None = None, *, header: Header = True,
+    delimiter: str = ",", quote: str | None = '"', encoding: str = "utf-8", skip_lines: int = 0,
+    na_values: Iterable[str] = NA_VALUES, bad_lines: str = "raise",
+) -> CsvSource:  # fmt: skip
+    """Return the records of CSV files of the same columns; needs PyArrow.
+
+        gl.csv("iris.csv")                                                         all columns, types found in the data
+        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})           these, of these types
+        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})           many columns as one field
+        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)             as tf.io.decode_csv's record_defaults
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted. Files
+            of gzip are found by their content.
+        columns: a dict from field to dtype, or a list of names whose types are found; None: all columns. dtypes are
+            booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
+            most so much, ``str`` for text as long as the longest, which is of any length (objects) where that has more
+            than 256 characters, ``object`` for text of any length, ``bytes`` for UTF-8 of varying length (uint8), None
+            for what is found. ``("f4", ["a", "b"])`` or ``("f4", "pixel*")`` is a vector of these columns.
+        defaults: what stands for a missing value: a dict from column or field to value, or a list with one for each
+            column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
+            is of that type, and each line needs a value. Without a default, a missing float is not-a-number, a missing
+            time not-a-time, a missing text empty, and a missing integer or boolean an error.
+        header: True if the first line of each file names the columns; False: they are ``column_0``, ``column_1`` ...; a
+            list of names: the files have no such line.
+        delimiter: what stands between two values.
+        quote: what stands around values that hold delimiters, line ends or, doubled, quotes; None for no such thing.
+        encoding: of the files, as Python names it; a mark at the beginning (BOM) is left out.
+        skip_lines: how many lines to leave out at the beginning of each file.
+        na_values: what stands for a missing value. In a text column without a default all texts are what they are.
+        bad_lines: ``"raise"``: a line that is wrong is an error, at once. ``"keep"``: it is a record, and an error when
+            that is read; ``on_error=`` of the loader says what becomes of it. The log says how many there are, and of
+            more than 10,000 in a file the next one is an error. Wrong are lines of too few or too many columns, of text
+            that is no UTF-8, and of a value that is missing or none of the type that ``columns`` or ``defaults`` say:
+            types that are found are those of all lines. A quote that nothing closes, a byte 0, and what is no text of
+            another encoding than UTF-8 are errors all the same: what follows them cannot be told.
+
+    Raises:
+        SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
+        UnknownFieldError: there is no such column.
+        RecordError: a line has too few or too many columns, a value that is none of its type, or is no text; it names
+            file and line.
+        FormatError: a file is empty, is no CSV, or its columns are others than those of the first.
+        FileError: a file is missing, a directory, or cannot be read.
+        MissingPackageError: PyArrow is not installed.
+    """
+    if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
+        raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
+    dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
+    parse.version()  # before anything is looked at
+    files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
+    keeps_bad = bad_lines == "keep"
+    names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
+    read, fields = wanted(names, columns, defaults)
+    given = {
+        "paths": files.paths,
+        "columns": columns,
+        "defaults": defaults,
+        "header": header,
+        "delimiter": delimiter,
+        "quote": quote,
+        "encoding": encoding,
+        "skip_lines": skip_lines,
+        "na_values": dialect.na_values,
+        "bad_lines": bad_lines,
+    }
+    job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
+    return CsvSource(job, fields, Opening(csv, given))
+
+
+class CsvSource(FileSource):
+    """Records of CSV files; made by ``gl.csv``."""
+
+    def __init__(self, job: Job, fields: Sequence[Wanted], opening: Opening) -> None:
+        found = kept_rows(job)
+        _tell_of_words(job, found.form)
+        longest = [max(lengths) for lengths in zip(*(part.longest for part in found.parts), strict=True)]
+        groups = groups_of(job.columns, fields, found.form, longest)
+        made = tuple(
+            Group(Spec((one.field,)), None) if isinstance(one, Reference) else Group.of(one.layout) for one in groups
+        )
+        storage: Storage
+        self._leaves: tuple[Leaf, ...]
+        if found.rows is not None:
+            storage = open_storage(job.files)
+            self._leaves = tuple(_in_memory(found.rows, found.payload, one) for one in groups)
+        else:
+            self._leaves, storage = _of_tables(found.tables, groups)
+        super().__init__(job.files, opening, made, storage)
+        self._how = self._leaves[0].how
+        self._lines = _Lines(job, found.parts)
+        if self._lines.bad:
+            numbers = np.array(list(self._lines.bad), np.int64)
+            self._leaves = tuple(GapLeaf(leaf, numbers, self._lines.error, self._lines.origin) for leaf in self._leaves)
+            log.warning(
+                "gl.csv: %d of %d lines are wrong and cannot be read; the first is %s",
+                *(numbers.size, len(self), self._lines.error(int(numbers[0])).what),
+            )
+
+    def __len__(self) -> int:
+        return int(self._lines.starts[-1])
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def _where(self, number: int) -> str:
+        return self._lines.where(number)
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._files.paths, [part.count for part in self._lines.parts]
+
+    def _digest(self) -> str:
+        job = self._lines.job
+        columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in job.columns]
+        return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
+
+    def close(self) -> None:
+        """Let go of the rows, as soon as no thread reads them any more."""
+        super().close()
+        self._leaves = ()
+
+
+def _tell_of_words(job: Job, form: Form) -> None:
+    """Warn of columns of true and false in which values are missing: they are text."""
+    for column, kind in zip(job.columns, form, strict=True):
+        if column.dtype is None and kind.name == parse.WORDS and kind.has_missing:
+            log.warning(
+                "gl.csv: column %r of %s holds true and false, and some of its values are missing, so it is text; "
+                "columns={%r: '?', ...} with defaults={%r: False} makes booleans of it",
+                *(column.name, job.files.paths[0], column.name, column.name),
+            )
+
+
+class _Lines:
+    """Which line of which file a record is.
+
+    Attributes:
+        job: what was read.
+        parts: what became of each file.
+        starts: int64 ``[num_files + 1]``, the first record of each.
+        bad: the records whose lines are wrong, by their number.
+    """
+
+    def __init__(self, job: Job, parts: Sequence[Part]) -> None:
+        self.job, self.parts = job, parts
+        self.starts = starts_of([part.count for part in parts])
+        self.bad = {
+            start + one.number: one
+            for start, part in zip(self.starts.tolist(), parts, strict=False)
+            for one in part.bad
+        }
+
+    def where(self, number: int) -> str:
+        """Return file and line of a record."""
+        file, record = self._place(number)
+        name, bad = self.job.files.names[file], self.bad.get(number)
+        line = bad.line if bad else _line(self.job, file, self.parts[file], record)
+        return f"{name}, line {line}" if line else f"{name}, record {record}"
+
+    def origin(self, number: int) -> Origin:
+        """Return the file and the byte of a record whose line is wrong; None where they are not known."""
+        bad = self.bad.get(number)
+        return (self.job.files.paths[self._place(number)[0]], bad.offset) if bad and bad.offset >= 0 else None
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return the file of a record, and its number there."""
+        file = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return file, number - int(self.starts[file])
+
+    def error(self, number: int) -> RecordError:
+        """Return the error for a record whose line is wrong."""
+        bad = self.bad[number]
+        return RecordError(f"{self.where(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
+
+
+def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
+    """Return what reads rows in memory, or the bytes that they refer to."""
+    if isinstance(run, Reference):
+        return PayloadLeaf(run, rows.view(np.uint8).reshape(rows.size, rows.itemsize), payload)
+    if run.is_direct:
+        return ArrayLeaf("", rows.view(run.stored))
+    records = np.zeros(rows.size, run.given)
+    if rows.size:
+        spread(rows.view(np.uint8).reshape(rows.size, -1), run, records.view(np.uint8).reshape(rows.size, -1))
+    return ArrayLeaf("", records)
+
+
+def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
+    """Return what reads the rows of tables, and the bytes that these refer to; a leaf a group."""
+    files, _ = kept.look_at([one.file for one in tables], 0, lambda path, size, head: None)
+    storage = open_storage(files)
+    counts = np.array([one.part.count for one in tables], np.int64)
+    payloads = np.array([one.payload for one in tables], np.int64)
+    leaves: list[Leaf] = []
+    for group in groups:
+        if isinstance(group, Reference):
+            leaves.append(ReferredLeaf(group, storage, counts, payloads, tables[0].row_bytes))
+        elif group.is_direct:
+            leaves.append(TableLeaf(group.layout, storage, counts))
+        else:
+            leaves.append(SpreadLeaf(group, storage, counts))
+    return tuple(leaves), storage
+
+
+def _line(job: Job, file: int, part: Part, record: int) -> int:
+    """Return the line where a record begins; 0 if the file is no longer what it was."""
+    block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
+    first, line, offset, is_regular = part.places[block].tolist()
+    if is_regular:
+        return int(line + record - first)
+    try:
+        return _scanned(job, file, line, offset, record - first)
+    except GpuloadError:  # changed, or gone: the record is named by its number
+        return 0
+
+
+def _scanned(job: Job, file: int, line: int, offset: int, number: int) -> int:
+    """Return the line of a record that stands so many behind the one that begins with a line of the file."""
+    start = (offset, line) if offset > 0 else (0, 1)
+    for block in blocks(job.files, file, job.dialect, start=start):
+        if block.line + block.num_lines <= line:
+            continue
+        for record in scan(block.data, job.dialect, block.line):
+            if record.line >= line:
+                if number == 0:
+                    return record.line
+                number -= 1
+    return 0

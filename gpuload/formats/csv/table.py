@@ -1,0 +1,126 @@
+"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size records.
+
+Layout   a kept file (`storage/kept.py`): rows of ``row_bytes`` from byte 0 on | payload, what rows refer to | places,
+         int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
+Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
+         one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv.py`.
+Trust    all bytes have checksums; a table that does not fit them is made anew. While it is read its file is watched
+         like those of the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.formats.csv.kinds import Form, Kind
+from gpuload.formats.csv.rows import Bad, Part
+from gpuload.storage import kept
+from gpuload.storage.kept import KeptFile
+
+VERSION = 4  # of the layout
+PLACE_BYTES = 4 * 8
+MOST_PLACES_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is there.
+
+    Attributes:
+        file: the kept file.
+        part: what it holds.
+        row_bytes: of a row.
+        payload: the byte where the payload begins.
+    """
+
+    file: KeptFile
+    part: Part
+    row_bytes: int
+    payload: int
+
+
+class Writer:
+    """Writes a table: a `rows.Sink`.
+
+    Args:
+        path: of a new file.
+        made_of: what the table is made of, as `kept.Writer` takes it.
+        has_payload: True if rows refer to bytes.
+    """
+
+    def __init__(self, path: str, made_of: Any, *, has_payload: bool) -> None:
+        self._path, self._made_of, self._has_payload = path, made_of, has_payload
+        self._payload_bytes = 0
+
+    def rows(self, rows: NDArray[Any]) -> None:
+        """Take rows."""
+        self._file.write(rows.view(np.uint8).data)
+
+    def payload(self, payload: NDArray[np.uint8]) -> int:
+        """Take bytes that rows refer to; returns where they begin in the payload."""
+        begin = self._payload_bytes
+        self._spool.write(payload.data)
+        self._payload_bytes += payload.size
+        return begin
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Writer]:
+        """Open the file; the bytes of the payload go to one without a name until all rows are written."""
+        with contextlib.ExitStack() as stack:
+            self._file = stack.enter_context(kept.Writer(self._path, self._made_of))
+            if self._has_payload:
+                home = os.path.dirname(self._path)
+                self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
+            yield self
+
+    def end(self, part: Part, row_bytes: int) -> None:
+        """Write what stands behind the rows."""
+        if self._has_payload:
+            self._spool.seek(0)
+            while piece := self._spool.read(1 << 20):
+                self._file.write(piece)
+        distinct = dict.fromkeys(text for one in part.bad for text in (one.cause, one.remedy))
+        texts = {text: place for place, text in enumerate(distinct)}
+        bad = [[one.number, one.line, one.offset, one.reason, texts[one.cause], texts[one.remedy]] for one in part.bad]
+        self._file.write(np.ascontiguousarray(part.places, "<i8").tobytes())
+        numbers = {"row_bytes": row_bytes, "count": part.count, "payload_bytes": self._payload_bytes}
+        self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
+
+
+def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | None:
+    """Return a table; None if it is not there, is damaged, or is not one of this form."""
+    file = kept.open_kept(path, made_of, eager=eager)
+    if file is None:
+        return None
+    about = file.about
+    count, payload_bytes = about["count"], about["payload_bytes"]
+    places_at = count * row_bytes + payload_bytes
+    places_bytes = file.content_bytes - places_at
+    if about["row_bytes"] != row_bytes or not 0 <= places_bytes <= MOST_PLACES_BYTES or places_bytes % PLACE_BYTES:
+        return None
+    raw = file.read(places_at, places_bytes)
+    if raw is None:
+        return None
+    places = np.frombuffer(raw, "<i8").astype(np.int64).reshape(-1, 4)
+    texts = about["texts"]
+    bad = [Bad(number, line, offset, reason, texts[cause], texts[remedy])
+           for number, line, offset, reason, cause, remedy in about["bad"]]  # fmt: skip
+    return Table(file, Part(count, places, about["longest"], bad), row_bytes, count * row_bytes)
+
+
+def to_json(form: Form) -> list[list[Any]]:
+    """Return a form as plain values."""
+    return [[kind.name, kind.width, kind.unit, kind.has_missing] for kind in form]
+
+
+def from_json(given: Sequence[Sequence[Any]]) -> Form:
+    """Return the form that plain values say."""
+    return tuple(Kind(str(name), int(width), int(unit), bool(missing)) for name, width, unit, missing in given)

@@ -1,0 +1,40 @@
+"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that says what they mean.
+
+Source  formats/fixed/described.py
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuload.formats.base import Format, Records, Refusal, as_rows, differs, record_dtype, uniform_only
+from gpuload.formats.fixed import described, fixed
+from gpuload.spec import Field, Spec
+
+
+def _refusal(one: Field) -> Refusal | None:
+    return uniform_only(one, "a file of fixed-length records")
+
+
+def _write(path: str, records: Records) -> None:
+    dtype = record_dtype(records.spec)
+    with open(path, "xb") as file:
+        for numbers, fields in records.chunks():
+            file.write(as_rows(fields, dtype, numbers.size).tobytes())
+
+
+def _beside(path: str, records: Records) -> dict[str, bytes]:
+    dtype = record_dtype(records.spec)
+    return {described.SUFFIX: described.written(os.path.basename(path), records.spec, dtype, records.count)}
+
+
+def _differs(path: str, records: Records) -> str:
+    with fixed(path, record_dtype(records.spec)) as back:
+        return differs(back, records)
+
+
+def _call(path: str, spec: Spec) -> str:
+    return f"gl.open({path!r})"
+
+
+FIXED = Format("fixed", (".bin", ".dat", ".raw"), _refusal, _write, _differs, _call, _beside)

@@ -1,0 +1,169 @@
+"""Image folders: the encoded images of a source as files, unchanged, with their labels.
+
+    photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class
+    photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv: file,label
+
+Names   the number of the record, padded, and the suffix of what the bytes are. Read again, records come in the order of
+        their paths: that of before where there are no class folders, class by class where there are.
+Labels  `gl.images(folder)` finds class folders, and gl.images(folder, labels="folder/labels.csv") the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import RecordError, SpecError
+from gpuload.formats.base import Records
+from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
+from gpuload.sources.base import Source
+from gpuload.spec import Field, Spec
+
+NAME = "images"
+TABLE = "labels.csv"
+
+
+def parts_of(spec: Spec) -> tuple[Field, Field | None]:
+    """Return the field of the images and that of the labels.
+
+    Raises:
+        SpecError: there is not one field of encoded images, or more than one other.
+    """
+    images = [one for one in spec if one.encoded]
+    others = [one for one in spec if not one.encoded]
+    if len(images) != 1:
+        raise SpecError(
+            f"a source of {spec} cannot be written as a folder of images",
+            cause=f"it has {len(images)} fields of encoded images, and a folder holds one file for each record",
+            remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files that a source holds "
+            "are marked by source.mark(image='encoded')",
+        )
+    if len(others) > 1:
+        raise SpecError(
+            f"field {others[1]} cannot be written to a folder of images",
+            cause=f"beside the image a folder holds one label, and {others[0].name!r} is one already",
+            remedy="choose TFRecord, which holds any number of fields",
+        )
+    label = others[0] if others else None
+    if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
+        raise SpecError(
+            f"field {label} cannot be written to a folder of images",
+            cause="a label is one number or text, which a class folder or a line of labels.csv holds",
+            remedy="choose TFRecord",
+        )
+    return images[0], label
+
+
+def class_folders(source: Source, label: Field | None) -> tuple[str, ...]:
+    """Return the name of the folder of each class; empty where labels stand in a table, or there are none.
+
+    Folders are read again in the order of their names, so the classes must be in that order.
+
+    Raises:
+        SpecError: a class has a name that no folder can have.
+    """
+    classes = source.classes
+    if label is None or label.dtype.kind not in "iu" or not classes or list(classes) != sorted(set(classes)):
+        return ()
+    for name in classes:
+        if name in ("", ".", "..") or name.startswith(".") or set(name) & set("/\\\0"):
+            raise SpecError(
+                f"class {name!r} cannot be the name of a folder",
+                cause="it is empty, begins with a point, or holds a separator of paths",
+                remedy="choose TFRecord",
+            )
+    return classes
+
+
+def write(folder: str, records: Records) -> None:
+    """Write some images into a folder; files of the same names are written anew."""
+    image, label = parts_of(records.spec)
+    classes = class_folders(records.source, label)
+    for name in classes:
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for number, value, which in _images(records, image, label if classes else None):
+        if classes and not 0 <= which < len(classes):
+            raise RecordError(
+                f"{records.source.where(number)}: its label is {which}",
+                cause=f"the source has classes 0 to {len(classes) - 1}",
+                remedy="repair the label, or leave the record out with source.filter(...)",
+            )
+        name = _name(number, value, records.source)
+        with open(os.path.join(folder, classes[which] if classes else "", name), "wb") as file:
+            file.write(value)
+
+
+def check(folder: str, records: Records) -> int | None:
+    """Return the number of the first record whose file does not hold what it should; None if all are right."""
+    image, label = parts_of(records.spec)
+    classes = class_folders(records.source, label)
+    for number, value, which in _images(records, image, label if classes else None):
+        name = _name(number, value, records.source)
+        with open(os.path.join(folder, classes[which] if classes else "", name), "rb") as file:
+            if file.read() != value:
+                return number
+    return None
+
+
+def _images(records: Records, image: Field, label: Field | None) -> Iterator[tuple[int, bytes, int]]:
+    """Give number, bytes and label of each record; 0 where the label is not asked for."""
+    for numbers, fields in records.chunks():
+        labels = np.zeros(numbers.size, np.int64) if label is None else np.asarray(fields[label.name])
+        for number, value, which in zip(numbers.tolist(), fields[image.name], labels.tolist(), strict=True):
+            yield number, value.tobytes(), which
+
+
+def table(folder: str, source: Source, label: Field) -> bytes:
+    """Return the bytes of labels.csv for the images in a folder.
+
+    Labels of texts are the texts; whole numbers that name classes stand there as numbers.
+    """
+    names = {int(os.path.splitext(name)[0]): name for name in os.listdir(folder) if name != TABLE}
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("file", "label"))
+    for numbers, fields in Records(source, 0, len(source), (label.name,)).chunks():
+        values = np.asarray(fields[label.name])
+        values = values.astype(np.int64) if values.dtype.kind == "b" else values
+        _check_text(source, numbers.tolist(), values)
+        lines.writerows(zip((names[number] for number in numbers.tolist()), values.tolist(), strict=True))
+    return text.getvalue().encode()
+
+
+def _check_text(source: Source, numbers: Sequence[int], values: NDArray[Any]) -> None:
+    """Raise ``RecordError`` if a label cannot be written as UTF-8; names its record."""
+    for number, value in zip(numbers, values.tolist(), strict=True) if values.dtype.kind == "U" else ():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError(
+                f"{source.where(number)}: the label {value!r} cannot be written as UTF-8",
+                cause=f"character {error.start} is half of a surrogate pair",
+                remedy="repair the text; errors='surrogateescape' may have been used to read it",
+            ) from None
+
+
+def beside(source: Source) -> Mapping[str, Any]:
+    """Return what the folder depends on besides the records."""
+    return {"classes": list(source.classes)}
+
+
+def _name(number: int, value: bytes, source: Source) -> str:
+    return f"{number:0{len(str(len(source) - 1))}d}{_suffix(value, source, number)}"
+
+
+def _suffix(value: bytes, source: Source, number: int) -> str:
+    kind = kind_of(value[:LOOKED_AT_BYTES])
+    if kind is not None:
+        return FORMATS[kind].suffixes[0]
+    raise RecordError(
+        f"{source.where(number)}: its bytes are no image, they begin with {value[:12]!r}",
+        cause="the record is damaged, or holds something else",
+        remedy="leave it out with source.filter(...), or choose another format",
+    )

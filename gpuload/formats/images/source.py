@@ -1,0 +1,309 @@
+"""Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
+
+Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
+        left out, sorted by path; formats may stand side by side. What is left out is logged, images of formats that are
+        not decoded as a warning. A list is taken in its order, a wildcard is sorted; they may name images that end in
+        something else. A file is read as what its first bytes say, whatever its name ends in.
+Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
+        does not renumber the others), or of the folders that the files of a list lie in. Others: `labels.py`.
+Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
+        first bytes of files with other suffixes are looked at, and of very large ones, so that no gigabytes of
+        something else are read into memory.
+Memory  the files of one read lie side by side in one piece of memory (`Ragged`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpuload.errors import FormatError, MissingFileError, SpecError
+from gpuload.formats.images.labels import AnyLabels, labels_of
+from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
+from gpuload.progress import Progress
+from gpuload.sources.arrays import ArrayLeaf
+from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
+from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
+from gpuload.spec import Field, Spec
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import (
+    Files,
+    Paths,
+    as_folder,
+    by_chunks,
+    expand,
+    gzip_error,
+    is_folder,
+    look_at,
+    open_error,
+    read_bytes,
+)
+
+# Of images in formats that are not decoded: to leave them out is most likely not what is wanted.
+OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
+OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi", ".pam"}
+LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
+USUAL_BYTES = 1 << 26  # a file with more is looked at: few images are as large
+IMAGE = Field("image", np.dtype(np.uint8), (None,), encoded=True)
+LABEL = "label"
+MOST_KINDS = 6  # of other files that are told apart
+log = logging.getLogger("gpuload")
+
+
+def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str = "raise") -> ImagesSource:
+    """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
+
+    How many files of a folder are left out is told to the logger ``gpuload``.
+
+        gl.images("photos")                               the folder of an image names its class
+        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
+        gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have no suffix
+        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
+
+    Args:
+        root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards.
+        labels: None: no labels. ``"folder"``: the number of the folder. An array or list: numbers, arrays of one shape,
+            or texts. A mapping from file (as seen from the folder, as given, or absolute) to label. The path of a CSV
+            file with a header and two columns, file and label; files may also be as seen from its folder. ``gl.Labels``
+            names columns of a CSV file that has more. The suffix of a file may be left out where that leaves one
+            image. Each image has one label there, and each label an image. Where labels are texts, ``label`` is their
+            number among the sorted different texts, which ``source.classes`` has.
+        on_error: ``"raise"``: a file that is empty, too large or no image at all is an error. ``"replace"``,
+            ``"skip"``: it is a record, which cannot be read; pass ``on_error`` to the loader, too.
+
+    Raises:
+        FileError: a file or folder is missing, cannot be read, or a folder holds no image.
+        FormatError: a file is empty, or too large for an image, or has another suffix or is large, and is no image of
+            a format that is decoded; a CSV file that is none.
+        SpecError: with ``labels="folder"``, an image that lies in no class folder; labels that are not one for each
+            image.
+    """
+    by_folder = isinstance(labels, str) and labels == "folder"
+    folder = as_folder(root_or_paths)
+    if folder is None:
+        paths = expand(root_or_paths)
+        root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    else:
+        root, paths = folder, _images_below(folder)
+    check_on_error(on_error)
+    files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
+    bad = bad_files(files, results, "gl.images")
+    given: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder, "on_error": on_error}
+    if labels is None:
+        return ImagesSource(files, root, None, (), Opening(images, {**given, "labels": None}), bad)
+    if by_folder:
+        folders, classes = _folders_of(paths, root, is_root=folder is not None)
+        number_of = {name: number for number, name in enumerate(classes)}
+        numbers = np.array([number_of[name] for name in folders], np.int64)
+        return ImagesSource(files, root, numbers, tuple(classes), Opening(images, {**given, "labels": "folder"}), bad)
+    found = labels_of(labels, root, files.paths)
+    return ImagesSource(
+        files, root, found.values, found.classes, Opening(images, {**given, "labels": found.given}), bad
+    )
+
+
+class ImagesSource(FileSource):
+    """Encoded image files; made by ``gl.images``.
+
+    Attributes:
+        classes: the names of the classes, that of label 0 first; empty without labels.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        labels: Array | None,
+        classes: tuple[str, ...],
+        opening: Opening,
+        bad: BadFiles,
+    ) -> None:
+        storage, groups, self._bad = open_storage(files), [Group(Spec((IMAGE,)), None)], bad.numbers
+        bad = BadFiles(replace(files, names=tuple(_below(root, path) for path in files.paths)), bad.errors, behind="")
+        self._leaves: tuple[Leaf, ...] = (bad.gaps(ImageFiles(files, storage), bad.numbers, bad.numbers),)
+        if labels is not None:
+            leaf = ArrayLeaf(LABEL, labels)
+            groups.append(Group.of(leaf.layout))
+            self._leaves += (leaf,)
+        super().__init__(files, opening, tuple(groups), storage)
+        self._root, self._labels, self.classes = root, labels, classes
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # one look: another thread may close the source meanwhile
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def _where(self, number: int) -> str:
+        return _below(self._root, self._files.paths[number])
+
+    def _digest(self) -> str:
+        names = [_below(self._root, path) for path in self._files.paths]
+        labels, bad = None if self._labels is None else _told(self._labels), [self._bad] if self._bad else []
+        return self._files.digest(names, self.classes, labels, *bad)
+
+    def _place(self) -> str:
+        return self._root
+
+    def close(self) -> None:
+        """Let go of the files."""
+        super().close()
+        self._leaves = ()
+
+
+class ImageFiles(WholeFiles):
+    """Image files, whose bytes are the field."""
+
+    is_direct = True
+
+    def __init__(self, files: Files, storage: Storage) -> None:
+        super().__init__(Spec((IMAGE,)), storage, np.zeros(len(files), np.int64), files.sizes.copy())
+
+
+def _told(labels: Array) -> object:
+    """Return labels for a fingerprint."""
+    if labels.dtype == np.int64 and labels.ndim == 1:
+        return labels.tolist()
+    own = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
+    return own.dtype.str, own.shape, hashlib.sha256(own.tobytes()).hexdigest()
+
+
+def _below(root: str, path: str) -> str:
+    """Return an absolute path as seen from a folder that it lies in; `os.path.relpath` takes 30 times as long."""
+    return path[len(os.path.join(root, "")) :]
+
+
+def _images_below(root: str) -> list[str]:
+    """Return the paths of all images in a folder and its folders, sorted; says what other files there are."""
+    found: list[str] = []
+    others: Counter[str] = Counter()
+    folders, seen = [root], {os.path.realpath(root)}
+    with Progress("listing folders") as progress:
+        while folders:
+            inner: list[str] = []
+            for entry in _entries_of(folders, progress):
+                if is_folder(entry):
+                    inner.append(entry.path)
+                elif entry.name.lower().endswith(SUFFIXES):
+                    found.append(entry.path)
+                else:
+                    others[os.path.splitext(entry.name)[1].lower()] += 1
+            folders = list(_unseen(inner, seen))
+    if not found:
+        raise MissingFileError(
+            f"{root} holds no image",
+            cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}"
+            + (f"; there are {_kinds(others)}" if others else ""),
+            remedy="check the folder, or name the files: gl.images([...])",
+        )
+    if others:
+        count = others.total()
+        are = (
+            "files are no images that are decoded, and are" if count > 1 else "file is no image that is decoded, and is"
+        )
+        level = logging.WARNING if OTHER_SUFFIXES & others.keys() else logging.INFO
+        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(others))
+    return sorted(found)
+
+
+def _kinds(others: Counter[str]) -> str:
+    """Return how many files there are of each kind, those of most files first."""
+    kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))
+    told = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
+    more = sum(count for _, count in kinds[MOST_KINDS:])
+    return ", ".join([*told, f"{more} of {len(kinds) - MOST_KINDS} other kinds"] if more else told)
+
+
+def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[str]]:
+    listed = by_chunks(
+        lambda chunk: [_entries(folder) for folder in chunk],
+        folders,
+        lambda num_done: progress.show(num_done, len(folders), "folders"),
+    )
+    return (entry for entries in listed for entry in entries)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise open_error(folder, error) from None
+
+
+def _unseen(folders: list[str], seen: set[str]) -> Iterator[str]:
+    """Give the folders that were not entered yet: a link may lead back."""
+    for folder in sorted(folders):
+        real = os.path.realpath(folder)
+        if real not in seen:
+            seen.add(real)
+            yield folder
+
+
+def _folders_of(paths: list[str], root: str, *, is_root: bool) -> tuple[list[str], list[str]]:
+    """Return the class folder of each image, and the class folders in order."""
+    if not is_root:
+        folders = [os.path.basename(os.path.dirname(path)) for path in paths]
+        return folders, sorted(set(folders))
+    folders, classes = [_below(root, path).partition(os.sep)[0] for path in paths], _class_folders(root)
+    _check_class_folders(root, paths, folders, classes)
+    return folders, classes
+
+
+def _class_folders(root: str) -> list[str]:
+    return sorted(entry.name for entry in _entries(root) if is_folder(entry))
+
+
+def _check_class_folders(root: str, paths: list[str], folders: list[str], classes: list[str]) -> None:
+    known = set(classes)
+    loose = [path for path, folder in zip(paths, folders, strict=True) if folder not in known]
+    if loose:
+        raise SpecError(
+            f"{loose[0]} lies in no class folder" + (f", nor do {len(loose) - 1} others" if len(loose) > 1 else ""),
+            cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
+            remedy="pass labels=None for images without labels, or sort them into folders",
+        )
+
+
+def _check_file(path: str, size: int, head: bytes) -> None:
+    if size == 0:
+        raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="copy it again, or remove it")
+    if size > LARGEST_BYTES:
+        raise FormatError(
+            f"{path} has {size} bytes",
+            cause=f"an image file has at most {LARGEST_BYTES}",
+            remedy="remove it, or store the image in another form, as NPY say",
+        )
+    is_named = path.lower().endswith(SUFFIXES)
+    if is_named and size <= USUAL_BYTES:
+        return
+    beginning = read_bytes(path, LOOKED_AT_BYTES)
+    if kind_of(beginning) is not None:
+        return
+    if (packed := gzip_error(path, beginning)) is not None:
+        raise packed
+    what = f"{path} is no image of the formats {TITLES}; it begins with {beginning!r}"
+    if is_named:
+        raise FormatError(
+            what,
+            cause="something else has its name, or the bytes were never written (a sparse file)",
+            remedy="copy it again, or remove it",
+        )
+    raise FormatError(
+        what,
+        cause="images of other formats are not decoded, and what is named is not left out without a word",
+        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
+    )

@@ -1,0 +1,123 @@
+"""Copies of deflated arrays whose rows are wanted: inflated once, one after the other, in files of the cache folder.
+
+Why      A row of a deflated array has no place in the archive: all before it would be inflated for each.
+Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple of ALIGN_BYTES on.
+         The arrays of many small archives share a file, of about GROUP_BYTES; that of a large one has its own.
+Kept     by what the archives are and which field it is (`storage/derived.py`): other fields of them have other copies.
+Bounds   A copy is made only if it fits into nine tenths of the free space; how large it becomes is known before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from gpuload.errors import FileError, FormatError, RecordError
+from gpuload.formats.npz.contents import Array, Contents
+from gpuload.sources.leaf import Indices
+from gpuload.storage.derived import FOLDER, folder, key_of
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files
+from gpuload.storage.kept import Writer, look_at
+from gpuload.storage.unpacked import FREE_PART, Copy, keep, stem
+
+ALIGN_BYTES = 64
+GROUP_BYTES = 1 << 28
+COPY = 2  # counted up when copies are made in another way
+log = logging.getLogger("gpuload")
+
+
+def copied(
+    files: Files, fields: Sequence[tuple[str, Sequence[Array]]], storage: Storage
+) -> tuple[Files, list[tuple[Indices, Indices]]]:
+    """Return files that hold all arrays unpacked, and where: the archives themselves, and copies of what is deflated.
+
+    Args:
+        files: the archives.
+        fields: of each field its name, and its array in each archive.
+        storage: of the archives.
+
+    Returns:
+        The files, and for each field int64 ``[num_archives]``, which of them has the array, and where it begins there.
+
+    Raises:
+        FormatError: a member is damaged.
+        FileError: a file changed or cannot be read, or there is no place or no space for copies.
+    """
+    copies, placed, keys = list[Copy](), list[tuple[Indices, Indices]](), dict[int, str]()
+    for name, arrays in fields:
+        places = np.arange(len(files), dtype=np.int64)
+        offsets = np.array([array.offset_bytes for array in arrays], np.int64)
+        contents = Contents(storage, arrays, files.paths.__getitem__)
+        for numbers in _groups(arrays):
+            for number in numbers:
+                if number not in keys:
+                    keys[number] = key_of(files, number, "deflated rows", COPY)
+            lengths = [arrays[number].header.data_bytes for number in numbers]
+            begins = _begins(lengths)
+            digest = hashlib.sha256(
+                repr((name, [keys[number] for number in numbers])).encode("utf-8", "surrogateescape")
+            )
+            num_bytes = begins[-1] + lengths[-1]
+            places[numbers], offsets[numbers] = len(files) + len(copies), begins
+            write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
+            copies.append(Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write))
+        placed.append((places, offsets))
+    if not copies:
+        return files, placed
+    unpacked, _ = look_at(keep(copies), 0, lambda path, size, head: None)
+    log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
+    seals = (None,) * len(files) + unpacked.seals
+    return Files(files.paths + unpacked.paths, np.concatenate([files.stamps, unpacked.stamps]), seals=seals), placed
+
+
+def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
+    """Yield the numbers of the archives whose deflated arrays share a copy."""
+    group, together = list[int](), 0
+    for number, array in enumerate(arrays):
+        if array.is_stored:
+            continue
+        if group and together + array.header.data_bytes > GROUP_BYTES:
+            yield group
+            group, together = [], 0
+        group.append(number)
+        together += array.header.data_bytes
+    if group:
+        yield group
+
+
+def _begins(lengths: Sequence[int]) -> list[int]:
+    """Return where in a copy arrays of these lengths begin."""
+    begins, begin = [], 0
+    for length in lengths:
+        begins.append(begin)
+        begin += -(-length // ALIGN_BYTES) * ALIGN_BYTES
+    return begins
+
+
+def _write(
+    contents: Contents, path: str, numbers: Sequence[int], num_bytes: int, to: Writer, show: Callable[[int], None]
+) -> None:
+    """Write the elements of arrays one after the other."""
+    free = shutil.disk_usage(os.path.dirname(to.path)).free
+    if num_bytes > FREE_PART * free:
+        raise FileError(
+            f"{path}{' and others' * (len(numbers) > 1)}: {num_bytes} bytes are needed in {folder()} for unpacked rows",
+            cause=f"the disk has {free} free, of which {FREE_PART:.0%} may be used",
+            remedy=f"make room, set {FOLDER} to a folder on a disk with room, or write the arrays with numpy.savez, "
+            "which leaves them as they are",
+        )
+    for number in numbers:
+        to.align(ALIGN_BYTES)
+        try:
+            for piece in contents.data(number):
+                to.write(piece)
+                show(to.num_bytes)
+        except RecordError as error:
+            raise FormatError(error.what, cause=error.cause, remedy="copy the file again") from None

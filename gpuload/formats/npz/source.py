@@ -1,0 +1,406 @@
+"""NPZ files: archives of arrays, whose names are the fields of a record.
+
+Rows    record i is row i of each array, archive after archive, as in `npy.py`. Rows of stored arrays (numpy.savez) are
+        read where they lie, of deflated ones (numpy.savez_compressed) from a copy that is made once (`copies.py`).
+        A check sum is that of a whole array: of deflated ones it is verified when the copy is made, of stored ones by
+        ``gpuload check`` alone, for a row is only a part.
+Files   record i is archive i. All check sums are verified. Deflated arrays are inflated straight to their place in a
+        batch. Where only the first axis varies a field is ragged, where others do it is a list of arrays.
+Fields  the names of the arrays; those of a structured array are ``"array.field"``.
+Schema  All archives have arrays of the same names, dtypes (but for byte order) and, for rows, shapes of rows.
+Format  `archive.py`, and in it `npyheader.py`
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
+from gpuload.formats.npy import npyheader
+from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, same_fields
+from gpuload.formats.npz.archive import STORED, Member, Pieces, members
+from gpuload.formats.npz.contents import Array, Contents, array_of
+from gpuload.formats.npz.copies import copied
+from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
+from gpuload.sources.base import Source
+from gpuload.sources.compose import Zipped
+from gpuload.sources.filesource import Opening, open_again
+from gpuload.sources.layouts import layout_of, told
+from gpuload.sources.leaf import Bytes, Indices, check_places
+from gpuload.sources.rows import Form, RecordFiles, RowLeaf, Stored
+from gpuload.spec import Layout, Spec, check_name
+from gpuload.storage import open_storage
+from gpuload.storage.extents import Storage
+from gpuload.storage.files import Files, Paths, expand, look_at
+
+HEAD_BYTES = 4096  # of smaller archives nothing else has to be read to know what they have
+SUFFIX = ".npy"
+MOST_TOLD = 8  # names
+Found = dict[str, Array]
+Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
+
+
+def npz(
+    paths: Paths,
+    record: Literal["row", "file"] = "row",
+    fields: str | Sequence[str] | None = None,
+    *,
+    on_error: str = "raise",
+) -> Source:
+    """Return the records of NPZ files; the names of the arrays are the fields.
+
+    Args:
+        paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
+        record: ``"row"``: a record is row i of each array, file after file; ``"file"``: a record is a file.
+        fields: the names of the arrays that are wanted, in this order; None: all. Others are not looked at.
+        on_error: ``"raise"``: a file that is no whole archive is an error. ``"replace"``, ``"skip"``: it is one record,
+            which cannot be read, in its place among the others; pass ``on_error`` to the loader, too. Deflated rows
+            that are damaged inside are an error all the same, when their copies are made.
+
+    Raises:
+        FileError: a file is missing, a directory, or cannot be read; there is no space for copies of deflated rows.
+        FormatError: a file, with ``on_error`` all of them, is no archive, is damaged, or holds something else than
+            arrays of numbers, bytes or text.
+        SpecError: an array is not there; the arrays of the files do not go together; a row is asked of arrays without
+            axes or of different lengths.
+    """
+    if not isinstance(record, str) or record not in ("row", "file"):
+        raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
+    check_on_error(on_error)
+    wanted = _wanted(fields)
+    with npyheader.naming_conversion(paths):
+        listed = expand(paths)
+        look = tolerant(partial(_arrays_in, wanted), on_error, "gl.npz", len(listed))
+        files, results = look_at(listed, HEAD_BYTES, look)
+        bad = bad_files(files, results, "gl.npz")
+    first = bad.good(results)[0]
+    found = bad.filled(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    names = list(wanted or first)
+    _check_alike(files, found, names)
+    if record == "row":
+        _check_rows(files, found, names)
+    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": wanted, "on_error": on_error})
+    columns = [[arrays[name] for arrays in found] for name in names]
+    layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
+    storage, unverified = open_storage(files), list[Contents]()
+    if record == "row":
+        parts: list[Source] = list(_rows(files, names, columns, layouts, storage, opening, bad))
+        unverified = [Contents(storage, column, files.paths.__getitem__) for column in columns]
+    else:
+        parts = [
+            _whole(files, column, own, storage, opening, bad) for column, own in zip(columns, layouts, strict=True)
+        ]
+    about = [([told(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)]
+    return NpzSource(files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad)
+
+
+def _in_place_of_bad(array: Array, record: str) -> Array:
+    """Return an array like another, which stands for a file that cannot be opened; it is never read."""
+    shape = array.header.shape
+    if record == "row" and shape:
+        shape = (1, *shape[1:])
+    member = array.member._replace(method=STORED, packed_bytes=0, num_bytes=0)
+    return Array(member, 0, replace(array.header, shape=shape), 0)
+
+
+class NpzSource(Zipped):
+    """The arrays of NPZ files side by side; made by ``gl.npz``."""
+
+    def __init__(
+        self,
+        files: Files,
+        parts: Sequence[Source],
+        opening: Opening,
+        about: object,
+        unverified: Sequence[Contents],
+        bad: BadFiles,
+    ) -> None:
+        super().__init__(*parts)
+        self._files, self._opening, self._about, self._unverified = files, opening, about, unverified
+        self._bad = bad
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_open()
+        return open_again, (self._opening, self.fingerprint())
+
+    def _title(self) -> str:
+        return "gl.npz"
+
+    def _place(self) -> str:
+        return self._parts[0]._place()
+
+    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        return self._parts[0]._by_file()
+
+    def _where(self, number: int) -> str:
+        return self._parts[0]._where(number)
+
+    def _digest(self) -> str:
+        return self._files.digest(self._about, len(self))
+
+    def verify(self) -> Iterator[tuple[str, RecordError]]:
+        """Yield file and error of each stored array whose bytes do not have its check sum; rows do not show it."""
+        self.check_open()
+        for contents in self._unverified:
+            for number, path in enumerate(self._files.paths):
+                if number in self._bad.errors:
+                    continue
+                try:
+                    contents.verify(number)
+                except RecordError as error:
+                    yield path, error
+
+    def close(self) -> None:
+        """Let go of the files."""
+        super().close()
+        for part in self._parts:
+            part.close()
+
+
+class WholeArrays(RecordFiles):
+    """One array of each archive, all of one shape."""
+
+    def __init__(self, stored: Stored, opening: Opening, contents: Contents) -> None:
+        self._contents = contents
+        super().__init__(stored, opening)
+
+    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
+        return WholeLeaf(form, storage, places, counts, offsets, self._contents)
+
+
+class WholeLeaf(RowLeaf):
+    """Arrays of one form, an archive each; ``files`` are the numbers of the archives."""
+
+    def __init__(
+        self, form: Form, storage: Storage, files: Indices, counts: Indices, offsets: Indices, contents: Contents
+    ) -> None:
+        super().__init__(form, storage, files, counts, offsets)
+        self._contents = contents
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        check_places(numbers, self.layout.record_bytes, out.size, begins)
+        self._contents.read(self._files[numbers], out, begins)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the archive of an array, and the byte where its member begins."""
+        return self._contents.origin(int(self._files[number]))
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these arrays in memory soon."""
+        self._contents.advise(self._files[numbers])
+
+
+class VaryingLeaf(NpyFiles):
+    """One array of each archive, of varying shape."""
+
+    def __init__(self, spec: Spec, storage: Storage, layouts: Sequence[Layout], contents: Contents) -> None:
+        super().__init__(spec, storage, np.zeros(len(layouts), np.int64), layouts)
+        self._contents = contents
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        check_places(numbers, self.num_bytes(numbers), out.size, begins)
+        self._contents.read(numbers, out, begins)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the archive of an array, and the byte where its member begins."""
+        return self._contents.origin(number)
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these arrays in memory soon."""
+        self._contents.advise(numbers)
+
+
+def _wanted(fields: Any) -> tuple[str, ...] | None:
+    """Return the names of the arrays that are wanted, None for all."""
+    if fields is None:
+        return None
+    names = (fields,) if isinstance(fields, str) else fields
+    if not isinstance(names, (list, tuple)) or not names:
+        raise SpecError(
+            f"fields = {fields!r}", cause="it is a list of the names of arrays", remedy='pass ["image", "label"], say'
+        )
+    for name in names:
+        check_name(name)
+    if len(set(names)) < len(names):
+        raise SpecError(f"fields = {fields!r}", cause="a name is there twice", remedy="name each array once")
+    return tuple(names)
+
+
+def _arrays_in(wanted: tuple[str, ...] | None, path: str, size: int, head: bytes) -> Found:
+    """Return the wanted arrays of one archive by their names."""
+    with contextlib.closing(Pieces(path, size, head)) as pieces:
+        there = _by_name(path, members(pieces))
+        if not there:
+            raise FormatError(f"{path} holds no array", cause="it is an empty archive", remedy="make it again")
+        missing = [name for name in wanted or () if name not in there]
+        if missing:
+            raise SpecError(
+                f"{path} has no array {missing[0]!r}", cause=f"it has {_told(there)}", remedy="use one of these names"
+            )
+        return {name: _array_of(pieces, there[name], list(there)) for name in wanted or there}
+
+
+def _by_name(path: str, found: dict[str, Member]) -> dict[str, Member]:
+    """Return members by the names that `numpy.load` gives them; entries of folders are none."""
+    there: dict[str, Member] = {}
+    for member in found.values():
+        if member.name.endswith("/") and not member.num_bytes:
+            continue
+        name = member.name.removesuffix(SUFFIX)
+        if name in there:
+            raise FormatError(
+                f"{path} holds {name!r} with and without the suffix {SUFFIX}",
+                cause="both would be one field",
+                remedy="rename one of them in the archive",
+            )
+        if not name:
+            raise FormatError(f"{path} holds an array without a name", cause="a field has one", remedy="name it")
+        there[name] = member
+    return there
+
+
+def _array_of(pieces: Pieces, member: Member, there: list[str]) -> Array:
+    try:
+        return array_of(pieces, member)
+    except FormatError as error:
+        if len(there) > 1:
+            error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_told(there)}"
+        raise
+
+
+def _told(names: Any) -> str:
+    some = list(names)
+    return f"{some[:MOST_TOLD]}{f' and {len(some) - MOST_TOLD} others' if len(some) > MOST_TOLD else ''}"
+
+
+def _check_alike(files: Files, found: Sequence[Found], names: list[str]) -> None:
+    """Refuse archives whose arrays have other names or dtypes than those of the first."""
+    first, first_path = found[0], files.paths[0]
+    for path, arrays in zip(files.paths, found, strict=True):
+        if arrays.keys() != first.keys():
+            both = [name for name in first if name in arrays]
+            raise SpecError(
+                f"{path} has the arrays {_told(arrays)}, {first_path} has {_told(first)}",
+                cause="the records of a source have the same fields",
+                remedy=f"take those that all have: gl.npz(..., fields={both})" if both else "make two sources",
+            )
+        for name in names:
+            one, other = arrays[name].header.dtype, first[name].header.dtype
+            if not same_fields(one, other):
+                raise SpecError(
+                    f"{path}: array {name!r} holds {one}, in {first_path} it holds {other}",
+                    cause="a field has one dtype in all records; only byte order and padding may differ",
+                    remedy="convert one of them, or make two sources",
+                )
+
+
+def _check_rows(files: Files, found: Sequence[Found], names: list[str]) -> None:
+    """Refuse arrays without rows, with rows of another shape than in the first archive, or with more or fewer rows."""
+    for path, arrays in zip(files.paths, found, strict=True):
+        for name in names:
+            shape, first = arrays[name].header.shape, found[0][name].header.shape
+            if not shape:
+                raise SpecError(
+                    f"{path}: array {name!r} holds one value without axes",
+                    cause="it has no rows",
+                    remedy='leave it out with fields=[...], or take each file as a record: gl.npz(..., record="file")',
+                )
+            if shape[1:] != first[1:]:
+                raise SpecError(
+                    f"{path}: array {name!r} has rows of shape {shape[1:]}, in {files.paths[0]} of shape {first[1:]}",
+                    cause="the rows of a field have one shape",
+                    remedy='make two sources, or take each file as a record: gl.npz(..., record="file")',
+                )
+            if shape[0] != arrays[names[0]].header.shape[0]:
+                raise SpecError(
+                    f"{path}: array {name!r} has {shape[0]} rows, {names[0]!r} has {arrays[names[0]].header.shape[0]}",
+                    cause="record i is made of row i of each array",
+                    remedy="name arrays that go together, with fields=[...], or take each file as a record: "
+                    'gl.npz(..., record="file")',
+                )
+
+
+def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> list[Layout]:
+    """Return for each archive how it stores the records of a field; archives that do it alike share the layout."""
+    layouts: dict[Kind, Layout] = {}
+    by_file = []
+    for path, array in zip(files.paths, column, strict=True):
+        header = array.header
+        kind = header.dtype, header.fortran, header.shape if record == "file" else header.shape[1:]
+        if kind not in layouts:
+            try:
+                layouts[kind] = _layout(name, *kind)
+            except GpuloadError as error:
+                raise error.within(f"{path}, array {name!r}") from None
+        by_file.append(layouts[kind])
+    return by_file
+
+
+def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ...]) -> Layout:
+    layout = layout_of(dtype, shape, field=name, fortran=fortran)
+    if dtype.names is None:
+        return layout
+    parts = (replace(part, field=part.field.with_(name=f"{name}.{part.field.name}")) for part in layout.parts)
+    return replace(layout, parts=tuple(parts))
+
+
+def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
+    """Return the different layouts, and which of them each archive has; archives that store alike share the object."""
+    by_id = {id(layout): layout for layout in layouts}
+    number_of = {key: number for number, key in enumerate(by_id)}
+    return list(by_id.values()), np.fromiter((number_of[id(layout)] for layout in layouts), np.int64)
+
+
+def _stored(files: Files, column: Sequence[Array], layouts: Sequence[Layout], record: str, storage: Storage) -> Stored:
+    """Return what the archives hold of one field."""
+    different, form_of = _different(layouts)
+    forms = []
+    for number, layout in enumerate(different):
+        header = column[int(np.argmax(form_of == number))].header
+        apart = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
+        forms.append(Form(layout, header.dtype.itemsize if apart else 0))
+    return Stored(
+        files,
+        counts=[array.header.shape[0] if record == "row" else 1 for array in column],
+        offsets=[array.offset_bytes for array in column],
+        forms=tuple(forms),
+        form_of=form_of,
+        storage=storage,
+    )
+
+
+def _rows(
+    files: Files, names: list[str], columns: Sequence[Sequence[Array]], layouts: Sequence[Sequence[Layout]],
+    storage: Storage, opening: Opening, bad: BadFiles,
+) -> list[RecordFiles]:  # fmt: skip
+    """Return a source of the rows of each field."""
+    everything, placed = copied(files, list(zip(names, columns, strict=True)), storage)
+    if everything is not files:
+        storage = open_storage(everything)
+    parts = []
+    for column, own, (places, offsets) in zip(columns, layouts, placed, strict=True):
+        stored = _stored(files, column, own, "row", storage)
+        parts.append(RecordFiles(replace(stored, offsets=offsets.tolist(), places=places, bad=bad), opening))
+    return parts
+
+
+def _whole(
+    files: Files,
+    column: Sequence[Array],
+    layouts: Sequence[Layout],
+    storage: Storage,
+    opening: Opening,
+    bad: BadFiles,
+) -> Source:
+    """Return a source of one field, a record for each archive."""
+    contents = Contents(storage, column, lambda number: f"{files.names[number]}, record 0")
+    if len({array.header.shape for array in column}) > 1:
+        leaf = VaryingLeaf(common_spec(_different(layouts)[0]), storage, layouts, contents)
+        return RaggedNpySource(files, leaf, opening, bad)
+    return WholeArrays(replace(_stored(files, column, layouts, "file", storage), bad=bad), opening, contents)

@@ -1,0 +1,50 @@
+"""NPZ: a file is a ZIP archive with an array for each field; numpy.load reads it.
+
+Each member is stored as it is, so that `gl.npz` reads records where they lie.
+
+Source  APPNOTE.TXT of PKWARE for ZIP, by Python's zipfile
+"""
+
+from __future__ import annotations
+
+from gpuload import aside
+from gpuload.formats.base import Format, Records, Refusal, differs, uniform_only
+from gpuload.formats.npy.writer import write_array
+from gpuload.formats.npz.source import npz
+from gpuload.spec import Field, Spec
+
+FIRST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest of ZIP: the same records give the same bytes
+
+
+def _refusal(one: Field) -> Refusal | None:
+    if not one.name.strip(". ") or set(one.name) & set("/\\:\0"):
+        return (
+            "the name of a field is the name of a file in the archive, and this is none",
+            f"rename it: source.rename(**{{{one.name!r}: 'x'}})",
+        )
+    if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
+        return (
+            "its name holds half of a surrogate pair, and an archive has names in UTF-8",
+            "rename it: source.rename(...)",
+        )
+    return uniform_only(one, "an NPZ file")
+
+
+def _write(path: str, records: Records) -> None:
+    zipfile = aside.import_package("zipfile")
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
+        for one in records.spec:
+            with archive.open(zipfile.ZipInfo(f"{one.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:
+                write_array(file, records, one)
+
+
+def _differs(path: str, records: Records) -> str:
+    with npz(path) as back:
+        return differs(back, records)
+
+
+def _call(path: str, spec: Spec) -> str:
+    return f"gl.npz({path!r})"
+
+
+NPZ = Format("npz", (".npz",), _refusal, _write, _differs, _call)

@@ -1,0 +1,76 @@
+"""What is damaged in a TFRecord file that cannot be opened: its records from the first on, as far as they can be found.
+
+Order   one record after the other, in one thread. Behind a damaged length nobody knows where the next record begins.
+Memory  a piece of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuload.formats.tfrecord import checksums, crc32c
+from gpuload.formats.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER, HEADER_BYTES, PIECE_BYTES
+from gpuload.storage.files import open_error
+
+
+@dataclass(frozen=True)
+class Walked:
+    """One record of a file.
+
+    Attributes:
+        number: which, counted from 0.
+        offset_bytes: the byte where its header begins.
+        cause: what is wrong with it; "" if nothing is.
+    """
+
+    number: int
+    offset_bytes: int
+    cause: str = ""
+
+
+def walked(path: str) -> Iterator[Walked]:
+    """Give the records of an uncompressed file; with one whose length cannot be believed it ends.
+
+    Raises:
+        FileError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            size, place, number = os.fstat(file.fileno()).st_size, 0, 0
+            while place < size:
+                header = file.read(HEADER_BYTES)
+                cause, length = _header(header, size - place)
+                if cause:
+                    yield Walked(number, place, f"{cause}; where the next record begins is not known")
+                    return
+                found, left = 0, length
+                while left:
+                    piece = file.read(min(left, PIECE_BYTES))
+                    if not piece:
+                        yield Walked(number, place, f"the file ends {left} bytes before its payload does")
+                        return
+                    found, left = crc32c.of_bytes(piece, found), left - len(piece)
+                said = int.from_bytes(file.read(FOOTER_BYTES), "little")
+                own = int(checksums.masked(np.array([found], np.uint32))[0])
+                wrong = f"payload checksum is {own:#010x}, the file says {said:#010x}"
+                yield Walked(number, place, wrong if own != said else "")
+                place, number = place + length + FRAME_BYTES, number + 1
+    except OSError as error:
+        raise open_error(path, error) from None
+
+
+def _header(header: bytes, left: int) -> tuple[str, int]:
+    """Return what is wrong with a header, and the length of the payload that it says; ``left`` bytes are left."""
+    if len(header) < HEADER_BYTES:
+        return f"the file ends inside its header, after {len(header)} bytes", 0
+    length, said = HEADER.unpack(header)
+    own = int(checksums.of_lengths(np.array([length], np.uint64).view(np.int64))[0])
+    if own != said:
+        return f"its length {length} has the checksum {own:#010x}, the file says {said:#010x}", 0
+    if length > left - FRAME_BYTES:
+        return f"it says that it has {length} bytes, and the file ends {left - HEADER_BYTES} bytes behind its header", 0
+    return "", length

@@ -1,0 +1,549 @@
+"""Features: what the user says that the records of a TFRecord hold.
+
+    {"label": "i8"}                                    one number; its field and its key are called label
+    {"box": ("f4", (4,))}                              four numbers
+    {"tags": ("i8", (None,))}                          any number of them: ragged
+    {"tags": gl.Feature("i8", (8,), pad=0)}            at most eight, filled up with zeros
+    {"name": "str"}                                    text of any length, UTF-8: objects (str)
+    {"words": ("str", (None,))}                        any number of texts
+    {"name": "S"}                                      the same as bytes objects, checked for nothing: tf.string
+    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an error
+    {"name": "bytes"}                                  the bytes of one value as numbers: uint8, ragged
+    {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte order
+    {"x": gl.Tensor("f4", (3, 3))}                     what tf.io.serialize_tensor made
+    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
+    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
+
+What TensorFlow calls these (``tf.io.FixedLenFeature`` and so on) is taken, too; its strings become ``"S"``.
+
+Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else. Another kind of list
+         than the dtype is for is an error, and so is a number that the dtype does not hold: nothing is cut or rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from gpuload import aside
+from gpuload.errors import SpecError
+from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
+from gpuload.sources.layouts import layout_of, native
+from gpuload.spec import LARGEST_NDIM, Field, Shape, check_name, dtype_of, is_whole
+
+BYTES = "bytes"
+RECORD = "record"  # the name of the field where the whole payload is one
+UINT8 = np.dtype(np.uint8)
+NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}
+TEXT = {"U": "str", "S": "bytes"}  # what texts without a length become, by the kind of their dtype
+MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several values have one more each
+EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
+
+
+class Said:
+    """What the user says of a field; shown as the call that makes it."""
+
+    def __repr__(self) -> str:
+        given = [
+            _typed(value) if name in ("dtype", "shape") else f"{name}={value!r}"
+            for name, value in ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
+            if (name in ("dtype", "shape") and value is not None) or value != DEFAULTS.get(name)
+        ]
+        return f"gl.{type(self).__name__}({', '.join(given)})"
+
+
+def _typed(value: Any) -> str:
+    """Return a dtype as one types it, ``'u1'`` or ``'>f4'``; anything else as it is."""
+    return repr(value.str.lstrip("|<")) if isinstance(value, np.dtype) else repr(value)
+
+
+DEFAULTS = {"num_values": 1}
+
+
+@dataclass(frozen=True, repr=False)
+class Feature(Said):
+    """Numbers, or texts: the values of a list.
+
+    Args:
+        dtype: what they become: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of
+            bytes lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects,
+            whatever they hold) or ``"S20"`` (texts of at most 20 bytes).
+        shape: of a record; the first axis may be None, for any number.
+        key: of the feature; by default the name of the field.
+        default: stands in for a feature that a record does not have; without it such a record is an error. Not for a
+            first axis of None, where the value is empty then.
+        pad: with it, a record may have fewer values than the shape, along its first axis; they are filled up with this.
+    """
+
+    dtype: DTypeLike
+    shape: Shape = ()
+    _: KW_ONLY
+    key: str | None = None
+    default: Any = None
+    pad: Any = None
+
+
+@dataclass(frozen=True, repr=False)
+class Raw(Said):
+    """The raw bytes of numbers: ``decode_raw``.
+
+    Args:
+        dtype: with its byte order: ``"u1"``, ``"<f4"``, ``">i2"``.
+        shape: of the numbers; the first axis may be None, for any number.
+        key: of the feature; by default the name of the field.
+        index: which of several bytes values; by default there is one.
+        num_values: how many bytes values a record has, which become a first axis; None: any number, ragged.
+        default: bytes that stand in for a feature that a record does not have; without it such a record is an error.
+    """
+
+    dtype: DTypeLike = UINT8
+    shape: Shape = (None,)
+    _: KW_ONLY
+    key: str | None = None
+    index: int | None = None
+    num_values: int | None = 1
+    default: bytes | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Tensor(Said):
+    """A serialized tensor, as ``tf.io.serialize_tensor`` makes it.
+
+    Args:
+        dtype: of the tensor; another one in a record is an error. Without it, that of the first records.
+        shape: of the tensor, None for an axis that varies. Without it, that of the first records, where an axis that
+            differs among them varies.
+        key: of the feature; by default the name of the field.
+        index: which of several bytes values; by default there is one.
+    """
+
+    dtype: DTypeLike | None = None
+    shape: Shape | None = None
+    _: KW_ONLY
+    key: str | None = None
+    index: int | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if dtype or shape are to be found in the first records."""
+        return self.dtype is None or self.shape is None
+
+
+@dataclass(frozen=True, repr=False)
+class Image(Said):
+    """An encoded image, which ``gl.ops.Decode`` takes.
+
+    Args:
+        key: of the feature; by default the name of the field.
+        index: which of several bytes values; by default there is one.
+    """
+
+    _: KW_ONLY
+    key: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Sparse(Said):
+    """Values, and the places where they belong: one dense array, zeros elsewhere.
+
+    Args:
+        dtype: of the values: ``"f4"``, ``"f8"`` of float lists, whole numbers and booleans of int64 lists.
+        size: of the array: a length, or a tuple of them.
+        index_key: of the feature with the places, an int64 list; of several axes a tuple of keys, one for each.
+        value_key: of the feature with the values.
+    """
+
+    dtype: DTypeLike
+    size: int | tuple[int, ...]
+    _: KW_ONLY
+    index_key: str | tuple[str, ...]
+    value_key: str
+
+
+Wanted = Feature | Raw | Tensor | Image | Sparse
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One field of a source of TFRecords.
+
+    Attributes:
+        field: what comes out.
+        wanted: what the user said.
+        dtype: as stored, with its byte order.
+        shape: of a record; of a step, where there are steps.
+        section: FEATURES or LISTS; 0 where the whole payload is the one value.
+        key: of the feature.
+        kind: of its list; of a sparse one that of the values.
+        default, pad: arrays of ``dtype``, of text arrays of bytes objects, or bytes; None where there are none.
+        places: of a sparse field the features of its places, one for each axis.
+    """
+
+    field: Field
+    wanted: Wanted
+    dtype: np.dtype[Any]
+    shape: Shape
+    section: int
+    key: bytes
+    kind: int
+    default: NDArray[Any] | bytes | None = None
+    pad: NDArray[Any] | None = None
+    places: tuple[Column, ...] = ()
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The shape without its first axis."""
+        return tuple(int(length or 0) for length in self.shape[1:])
+
+    @cached_property
+    def is_ragged(self) -> bool:
+        """True if the first axis of a record, or of a step, varies."""
+        return self.shape[:1] == (None,)
+
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+        key = self.key.decode("utf-8", "backslashreplace")
+        named = "" if key == self.field.name or not self.section else f" (key {key!r})"
+        return f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{named}"
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What a fingerprint depends on."""
+        several = getattr(self.wanted, "index", None), getattr(self.wanted, "num_values", None)
+        ends = [
+            None if one is None else one if isinstance(one, bytes) else one.tolist() for one in (self.default, self.pad)
+        ]
+        kind = type(self.wanted).__name__
+        if self.field.text and self.shape == ():
+            # As gl.Raw() was told, which tf.io.FixedLenFeature([], tf.string) meant before: its states are taken.
+            return self.field.name, self.section, self.key, "Raw", UINT8.str, (None,), (None, 1), ends
+        if self.places:
+            return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, self.wanted
+        return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, several, ends
+
+
+def columns_of(features: Any, sequence: Any) -> tuple[Column, ...]:
+    """Return the fields that the user's words mean.
+
+    Args:
+        features: a mapping from the name of a field to what it is; or one thing for the whole payload.
+        sequence: the same for feature lists, or None.
+
+    Raises:
+        SpecError: they mean none.
+    """
+    if not isinstance(features, Mapping):
+        if sequence is not None:
+            raise SpecError(
+                "sequence= beside features that are the whole record",
+                cause="feature lists are parts of a SequenceExample",
+                remedy=f"name the features, as in {EXAMPLE}",
+            )
+        return (_column(RECORD, _wanted(features, "features"), 0),)
+    lists = {} if sequence is None else sequence
+    if not isinstance(lists, Mapping):
+        raise SpecError(
+            f"sequence = {sequence!r}"[:200],
+            cause="it is a dict from the name of a field to what each step of it is",
+            remedy='write sequence={"tokens": "i8"}',
+        )
+    twice = sorted(str(name) for name in features.keys() & lists.keys())
+    if twice or not (features or lists):
+        raise SpecError(
+            f"the fields {twice} in features= and in sequence=" if twice else "no features",
+            cause="fields of one record need different names" if twice else "a record has at least one field",
+            remedy='give one of them another name, and its key: {"length_of_list": gl.Feature("i8", key="length")}'
+            if twice
+            else f"write {EXAMPLE}, or leave features= out",
+        )
+    named = [(name, wanted, FEATURES) for name, wanted in features.items()]
+    named += [(name, wanted, LISTS) for name, wanted in lists.items()]
+    return tuple(_column(name, _wanted(wanted, f"field {name!r}"), section) for name, wanted, section in named)
+
+
+def _wanted(given: Any, place: str) -> Wanted:
+    """Return what the user said of a field in the form of a class."""
+    if isinstance(given, Wanted):
+        return given
+    if type(given).__module__.partition(".")[0] == "tensorflow":
+        return _of_tensorflow(given, place)
+    if given is bytes or (isinstance(given, str) and given == BYTES):
+        return Raw()
+    if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], tuple):
+        return Feature(given[0], (int(given[1]),) if is_whole(given[1]) else given[1])
+    if isinstance(given, (str, np.dtype)) or (
+        isinstance(given, type) and issubclass(given, (np.generic, int, float, str))
+    ):
+        return Feature(given)
+    raise SpecError(
+        f"{place} = {given!r}"[:200],
+        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, gl.Sparse or 'bytes'",
+        remedy=f"write {EXAMPLE}",
+    )
+
+
+def _of_tensorflow(given: Any, place: str) -> Wanted:
+    """Return what a ``tf.io`` feature means here. TensorFlow is not imported: whoever made it has done so."""
+    name = type(given).__name__
+    dtype: Any = np.dtype(getattr(getattr(given, "dtype", None), "as_numpy_dtype", "O"))
+    dtype = "S" if dtype.hasobject else dtype
+    if name == "FixedLenFeature":
+        return Feature(dtype, tuple(int(length) for length in given.shape), default=given.default_value)
+    if name == "FixedLenSequenceFeature":
+        return Feature(dtype, (None, *(int(length) for length in given.shape)))
+    if name == "VarLenFeature":
+        return Feature(dtype, (None,))
+    if name == "RaggedFeature" and not given.partitions:
+        return Feature(dtype, (None,), key=given.value_key)
+    if name == "SparseFeature":
+        index_key = tuple(given.index_key) if isinstance(given.index_key, (list, tuple)) else given.index_key
+        size = tuple(map(int, given.size)) if isinstance(given.size, (list, tuple)) else int(given.size)
+        return Sparse(dtype, size, index_key=index_key, value_key=given.value_key)
+    raise SpecError(
+        f"{place} = {given!r}"[:200],
+        cause="a field of several ragged axes has no form here",
+        remedy='name the feature of the values and those of the row lengths as fields of their own: ("i8", (None,))',
+    )
+
+
+def _column(name: Any, wanted: Wanted, section: int) -> Column:
+    check_name(name)
+    if isinstance(wanted, Sparse):
+        return _sparse(name, wanted, section)
+    key = name if wanted.key is None else wanted.key
+    if not isinstance(key, (str, bytes)):
+        raise SpecError(f"field {name!r}: key={key!r}", cause="a key is a text", remedy='write key="image/encoded"')
+    if not section and isinstance(wanted, Feature):
+        raise SpecError(
+            f"features = {wanted!r}",
+            cause="a whole record is bytes, not a list of values",
+            remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for tf.train.Examples',
+        )
+    encoded = key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")
+    if isinstance(wanted, Image):
+        column = _made(name, wanted, UINT8, (None,), section, encoded, encoded_image=True)
+    else:
+        dtype, shape = _dtype(name, wanted.dtype, is_list=isinstance(wanted, Feature)), _shape(name, wanted.shape)
+        column = _made(name, wanted, dtype, shape, section, encoded)
+    if isinstance(wanted, Feature):
+        return _with_values(column, wanted)
+    return _with_bytes(column)
+
+
+def _sparse(name: str, wanted: Sparse, section: int) -> Column:
+    """Return the column of a `Sparse`: that of its values, with those of its places."""
+    sizes = wanted.size if isinstance(wanted.size, (tuple, list)) else (wanted.size,)
+    keys = wanted.index_key if isinstance(wanted.index_key, (tuple, list)) else (wanted.index_key,)
+    if section != FEATURES or not sizes or len(sizes) != len(keys) or not all(is_whole(size, 1) for size in sizes):
+        raise SpecError(
+            f"field {name!r}: {wanted!r}"[:200],
+            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
+            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), say",
+        )
+    shape = tuple(int(size) for size in sizes)
+    values = _column(name, Feature(wanted.dtype, (None,), key=wanted.value_key), section)
+    if values.kind == BYTES_LIST:
+        raise SpecError(
+            f"field {name!r}: {wanted!r}"[:200],
+            cause="texts have no zero that could stand where none is",
+            remedy=f"read two fields: {{'place': ('i8', (None,)), {name!r}: gl.Feature('str', (None,), key=...)}}",
+        )
+    layout_of(values.dtype, shape, field=name)  # refuses what no array can hold
+    places = tuple(_column(name, Feature("i8", (None,), key=key), section) for key in keys)
+    return replace(values, field=Field(name, values.dtype, shape), wanted=wanted, places=places)
+
+
+def _dtype(name: str, given: Any, *, is_list: bool) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = dtype_of(given)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise SpecError(
+            f"field {name!r}: dtype {given!r}", cause=f"numpy.dtype does not take it: {error}", remedy="write 'f4', say"
+        ) from None
+    is_text = is_list and dtype.kind in TEXT and not dtype.itemsize
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or not (dtype.itemsize or is_text):
+        raise SpecError(
+            f"field {name!r}: dtype {given!r}",
+            cause="a field has one dtype, of numbers, text, or bytes of a stated length",
+            remedy="write 'f4', 'str' for texts, or 'S20' for texts of at most 20 bytes",
+        )
+    return dtype
+
+
+def _shape(name: str, given: Any) -> Shape:
+    shape = (given,) if is_whole(given) else given
+    if (
+        not isinstance(shape, (tuple, list))
+        or len(shape) > MOST_AXES
+        or not all(length is None or is_whole(length) for length in shape)
+    ):
+        raise SpecError(
+            f"field {name!r}: shape {given!r}",
+            cause="it is a tuple of lengths, the first of which may be None",
+            remedy="write (4,), or (None,) for any number of values",
+        )
+    return tuple(None if length is None else int(length) for length in shape)
+
+
+def _made(
+    name: str, wanted: Wanted, dtype: np.dtype[Any], shape: Shape, section: int, key: bytes, *,
+    encoded_image: bool = False,
+) -> Column:  # fmt: skip
+    """Return the column, with the field that it becomes."""
+    several = getattr(wanted, "num_values", 1)
+    index = getattr(wanted, "index", None)
+    if not (several is None or is_whole(several, 1)) or not (index is None or is_whole(index)):
+        raise SpecError(
+            f"field {name!r}: num_values={several!r}, index={index!r}",
+            cause="they are a number of values, at least 1, and the number of one of them, from 0 on",
+            remedy="write index=0 for the first of several values, or num_values=3 for three",
+        )
+    if index is not None and several != 1:
+        raise SpecError(
+            f"field {name!r}: num_values={several!r} and index={index}",
+            cause="index picks one of several values, num_values takes all",
+            remedy="leave one of them out",
+        )
+    outer: Shape = (() if several == 1 or index is not None else (several,)) + ((None,) if section == LISTS else ())
+    if section == LISTS and len(outer) == 2:
+        outer = outer[::-1]
+    varying = None in shape[1:] if not isinstance(wanted, Tensor) else False
+    if varying or (None in shape and outer):
+        raise SpecError(
+            f"field {name!r}: shape {(*outer, *shape)}",
+            cause="only the first axis of a field may vary; feature lists, and several values, have one of their own",
+            remedy="say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up what is shorter"
+            + ("; images of a feature list cannot be read" if encoded_image else ""),
+        )
+    if None in outer and 0 in shape:
+        raise SpecError(f"field {name!r}: shape {shape}", cause="its values have no bytes", remedy="leave it out")
+    if encoded_image:
+        return Column(Field(name, UINT8, (None,), encoded=True), wanted, UINT8, shape, section, key, BYTES_LIST)
+    whole = (*outer, *shape)
+    if not dtype.itemsize:
+        return Column(
+            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), wanted, dtype, shape, section, key, BYTES_LIST
+        )
+    layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses what no array can hold
+    kind = NUMBERS.get(dtype.kind, 0) if isinstance(wanted, Feature) else BYTES_LIST
+    return Column(Field(name, native(dtype), whole), wanted, dtype, shape, section, key, kind)
+
+
+def _with_values(column: Column, wanted: Feature) -> Column:
+    """Return the column of a `Feature` with its default and padding, checked."""
+    name, dtype, shape = column.field.name, column.dtype, column.shape
+    is_numpys_text = dtype.kind == "U" and not column.field.text
+    if not column.kind or is_numpys_text or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) or not dtype.isnative:
+        raise SpecError(
+            f"field {name!r}: dtype {wanted.dtype!r}",
+            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
+            "length; lists have no byte order",
+            remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of numbers",
+        )
+    if column.is_ragged and (wanted.default is not None or wanted.pad is not None or 0 in shape):
+        raise SpecError(
+            f"field {name!r}: shape {shape} with default={wanted.default!r} and pad={wanted.pad!r}",
+            cause="a field of any number of values is empty where a record has none",
+            remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), pad=0)",
+        )
+    if wanted.pad is not None and (not shape or 0 in shape):
+        raise SpecError(
+            f"field {name!r}: shape {shape} with pad={wanted.pad!r}",
+            cause="values are filled up along the first axis",
+            remedy="state the most values that a record may have: gl.Feature(dtype, (8,), pad=0)",
+        )
+    pad = None if wanted.pad is None else _value(name, "pad", wanted.pad, dtype, ())
+    default = None
+    if wanted.default is not None:
+        fixed = tuple(int(length or 0) for length in shape)
+        default = _value(name, "default", wanted.default, dtype, fixed)
+    return replace(column, default=default, pad=pad)
+
+
+def _value(name: str, what: str, given: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a default or padding as an array of the dtype that has exactly its value; of text as bytes objects."""
+    if not dtype.itemsize:
+        return _texts(name, what, given, shape)
+    try:
+        own = np.asarray(given)
+        if own.dtype.kind == "U":
+            own = aside.import_package("numpy.char").encode(own, "utf-8")
+        if own.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or own.dtype.hasobject:
+            raise TypeError(f"{own.dtype} is of another kind")
+        made = np.broadcast_to(own.reshape(shape) if own.size == math.prod(shape) else own, shape).astype(dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SpecError(
+            f"field {name!r}: {what}={given!r}"[:200],
+            cause=f"it is no {dtype} of shape {shape}: {error}",
+            remedy=f"write {what}=0, or an array of that shape",
+        ) from None
+    same = made == own.reshape(made.shape) if own.size == made.size else made == own
+    if dtype.kind != "f" and not np.all(same):
+        raise SpecError(
+            f"field {name!r}: {what}={given!r}"[:200],
+            cause=f"{dtype} does not hold it",
+            remedy=f"write a {what} that the dtype holds, or a larger dtype",
+        )
+    return made
+
+
+def _texts(name: str, what: str, given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a default or padding of text as an array of bytes objects."""
+    texts: NDArray[Any] = np.empty((), object)
+    if isinstance(given, (str, bytes)):
+        texts[()] = given
+    else:
+        texts = np.array(given, object)
+    fits = texts.size in (1, math.prod(shape)) and all(isinstance(text, (str, bytes)) for text in texts.flat)
+    if not fits:
+        raise SpecError(
+            f"field {name!r}: {what}={given!r}"[:200],
+            cause=f"it is no text, and no list of texts, of shape {shape}",
+            remedy=f"write {what}='', or as many texts as the shape has",
+        )
+    encoded = np.empty(texts.size, object)
+    encoded[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
+    return np.broadcast_to(encoded.reshape(shape) if encoded.size == math.prod(shape) else encoded, shape).copy()
+
+
+def _with_bytes(column: Column) -> Column:
+    """Return the column of a `Raw`, `Tensor` or `Image` with its default, checked."""
+    name, wanted, dtype = column.field.name, column.wanted, column.dtype
+    if isinstance(wanted, Raw) and wanted.default is not None:
+        item = dtype.itemsize * math.prod(length for length in column.shape if length is not None)
+        given = wanted.default
+        if not isinstance(given, bytes) or wanted.num_values != 1:
+            raise SpecError(
+                f"field {name!r}: default={given!r}"[:200],
+                cause="it stands in for the bytes of a value, where there is one",
+                remedy="pass bytes: numpy.zeros((28, 28), 'f4').tobytes(), say",
+            )
+        if len(given) % max(item, 1) if column.is_ragged else len(given) != item:
+            raise SpecError(
+                f"field {name!r}: default of {len(given)} bytes",
+                cause=f"{dtype} {column.shape} has {'a multiple of ' * column.is_ragged}{item}",
+                remedy="pass as many, or leave it out",
+            )
+        column = replace(column, default=given)
+    if isinstance(wanted, Tensor) and dtype.kind not in "biufc":
+        raise SpecError(
+            f"field {name!r}: a tensor of {dtype}",
+            cause="tensors of numbers and booleans are read",
+            remedy="store texts in a bytes list of their own",
+        )
+    if not column.section and getattr(wanted, "index", None) is not None:
+        raise SpecError("index= of a whole record", cause="a record is one value", remedy="leave index= out")
+    return column
+
+
+def kind_name(kind: int) -> str:
+    """Return what a kind of list is called."""
+    return KINDS.get(kind, "empty")

@@ -1,0 +1,196 @@
+"""Parsing: the values of each wanted feature of some records, in the core or in plain Python, with the same result.
+
+records, uint8                   one after the other, as they were read
+Found                            the values of one feature of all records, one after the other, and how many of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import core
+from gpuload.core.face import Native
+from gpuload.errors import RowError
+from gpuload.formats.tfrecord import wire
+from gpuload.formats.tfrecord.features import Column
+from gpuload.formats.tfrecord.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, KINDS, LISTS
+
+Int64s = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+MISSING = -1
+NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The values of one feature in some records; in those of a feature list, in all their steps.
+
+    Attributes:
+        counts: int64 ``[n]``, how many values each record (or step) has; MISSING where it has no such feature.
+        values: int64 or float32 ``[total]``; for bytes where each value begins.
+        lengths: for bytes how many each value has, int64 ``[total]``.
+        steps: for a feature list how many steps each record has, int64; MISSING where it has no such list.
+    """
+
+    counts: Int64s
+    values: NDArray[np.int64] | NDArray[np.float32]
+    lengths: Int64s
+    steps: Int64s | None = None
+
+    @property
+    def places(self) -> Int64s:
+        """Where the bytes of each value begin."""
+        return self.values.view(np.int64)
+
+
+def found_in(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]) -> list[Found]:
+    """Return the values of each column's feature in some records.
+
+    Args:
+        raw: uint8, contiguous.
+        begins: of the payload of each record, int64 ``[n]``.
+        ends: of the payload of each record, int64 ``[n]``.
+        columns: which features.
+
+    Raises:
+        RowError: a record is no such message, or a feature holds another kind of values.
+    """
+    if not columns[0].section:  # the whole payload is the one value
+        return [Found(np.ones(begins.size, np.int64), begins, ends - begins)]
+    if core.native is None:
+        return plain(raw, begins, ends, columns)
+    found, bad = _compiled(core.native, raw, begins, ends, columns)
+    if bad == MISSING:
+        return found
+    plain(raw, begins[bad : bad + 1], ends[bad : bad + 1], columns, bad)  # says why
+    raise RuntimeError(f"the two parsers of tf.train.Example differ at row {bad}")
+
+
+def _compiled(
+    native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
+) -> tuple[list[Found], int]:
+    """Return what was found, and MISSING or the row that cannot be read."""
+    keys = list(dict.fromkeys((column.section, column.key) for column in columns))
+    key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
+    packed = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
+    sections = np.array([section for section, _ in keys], np.int64)
+    which = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
+    kinds = np.array([0 if column.section == LISTS else column.kind for column in columns], np.int64)
+    spans = np.empty((len(keys), begins.size, 2), np.int64)
+    counts = np.empty((len(columns), begins.size), np.int64)
+    bad = native.read_features(raw, begins, ends, packed, key_begins, sections, which, kinds, spans, counts)
+    if bad != MISSING:
+        return [], bad
+    found: list[Found] = []
+    for number, column in enumerate(columns):
+        if column.section == LISTS:
+            one, bad = _list(native, raw, spans[which[number]], column)
+            if one is None:
+                return [], bad
+            found.append(one)
+        else:
+            own = counts[number]
+            found.append(_room(column, own, int(own.sum()) + int(np.count_nonzero(own == MISSING)), None))
+            _fill(native, raw, spans[which[number]], True, found[-1], column)
+    return found, MISSING
+
+
+def _list(native: Native, raw: Bytes, spans: Int64s, column: Column) -> tuple[Found | None, int]:
+    """Return what was found of a feature list, or the row that cannot be read."""
+    steps = np.empty(len(spans), np.int64)
+    bad = native.count_steps(raw, spans, steps)
+    if bad != MISSING:
+        return None, bad
+    kept = np.maximum(steps, 0)
+    listed = np.empty((int(kept.sum()), 2), np.int64)
+    native.fill_steps(raw, spans, listed)
+    counts = np.empty(len(listed), np.int64)
+    bad = native.count_values(raw, listed, column.kind, counts)
+    if bad != MISSING:  # a step; the row is that of the record which it is of
+        return None, int(np.searchsorted(np.cumsum(kept), bad, side="right"))
+    found = _room(column, counts, int(np.maximum(counts, 0).sum()), steps)
+    _fill(native, raw, listed, False, found, column)
+    return found, MISSING
+
+
+def _fill(native: Native, raw: Bytes, spans: Int64s, are_entries: bool, found: Found, column: Column) -> None:
+    """Write the values of features that were counted."""
+    if column.kind == FLOAT_LIST:
+        native.fill_floats(raw, spans, are_entries, found.counts, found.values.view(np.float32))
+    elif column.kind == BYTES_LIST:
+        native.fill_bytes(raw, spans, are_entries, found.counts, found.places, found.lengths)
+        found.lengths[:] -= found.places  # they were ends
+    else:
+        native.fill_ints(raw, spans, are_entries, found.counts, found.places)
+
+
+def _room(column: Column, counts: Int64s, total: int, steps: Int64s | None) -> Found:
+    """Return what has room for all values that were counted."""
+    values = np.empty(total, np.float32) if column.kind == FLOAT_LIST else np.empty(total, np.int64)
+    return Found(counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps)
+
+
+def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], row: int = 0) -> list[Found]:
+    """Do the same in Python; ``row`` is added to the number of the row that an error names."""
+    counts: list[list[int]] = [[] for _ in columns]
+    values: list[list[int]] = [[] for _ in columns]
+    lengths: list[list[int]] = [[] for _ in columns]
+    steps: list[list[int]] = [[] for _ in columns]
+    sections = {column.section for column in columns}
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        data = raw[begin:end].tobytes()
+        try:
+            entries = wire.entries(data, sections)
+            for number, column in enumerate(columns):
+                entry = entries.get((column.section, column.key))
+                spans: list[wire.Span | None] = [entry]
+                if column.section == LISTS:
+                    spans = [] if entry is None else [*wire.steps_of(data, entry)]
+                    steps[number].append(MISSING if entry is None else len(spans))
+                for span in spans:
+                    kind, some = 0, list[Any]()
+                    if span is not None:
+                        kind, some = wire.feature_of(data, span, is_entry=column.section != LISTS)
+                    if kind not in (0, column.kind):
+                        raise _other_kind(row, column, kind, len(some))
+                    counts[number].append(len(some) if kind else MISSING)
+                    if kind == BYTES_LIST:
+                        values[number] += (begin + first for first, _ in some)
+                        lengths[number] += (after - first for first, after in some)
+                    else:
+                        values[number] += some
+        except wire.Damaged as error:
+            raise RowError(
+                row,
+                f"byte {error.place} of its {end - begin}: {error.cause}",
+                cause="it is no tf.train.Example: it was written so, as its checksum shows, or none was verified",
+                remedy="read it as it is, with features=gl.Raw(); or leave it out with source.select(...)",
+            ) from None
+        row += 1
+    return [
+        Found(
+            np.array(counts[number], np.int64),
+            np.array(values[number], np.uint32).view(np.float32)
+            if column.kind == FLOAT_LIST
+            else np.array(values[number], np.int64),
+            np.array(lengths[number], np.int64),
+            np.array(steps[number], np.int64) if column.section == LISTS else None,
+        )
+        for number, column in enumerate(columns)
+    ]
+
+
+def _other_kind(row: int, column: Column, kind: int, count: int) -> RowError:
+    """Return the error that says that a feature is a list of another kind."""
+    fitting = {BYTES_LIST: '"str", "S", "bytes" or gl.Raw("f4", (3,))', FLOAT_LIST: '"f4"', INT64_LIST: '"i8"'}[kind]
+    return RowError(
+        row,
+        f"{column.label} is a list of {count} {KINDS[kind]} values",
+        cause=f"{column.wanted} is read from lists of {KINDS[column.kind]} values",
+        remedy=f"say what it is: {{{column.field.name!r}: {fitting}}}",
+    )

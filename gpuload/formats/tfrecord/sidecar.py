@@ -1,0 +1,61 @@
+"""Index files of DALI's ``tfrecord2idx``: a line with offset and size of each record; they must leave no gap."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import FormatError
+from gpuload.formats.tfrecord.framing import FRAME_BYTES
+from gpuload.storage.files import Files, read_bytes
+
+LONGEST_LINE_BYTES = 42  # two numbers of at most 20 digits, a space, a line's end
+
+Int64s = NDArray[np.int64]
+
+
+def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
+    """Return where records begin by an index of DALI's ``tfrecord2idx``, checked against the size of the file.
+
+    Args:
+        files: the TFRecord files.
+        number: which of them.
+        name: what it is called in errors.
+        path: of the index.
+
+    Raises:
+        FileError: the index cannot be read.
+        FormatError: it is none, or is of another file.
+    """
+    size = int(files.sizes[number])
+    most = (size // FRAME_BYTES + 1) * LONGEST_LINE_BYTES
+    remedy = f"make it anew (tfrecord2idx {name} {os.path.basename(path)}), or leave index= out: none is needed"
+    text = read_bytes(path, most + 1)
+    words = text.split()
+    if len(text) > most or len(words) % 2 or not all(word.isdigit() and len(word) < 19 for word in words):
+        raise FormatError(
+            f"{path} is no index of {name}",
+            cause="each line has two numbers, the offset and the size of a record, with a space between",
+            remedy=remedy,
+        )
+    offsets, sizes = np.array(words, "S").astype(np.int64).reshape(-1, 2).T if words else np.zeros((2, 0), np.int64)
+    ends = np.cumsum(sizes)
+    bad = np.flatnonzero((sizes < FRAME_BYTES) | (sizes > size) | (offsets != ends - sizes))
+    if bad.size:
+        record = int(bad[0])
+        raise FormatError(
+            f"{path}, line {record + 1}: {int(sizes[record])} bytes at byte {int(offsets[record])}",
+            cause=f"a record has at least {FRAME_BYTES} bytes, and begins where the one before it ends, at byte "
+            f"{int(ends[record] - sizes[record])}",
+            remedy=remedy,
+        )
+    end = int(ends[-1]) if sizes.size else 0
+    if end != size:
+        raise FormatError(
+            f"{path} is the index of another file than {name}",
+            cause=f"its {sizes.size} records end at byte {end}, the file has {size} bytes",
+            remedy=remedy,
+        )
+    return np.append(offsets, size)

@@ -1,0 +1,160 @@
+"""Serialized tensors: ``TensorProto``, as ``tf.io.serialize_tensor`` and ``tf.make_tensor_proto`` write it.
+
+    dtype = 1    tensor_shape = 2 (dim = 2: size = 1)    tensor_content = 4: the elements' bytes, little-endian
+    or, for few elements, a list: half_val = 13, float_val = 5, double_val = 6, int_val = 7, scomplex_val = 9,
+    int64_val = 10, bool_val = 11, dcomplex_val = 12, uint32_val = 16, uint64_val = 17; the last element is repeated
+
+Limits   a tensor has the dtype that was asked for, and a shape that fits. Elements are repeated only up to a shape that
+         the user stated: a few bytes may say that they are a tensor of any size.
+Source   tensor.proto, tensor_shape.proto and types.proto of TensorFlow; ``Tensor::FromProto``
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.formats.tfrecord.wire import FIXED_32, FIXED_64, SPAN, VARINT, Damaged, fields, varint
+from gpuload.spec import Shape
+
+DTYPES = {
+    1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 8: "c8", 9: "i8", 10: "?", 17: "u2", 18: "c16", 19: "f2",
+    22: "u4", 23: "u8",
+}  # fmt: skip
+NAMES = {7: "string", 14: "bfloat16", 20: "resource", 21: "variant"}
+LISTS = {
+    "f4": (5, "f"), "f8": (6, "d"), "c8": (9, "f"), "c16": (12, "d"), "i8": (10, ""), "?": (11, ""), "u4": (16, ""),
+    "u8": (17, ""), "f2": (13, ""),
+}  # fmt: skip
+INT_LIST = (7, "")  # all other whole numbers
+MOST_AXES = 254
+
+
+class Unfit(Exception):
+    """A tensor of another dtype or shape."""
+
+
+def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
+    """Return a serialized tensor, of the dtype and a shape that fits.
+
+    Raises:
+        Damaged: the bytes are no message.
+        Unfit: it is another tensor, or a cut one.
+    """
+    code, dims, content = 0, list[int](), None
+    lists: list[tuple[int, int, int, int]] = []
+    for number, wire, first, after in fields(data, 0, len(data)):
+        if (number, wire) == (1, VARINT):
+            code = first
+        elif (number, wire) == (2, SPAN):
+            dims += _dims(data, first, after)
+        elif (number, wire) == (4, SPAN):
+            content = data[first:after]
+        elif number >= 5:
+            lists.append((number, wire, first, after))
+    name = DTYPES.get(code)
+    wanted = dtype.newbyteorder("=")
+    if name is None or np.dtype(name) != wanted:
+        raise Unfit(
+            f"it is a tensor of {(name and np.dtype(name)) or NAMES.get(code, f'type {code}')}, not of {wanted}"
+        )
+    if len(dims) != len(shape) or any(said not in (None, has) for said, has in zip(shape, dims, strict=True)):
+        raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}, not of {shape}")
+    count = math.prod(dims)
+    little = wanted.newbyteorder("<")
+    if content is not None and (content or not count):
+        if len(content) != count * wanted.itemsize:
+            raise Unfit(
+                f"it has {len(content)} bytes for a shape of {tuple(dims)}, which has {count * wanted.itemsize}"
+            )
+        return _shaped(np.frombuffer(content, little).astype(wanted), dims)
+    values = np.array(list(_listed(data, name, lists)), little)
+    if values.size > count or (values.size < count and None in shape):
+        raise Unfit(f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}")
+    whole = np.empty(count, wanted)
+    whole[: values.size] = values
+    whole[values.size :] = values[-1:] if values.size else 0
+    return _shaped(whole, dims)
+
+
+def said_of(data: bytes) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape that a serialized tensor says it has.
+
+    Raises:
+        Damaged: the bytes are no message.
+        Unfit: it has another dtype than numbers, or its shape is unknown.
+    """
+    code, dims = 0, list[int]()
+    for number, wire, first, after in fields(data, 0, len(data)):
+        if (number, wire) == (1, VARINT):
+            code = first
+        elif (number, wire) == (2, SPAN):
+            dims += _dims(data, first, after)
+    if code not in DTYPES:
+        raise Unfit(f"it is a tensor of {NAMES.get(code, f'type {code}')}, not of numbers")
+    return DTYPES[code], tuple(dims)
+
+
+def _shaped(values: NDArray[Any], dims: list[int]) -> NDArray[Any]:
+    try:
+        return values.reshape(dims)
+    except ValueError as error:  # without elements an axis may say any length
+        raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}: {error}") from None
+
+
+def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
+    """Yield the lengths of the axes."""
+    num_axes = 0
+    for number, wire, first, after in fields(data, begin, end):
+        if (number, wire) == (2, SPAN):
+            size = 0
+            for field, kind, value, _ in fields(data, first, after):
+                if (field, kind) == (1, VARINT):
+                    size = value
+            num_axes += 1
+            if size >> 62 or num_axes > MOST_AXES:
+                raise Unfit(f"axis {num_axes - 1} of its shape is {size - (1 << 64) if size >> 63 else size}")
+            yield size
+        elif (number, wire) == (3, VARINT) and first:
+            raise Unfit("its shape says that it is unknown")
+
+
+def _listed(data: bytes, name: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
+    """Yield the elements of the list that a dtype has."""
+    number, form = LISTS.get(name, INT_LIST)
+    numbers = _numbers(data, number, form, lists)
+    if name.startswith("c"):
+        yield from (complex(real, imaginary) for real, imaginary in zip(numbers, numbers, strict=False))
+    elif name == "f2":
+        yield from (np.uint16(value & 0xFFFF).view(np.float16) for value in numbers)
+    elif name == "?":
+        yield from (bool(value) for value in numbers)
+    elif name.startswith("u"):
+        yield from (value & ((1 << (8 * np.dtype(name).itemsize)) - 1) for value in numbers)
+    elif name.startswith("i"):
+        bits = 8 * np.dtype(name).itemsize
+        yield from (((value & ((1 << bits) - 1)) ^ (1 << (bits - 1))) - (1 << (bits - 1)) for value in numbers)
+    else:
+        yield from numbers
+
+
+def _numbers(data: bytes, number: int, form: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
+    size = struct.calcsize(f"<{form}") if form else 0
+    for field, wire, first, after in lists:
+        if field != number:
+            continue
+        if not form and wire == VARINT:
+            yield first
+        elif not form and wire == SPAN:
+            while first < after:
+                value, first = varint(data, first, after)
+                yield value
+        elif form and (wire == SPAN or wire == (FIXED_32 if size == 4 else FIXED_64)):
+            if (after - first) % size:
+                raise Damaged(first, f"{after - first} bytes of numbers, which have {size} bytes each")
+            yield from struct.unpack(f"<{(after - first) // size}{form}", data[first:after])

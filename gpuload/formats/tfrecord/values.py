@@ -1,0 +1,444 @@
+"""Values: what was found of a feature becomes the values of its field, in the shape and dtype that the user said.
+
+Defaults   stand in for features that a record does not have; a feature that is there has as many values as its shape.
+Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not hold, a value too many
+           are errors that name the record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import strings
+from gpuload.errors import RowError
+from gpuload.formats.tfrecord.features import Column, Feature, Image, Raw, Tensor
+from gpuload.formats.tfrecord.parsing import MISSING, Found
+from gpuload.formats.tfrecord.tensorproto import Unfit, tensor_of
+from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, Damaged
+from gpuload.ragged import Ragged, offsets_of
+from gpuload.sources.leaf import Values, gather_pieces, room
+
+Array = NDArray[Any]
+Int64s = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+UINT8 = np.dtype(np.uint8)
+CONTENT = b"\x22"  # the tag of ``tensor_content``
+WRITTEN = "the record was written so: its checksum is right, or none was verified"
+
+
+def values_of(column: Column, found: Found, raw: Bytes, places: Sequence[Found] = ()) -> Values:
+    """Return the values of a field; of text as they are stored (`strings.py`).
+
+    Args:
+        column: the field.
+        found: what was found of its feature.
+        raw: the bytes of the records.
+        places: what was found of the features of the places, where the field is sparse.
+
+    Raises:
+        RowError: those of a record do not fit.
+    """
+    if column.places:
+        return _dense(column, found, places)
+    if found.steps is None:
+        return _texts(column, found, raw) if column.field.text else _of_rows(column, found, raw)
+    try:
+        if column.field.text:
+            return _texts(column, found, raw)
+        made = _of_rows(column, found, raw)
+    except RowError as error:  # of a step; the record is the one that it is of
+        ends = np.cumsum(np.maximum(found.steps, 0))
+        row = int(np.searchsorted(ends, error.row, side="right"))
+        step = error.row - int(ends[row] - max(int(found.steps[row]), 0))
+        raise RowError(row, f"step {step}: {error.reason}", cause=error.cause, remedy=error.remedy) from None
+    return Ragged(made, offsets_of(np.maximum(found.steps, 0)))  # a step has one shape: its axes do not vary
+
+
+def _of_rows(column: Column, found: Found, raw: Bytes) -> Values:
+    if isinstance(column.wanted, Feature):
+        return _numbers(column, found, raw)
+    begins, lengths, rows = _chosen(column, found)
+    if isinstance(column.wanted, Tensor):
+        return _tensors(column, begins, lengths, raw)
+    if isinstance(column.wanted, Raw) and column.wanted.num_values is None and column.wanted.index is None:
+        return Ragged(_raw(column, begins, lengths, rows, raw), offsets_of(np.maximum(found.counts, 0)))
+    if column.is_ragged:
+        return _ragged_bytes(column, begins, lengths, raw)
+    made = _raw(column, begins, lengths, rows, raw)
+    return made.reshape(len(found.counts), *_fixed(column))
+
+
+def _fixed(column: Column) -> tuple[int, ...]:
+    """Return the shape of a record, or of a step."""
+    shape = column.field.fixed_shape if column.section != LISTS else column.field.shape[1:]  # type: ignore[index]
+    return tuple(int(length or 0) for length in shape)
+
+
+# Numbers and texts
+
+
+def _numbers(column: Column, found: Found, raw: Bytes) -> Values:
+    """Return the values of a `Feature`."""
+    rows = np.repeat(np.arange(found.counts.size), np.maximum(found.counts, 0)) if column.kind == BYTES_LIST else None
+    values = _short_texts(column, found, raw, rows) if rows is not None else _cast(column, found)
+    counts = found.counts
+    if column.is_ragged:
+        inner = math.prod(column.inner)
+        counts = np.maximum(counts, 0)
+        bad = np.flatnonzero(counts % inner)
+        if bad.size:
+            raise _count_error(column, int(bad[0]), int(counts[bad[0]]), f"a multiple of {inner}")
+        return Ragged(values.reshape(-1, *column.inner), offsets_of(counts // inner))
+    size = math.prod(length or 0 for length in column.shape)
+    shape = tuple(int(length or 0) for length in column.shape)
+    if column.pad is not None:
+        return _padded(column, counts, values, shape)
+    whole = counts == size
+    if bool(whole.all()):
+        return values.reshape(counts.size, *shape)
+    missing = counts == MISSING
+    bad = np.flatnonzero(~whole & ~(missing if column.default is not None else np.zeros_like(missing)))
+    if bad.size:
+        if missing[bad[0]]:
+            raise _missing(column, int(bad[0]))
+        raise _count_error(column, int(bad[0]), int(counts[bad[0]]), str(size))
+    made = room((counts.size, *shape), column.field.dtype)
+    made[whole] = values.reshape(-1, *shape)
+    made[missing] = column.default
+    return made
+
+
+def _padded(column: Column, counts: Int64s, values: Array, shape: tuple[int, ...]) -> Array:
+    """Return values that are filled up to a length."""
+    size, inner, missing = math.prod(shape), math.prod(shape[1:]), counts == MISSING
+    kept = np.maximum(counts, 0)
+    bad = np.flatnonzero((kept > size) | (kept % inner != 0))
+    if bad.size:
+        steps = f", a multiple of {inner}" if inner > 1 else ""
+        raise _count_error(column, int(bad[0]), int(kept[bad[0]]), f"at most {size}{steps}")
+    made = room((counts.size, size), column.field.dtype)
+    made[:] = column.pad
+    made[np.arange(size) < kept[:, None]] = values
+    made = made.reshape(counts.size, *shape)
+    if column.default is not None:
+        made[missing] = column.default
+    return made
+
+
+def _cast(column: Column, found: Found) -> Array:
+    """Return numbers in the dtype of the field, none of them changed."""
+    values, dtype = found.values, column.field.dtype
+    if values.dtype == dtype:
+        return values
+    if dtype.kind != "f" and values.size:
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if int(values.min()) < low or int(values.max()) > high:
+            place = int(((values < low) | (values > min(high, 2**63 - 1))).argmax())
+            row = int(np.searchsorted(np.cumsum(np.maximum(found.counts, 0)), place, side="right"))
+            raise RowError(
+                row,
+                f"{column.label} is {int(values[place])}",
+                cause=f"{dtype} holds {low} to {high}",
+                remedy="say a larger dtype: 'i8' holds all",
+            )
+    return values.astype(dtype)
+
+
+def _short_texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
+    """Return bytes values as texts of a stated length."""
+    size, lengths, begins = column.dtype.itemsize, found.lengths, found.places
+    bad = np.flatnonzero(lengths > size)
+    if bad.size:
+        raise RowError(
+            int(rows[bad[0]]),
+            f"{column.label} has a text of {int(lengths[bad[0]])} bytes",
+            cause=f"{column.dtype.str} holds texts of at most {size}, and nothing is cut",
+            remedy="say 'str' for texts of any length, 'S' for the same as bytes objects",
+        )
+    ends = raw[(begins + lengths - 1)[lengths > 0]]
+    if bool((ends == 0).any()):
+        raise RowError(
+            int(rows[np.flatnonzero(lengths > 0)[int((ends == 0).argmax())]]),
+            f"{column.label} ends in a zero byte",
+            cause="texts of a stated length are filled up with zeros, so that it could not be told from a shorter one",
+            remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of one length",
+        )
+    made = np.zeros(lengths.size * size, np.uint8)
+    gather_pieces(raw, begins, lengths, made, np.arange(lengths.size, dtype=np.int64) * size)
+    return made.view(column.dtype)
+
+
+def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
+    """Return texts of any length as they are stored."""
+    counts, begins, lengths = found.counts, found.places, found.lengths
+    size = math.prod(column.inner if column.is_ragged else (length or 0 for length in column.shape))
+    has_values = np.maximum(counts, 0)
+    if column.is_ragged:
+        bad, need = counts > 0, f"a multiple of {size}"
+        bad &= has_values % size != 0
+    elif column.pad is not None:
+        inner = math.prod(column.inner)
+        bad, need = (has_values > size) | (has_values % inner != 0), f"at most {size}"
+    else:
+        bad, need = (counts != size) & ~((counts == MISSING) & (column.default is not None)), str(size)
+    if bad.any():
+        row = int(bad.argmax())
+        if counts[row] == MISSING:
+            raise _missing(column, row)
+        raise _count_error(column, row, int(counts[row]), need)
+    if not column.is_ragged and bool((has_values != size).any()):
+        raw, begins, lengths = _completed(column, counts, begins, lengths, raw, size)
+        has_values = np.full(counts.size, size, np.int64)
+    if found.steps is not None:
+        ends = offsets_of(has_values)[offsets_of(np.maximum(found.steps, 0))]
+        has_values = np.diff(ends)
+    if column.field.shape == ():
+        offsets = offsets_of(lengths)
+        payload, places = room((int(offsets[-1]),), UINT8), offsets[:-1]
+    else:
+        payload, offsets, places = strings.room_for(has_values, lengths)
+    gather_pieces(raw, begins, lengths, payload, places)
+    return Ragged(payload, offsets)
+
+
+def _completed(
+    column: Column, counts: Int64s, begins: Int64s, lengths: Int64s, raw: Bytes, size: int
+) -> tuple[Bytes, Int64s, Int64s]:
+    """Return the bytes in which ``size`` texts of each record lie, where, and how long they are.
+
+    The texts that stand in for missing ones lie behind the others.
+    """
+    padding = [column.pad.item()] if column.pad is not None else []  # bytes objects, as `features` makes them
+    default = padding * size if column.default is None else np.ravel(column.default).tolist()
+    more = Ragged.of([np.frombuffer(text, np.uint8) for text in (*default, *padding)], UINT8)
+    missing, has_values = counts == MISSING, np.maximum(counts, 0)
+    chosen = np.full((counts.size, size), begins.size + size, np.int64)  # which text goes where: padding at first
+    chosen[np.arange(size) < has_values[:, None]] = np.arange(begins.size)
+    chosen[missing] = begins.size + np.arange(size)
+    begins, lengths = (
+        np.concatenate([begins, raw.size + more.offsets[:-1]])[chosen.reshape(-1)],
+        np.concatenate([lengths, more.lengths])[chosen.reshape(-1)],
+    )
+    return np.concatenate([raw, more.flat]), begins, lengths
+
+
+def _dense(column: Column, found: Found, places: Sequence[Found]) -> Array:
+    """Return sparse values as dense arrays."""
+    counts, shape = np.maximum(found.counts, 0), column.field.fixed_shape
+    rows = np.repeat(np.arange(counts.size), counts)
+    index = np.zeros(rows.size, np.int64)
+    for axis, (own, column_of_places) in enumerate(zip(places, column.places, strict=True)):
+        differs = np.maximum(own.counts, 0) != counts
+        if differs.any():
+            row = int(differs.argmax())
+            raise RowError(
+                row,
+                f"{column.label} has {int(counts[row])} values and {max(int(own.counts[row]), 0)} places "
+                f"(key {column_of_places.key.decode('utf-8', 'backslashreplace')!r})",
+                cause="each value has a place along each axis",
+                remedy="check the keys; read the two as fields of their own, ('i8', (None,)), to look at them",
+            )
+        outside = (own.places < 0) | (own.places >= shape[axis])
+        if outside.any():
+            place = int(outside.argmax())
+            raise RowError(
+                int(rows[place]),
+                f"{column.label} has a value at place {int(own.places[place])} of axis {axis}",
+                cause=f"the axis has the places 0 to {shape[axis] - 1}",
+                remedy="state a larger size",
+            )
+        index = index * shape[axis] + own.places
+    size = math.prod(shape)
+    flat = rows * size + index
+    twice = np.flatnonzero(np.diff(np.sort(flat)) == 0)
+    if twice.size:
+        row = int(np.sort(flat)[twice[0]] // size)
+        raise RowError(
+            row,
+            f"{column.label} has two values at one place",
+            cause="a dense array has one value at each place",
+            remedy="read the values and their places as two fields, ('f4', (None,)) and ('i8', (None,))",
+        )
+    made = room((counts.size, size), column.field.dtype)
+    made[:] = 0
+    made.reshape(-1)[flat] = _cast(column, found)
+    return made.reshape(counts.size, *shape)
+
+
+# Bytes
+
+
+def _chosen(column: Column, found: Found) -> tuple[Int64s, Int64s, Int64s]:
+    """Return where the bytes values lie that are wanted, how long they are, and the row of each.
+
+    In place of a feature that is missing and has a default stands a value of length MISSING.
+    """
+    wanted, counts = column.wanted, found.counts
+    begins, lengths = found.places, found.lengths
+    index, several = getattr(wanted, "index", None), getattr(wanted, "num_values", 1)
+    rows = np.arange(counts.size)
+    if several is None and index is None:
+        return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
+    missing = counts == MISSING
+    has_default = column.default is not None
+    need = several if index is None else 1
+    bad = np.flatnonzero((counts <= index if index is not None else counts != need) & ~(missing & has_default))
+    if bad.size:
+        row = int(bad[0])
+        if missing[row]:
+            raise _missing(column, row)
+        if index is not None:
+            raise _count_error(column, row, int(counts[row]), f"more than {index}, the index")
+        remedy = (
+            "say gl.Raw(dtype, shape, num_values=None) for any number of values, index=0 for the first of them, or "
+        )
+        raise _count_error(
+            column, row, int(counts[row]), str(need), f"{remedy}{{{column.field.name!r}: ('S', (None,))}}"
+        )
+    if index is None and not missing.any():
+        return begins, lengths, np.repeat(rows, need) if need != 1 else rows
+    places = offsets_of(np.maximum(counts, 0))[:-1] + (index or 0)
+    own_begins, own_lengths = np.zeros(counts.size, np.int64), np.full(counts.size, MISSING, np.int64)
+    own_begins[~missing], own_lengths[~missing] = begins[places[~missing]], lengths[places[~missing]]
+    return own_begins, own_lengths, rows
+
+
+def _raw(column: Column, begins: Int64s, lengths: Int64s, rows: Int64s, raw: Bytes) -> Array:
+    """Return values of one length, ``[num_values, *shape]``."""
+    shape = tuple(int(length or 0) for length in column.shape)
+    size = column.dtype.itemsize * math.prod(shape)
+    wrong = (lengths != size) & (lengths != MISSING)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise RowError(
+            int(rows[bad]),
+            f"{column.label} has {int(lengths[bad])} bytes",
+            cause=f"{column.dtype} {shape} has {size}",
+            remedy=_other_size(column, int(lengths[bad])),
+        )
+    made = room((lengths.size, size), UINT8)
+    kept = np.maximum(lengths, 0)
+    gather_pieces(raw, begins, kept, made.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
+    if isinstance(column.default, bytes):
+        made[lengths == MISSING] = np.frombuffer(column.default, np.uint8)
+    typed = made.reshape(-1).view(column.dtype) if size else np.empty(0, column.dtype)
+    return typed.astype(column.field.dtype, copy=False).reshape(lengths.size, *shape)
+
+
+def _other_size(column: Column, num_bytes: int) -> str:
+    items = num_bytes / column.dtype.itemsize
+    said = (
+        f"they are {int(items)} of {column.dtype}" if items == int(items) else f"they are {items:.2f} of {column.dtype}"
+    )
+    return f"check dtype and shape: {said}; gl.Raw(dtype, (None,)) takes any number"
+
+
+def _ragged_bytes(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Ragged:
+    """Return values of varying length."""
+    default = column.default if isinstance(column.default, bytes) else b""
+    missing = lengths == MISSING
+    kept = np.where(missing, len(default), lengths) if missing.any() else lengths
+    item = column.dtype.itemsize * math.prod(column.inner)
+    bad = np.flatnonzero(kept % max(item, 1))
+    if bad.size:
+        row = int(bad[0])
+        raise RowError(
+            row,
+            f"{column.label} has {int(kept[row])} bytes",
+            cause=f"{column.dtype} {column.inner} has {item}, and {int(kept[row]) % item} are left over",
+            remedy="check dtype and shape, or read the bytes as they are with 'bytes'",
+        )
+    offsets = offsets_of(kept)
+    payload = room((int(offsets[-1]),), UINT8)
+    gather_pieces(raw, begins, np.maximum(lengths, 0), payload, offsets[:-1])
+    for row in np.flatnonzero(missing).tolist() if default else ():
+        payload[offsets[row] : offsets[row + 1]] = np.frombuffer(default, np.uint8)
+    if isinstance(column.wanted, Image) or (column.dtype == UINT8 and not column.inner):
+        return Ragged(payload, offsets)
+    typed = payload.view(column.dtype).astype(column.field.dtype, copy=False)
+    return Ragged(typed.reshape(-1, *column.inner), offsets // item)
+
+
+def _tensors(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Values:
+    """Return serialized tensors."""
+    if column.field.uniform and lengths.size > 1 and (made := _alike(column, begins, lengths, raw)) is not None:
+        return made
+    tensors = [
+        _tensor(column, row, raw[begin : begin + length].tobytes())
+        for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True))
+    ]
+    shape = tuple(int(length or 0) for length in column.shape)
+    if None not in column.shape:
+        return np.stack(tensors) if tensors else np.empty((0, *shape), column.field.dtype)
+    if column.field.ragged:
+        return Ragged.of(tensors, column.field.dtype, shape[1:])
+    return tensors
+
+
+def _alike(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array | None:
+    """Return tensors that differ in nothing but their elements, which end each of them, at once; None if some do."""
+    size = column.field.dtype.itemsize * math.prod(column.field.fixed_shape)
+    length = int(lengths[0])
+    if not 0 < size < length or bool((lengths != length).any()):
+        return None
+    rows = room((lengths.size, length), UINT8)
+    gather_pieces(raw, begins, lengths, rows.reshape(-1), np.arange(lengths.size, dtype=np.int64) * length)
+    head = length - size
+    if not rows[0, :head].tobytes().endswith(CONTENT + _varint(size)) or bool(
+        (rows[1:, :head] != rows[0, :head]).any()
+    ):
+        return None
+    first = _tensor(column, 0, rows[0].tobytes())
+    little = column.field.dtype.newbyteorder("<")
+    if first.astype(little).tobytes() != rows[0, head:].tobytes():  # its elements stand elsewhere
+        return None
+    made = np.ascontiguousarray(rows[:, head:]).reshape(-1).view(little).astype(column.field.dtype, copy=False)
+    return made.reshape(lengths.size, *column.field.fixed_shape)
+
+
+def _varint(value: int) -> bytes:
+    low = value & 0x7F
+    return bytes([low]) if value < 0x80 else bytes([low | 0x80]) + _varint(value >> 7)
+
+
+def _tensor(column: Column, row: int, data: bytes) -> Array:
+    try:
+        return tensor_of(data, column.dtype, column.shape)
+    except Damaged as error:
+        raise RowError(
+            row,
+            f"{column.label} is no serialized tensor: byte {error.place} of its {len(data)}: {error.cause}",
+            cause=WRITTEN,
+            remedy="gl.Raw(dtype, shape) reads raw bytes, 'bytes' reads them as they are",
+        ) from None
+    except Unfit as error:
+        raise RowError(
+            row, f"{column.label}: {error}", cause=WRITTEN, remedy="say its dtype and shape in gl.Tensor(dtype, shape)"
+        ) from None
+
+
+class MissingFeature(RowError):
+    """A record has no such feature; who knows the record says which ones it has."""
+
+
+def _missing(column: Column, row: int) -> RowError:
+    remedy = "check the key, key= names another one; a record without it needs a default: "
+    example = (
+        "gl.Raw(dtype, shape, default=b'...')" if column.kind == BYTES_LIST else "gl.Feature(dtype, shape, default=0)"
+    )
+    return MissingFeature(row, f"it has no {column.label}", cause=WRITTEN, remedy=remedy + example)
+
+
+def _count_error(column: Column, row: int, count: int, need: str, remedy: str = "") -> RowError:
+    return RowError(
+        row,
+        f"{column.label} has {count} value{'s' * (count != 1)}",
+        cause=f"{column.wanted} takes {need}",
+        remedy=remedy
+        or "say the shape that it has; (None,) takes any number, gl.Feature(..., pad=0) fills up to a length",
+    )

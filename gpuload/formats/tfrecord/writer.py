@@ -1,0 +1,311 @@
+"""TFRecord files of tf.Example: what TensorFlow, DALI and `gl.tfrecord` read.
+
+Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and float16 (widened),
+        float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8 with axes is one value of its bytes in C
+        order, as decode_raw takes them. Shapes are not in the file: who reads it says them.
+Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian, in C order.
+Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them: dtype and shape of
+        each record are in the file, so that everything of NumPy's own that TensorFlow has can be held, of any shape.
+Bytes   the fields in the order of the source, numbers packed: the same records give the same file.
+Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, tensor.proto, types.proto;
+        https://protobuf.dev/programming-guides/encoding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import RecordError
+from gpuload.formats.base import Format, Records, Refusal, has_padding, stored_dtype
+from gpuload.formats.tfrecord import checksums
+from gpuload.ragged import Ragged
+from gpuload.sources.leaf import Fields, Values
+from gpuload.spec import Field, Spec
+
+NAME, SUFFIXES = "tfrecord", (".tfrecord", ".tfrecords", ".tfrec")
+BYTES, FLOATS, INTS = 1, 2, 3  # the lists of a Feature, by the number of their field
+TENSOR_TYPES = {  # types.proto
+    "f4": 1, "f8": 2, "i4": 3, "u1": 4, "i2": 5, "i1": 6, "c8": 8, "i8": 9, "b1": 10, "u2": 17, "c16": 18, "f2": 19,
+    "u4": 22, "u8": 23,
+}  # fmt: skip
+
+
+def tfrecord(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Format:
+    """Return the format of TFRecord files.
+
+    Args:
+        raw: the fields that are written as raw bytes.
+        tensors: the fields that are written as serialized tensors.
+    """
+    ways = {**dict.fromkeys(raw, "raw"), **dict.fromkeys(tensors, "tensor")}
+
+    def way(one: Field) -> str:
+        return ways.get(one.name) or _way(one)
+
+    return Format(
+        NAME,
+        SUFFIXES,
+        refusal=lambda one: _refusal(one, ways.get(one.name, "")),
+        write=lambda path, records: _write(path, records, way),
+        differs=lambda path, records: _differs(path, records, way),
+        call=lambda path, spec: _call(path, spec, way),
+        about={"raw": sorted(raw), "tensors": sorted(tensors)},
+        notes=lambda one: _note(one, way(one)),
+    )
+
+
+def _way(one: Field) -> str:
+    """Return how a field is written: ``"bytes" "raw" "ints" "floats"``."""
+    if one.encoded or one.text or one.dtype.kind in "SUV":
+        return "bytes"
+    if one.dtype == np.uint8 and one.shape:
+        return "raw"
+    return "floats" if one.dtype.kind == "f" else "ints"
+
+
+def _refusal(one: Field, asked: str) -> Refusal | None:
+    if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
+        return "its name holds half of a surrogate pair, and keys are UTF-8", "rename it: source.rename(...)"
+    kind, tensor, raw = one.dtype.kind, f"tensors=[{one.name!r}] (--tensor)", f"raw=[{one.name!r}] (--raw)"
+    if one.text:
+        if asked:
+            return "text of any length has no elements of one size", "leave it out of raw= and tensors="
+        several = len(one.shape or ()) > 1
+        return ("lists of texts have one axis", "write one axis of texts") if several else None
+    if asked == "tensor":
+        if one.dtype.str[1:] in TENSOR_TYPES:
+            return None
+        return f"TensorFlow's tensors have no dtype for {one.dtype} that bytes make up", f"choose {raw}, or NPY"
+    if not one.uniform and not one.ragged:
+        return (
+            "only a first axis may vary: a list has no shape",
+            f"choose {tensor}, which keeps the shape of each record",
+        )
+    if has_padding(one.dtype):
+        return f"{one.dtype} is of this kind of machine alone, and some of its bytes mean nothing", "choose NPY"
+    if asked == "raw":
+        return None if not one.encoded else ("encoded images are bytes already", "leave it out of raw=")
+    if kind in "SU" and one.shape not in ((), (None,)) and len(one.shape or ()) > 1:
+        return "lists of texts have one axis", "write one axis of texts"
+    if kind == "V" and one.shape != ():
+        return "raw bytes with axes have no form in tf.Example", f"choose {raw}"
+    if kind in "biu" and one.dtype != np.uint64:
+        return None
+    if one.dtype in (np.float32, np.float16) or kind in "SUV":
+        return None
+    have = "tf.Example has int64, float32 and bytes"
+    if kind in "mM":
+        return f"{have}, and no times", f"choose {raw}: the int64 that they are counted in; or NPY, which has them"
+    if one.dtype.str[1:] in TENSOR_TYPES:
+        return f"{have}, which cannot hold all of its values", f"choose {tensor}, {raw}, or NPY, which has this dtype"
+    return f"{have}, which cannot hold it", f"choose {raw}, or NPY, which has this dtype"
+
+
+def _note(one: Field, way: str) -> str:
+    if way == "ints" and one.dtype != np.int64:
+        return "stored as int64"
+    if way == "floats" and one.dtype != np.float32:
+        return "stored as float32"
+    if way == "raw":
+        return f"stored as bytes of {stored_dtype(one.dtype).str}"
+    if way == "tensor":
+        return "stored as serialized tensors"
+    return "stored as UTF-8" if one.dtype.kind == "U" else ""
+
+
+def _call(path: str, spec: Spec, way: Callable[[Field], str]) -> str:
+    return f"gl.tfrecord({path!r}, {{{', '.join(f'{one.name!r}: {_feature(one, way(one))}' for one in spec)}}})"
+
+
+def _feature(one: Field, way: str) -> str:
+    """Return what `gl.tfrecord` is to be told of a field."""
+    dtype, shape = stored_dtype(one.dtype).str, one.shape
+    if one.encoded:
+        return "gl.Image()"
+    if way in ("raw", "tensor"):
+        return f"gl.{way.title()}({dtype!r}, {shape})"
+    if one.text:
+        kind = "str" if one.text == "str" else "S"
+        return repr(kind) if shape == () else f"({kind!r}, {shape})"
+    if one.dtype.kind == "V":
+        return f"gl.Raw('|u1', ({one.dtype.itemsize},))"
+    if way == "floats":
+        dtype = "f4"
+    if one.dtype.kind == "U":  # of UTF-8, in which a character has at most four bytes
+        dtype = f"S{one.dtype.itemsize}"
+    return repr(dtype.lstrip("|<")) if shape == () else f"({dtype.lstrip('|<')!r}, {shape})"
+
+
+def _write(path: str, records: Records, way: Callable[[Field], str]) -> None:
+    with open(path, "xb") as file:
+        for numbers, fields in records.chunks():
+            file.write(b"".join(framed(_payloads(records, numbers, fields, way))))
+
+
+def _differs(path: str, records: Records, way: Callable[[Field], str]) -> str:
+    """Return how the bytes of a file, checksums and all, differ from those of the records, which are read again."""
+    with open(path, "rb") as file:
+        for numbers, fields in records.chunks():
+            expected = b"".join(framed(_payloads(records, numbers, fields, way)))
+            if file.read(len(expected)) != expected:
+                first = int(numbers[0]) - records.begin
+                return f"the bytes of records {first} to {first + numbers.size - 1} of the file are others"
+        return "there is more behind the last record" if file.read(1) else ""
+
+
+def _payloads(records: Records, numbers: NDArray[np.int64], fields: Fields, way: Callable[[Field], str]) -> list[bytes]:
+    try:
+        return list(examples(records.spec, fields, numbers.size, way))
+    except UnicodeEncodeError as error:
+        row = next((row for row, texts in enumerate(_texts(fields)) if error.object in texts), 0)
+        raise RecordError(
+            f"{records.source.where(int(numbers[row]))}: {error.object!r} cannot be written as UTF-8",
+            cause=f"character {error.start} is half of a surrogate pair",
+            remedy="repair the text; errors='surrogateescape' may have been used to read it",
+        ) from None
+
+
+def _texts(fields: Fields) -> Iterator[list[str]]:
+    """Give the texts of each record."""
+    columns = [values for values in fields.values() if isinstance(values, np.ndarray) and values.dtype.kind == "U"]
+    for row in zip(*columns, strict=True):
+        yield [text for value in row for text in np.ravel(value).tolist()]
+
+
+def framed(payloads: list[bytes]) -> Iterator[bytes]:
+    """Give records as they stand in a file: length, checksum of the length, payload, checksum of the payload."""
+    lengths = np.array([len(payload) for payload in payloads], np.int64)
+    ends = np.cumsum(lengths)
+    sums = checksums.of_pieces(np.frombuffer(b"".join(payloads), np.uint8), ends - lengths, ends)
+    heads = np.empty(len(payloads), [("length", "<u8"), ("sum", "<u4")])
+    heads["length"], heads["sum"] = lengths, checksums.of_lengths(lengths)
+    raw_heads, raw_sums = heads.tobytes(), sums.astype("<u4").tobytes()
+    for number, payload in enumerate(payloads):
+        yield raw_heads[12 * number : 12 * number + 12]
+        yield payload
+        yield raw_sums[4 * number : 4 * number + 4]
+
+
+def examples(spec: Spec, fields: Fields, count: int, way: Callable[[Field], str]) -> Iterator[bytes]:
+    """Give records as serialized tf.Examples."""
+    entries = [list(_entries(one, fields[one.name], count, way(one))) for one in spec]
+    for parts in zip(*entries, strict=True):
+        features = b"".join(parts)
+        yield b"\n" + varint(len(features)) + features  # Example.features = 1
+
+
+def _entries(one: Field, values: Values, count: int, way: str) -> Iterator[bytes]:
+    """Give the entry of a field in the map of features, ``Features.feature = 1``, for each record."""
+    if way in ("ints", "floats"):
+        lists, kind = (_ints(values, count), INTS) if way == "ints" else (_floats(values, count), FLOATS)
+        for packed in lists:
+            yield _head(one.name, kind, len(packed)) + packed
+    elif (one.text or one.dtype.kind in "SU") and way == "bytes" and one.shape != ():
+        for texts in values:
+            items = b"".join(b"\n" + varint(len(text)) + text for text in map(_encoded, texts.tolist()))
+            yield _list_head(one.name, BYTES, len(items)) + items
+    else:
+        blobs = {"bytes": _blobs, "raw": _raw, "tensor": _tensors}[way](one, values, count)
+        for blob in blobs:
+            yield _head(one.name, BYTES, len(blob)) + blob
+
+
+def _blobs(one: Field, values: Values, count: int) -> Iterator[bytes]:
+    if one.encoded:
+        return (value.tobytes() for value in values)
+    return map(_encoded, values.tolist())  # type: ignore[union-attr]  # an array: the field has no axes
+
+
+def _encoded(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else bytes(text)
+
+
+def _raw(one: Field, values: Values, count: int) -> Iterator[bytes]:
+    dtype = stored_dtype(one.dtype)
+    return (np.ascontiguousarray(value, dtype).tobytes() for value in values)
+
+
+def _tensors(one: Field, values: Values, count: int) -> Iterator[bytes]:
+    """Give records as TensorProto: dtype = 1, tensor_shape = 2, tensor_content = 4."""
+    dtype = stored_dtype(one.dtype)
+    begin = b"\x08" + varint(TENSOR_TYPES[dtype.str[1:]])
+    for value in values:
+        array = np.ascontiguousarray(value, dtype).reshape(np.shape(value))
+        sizes = [b"\x08" + varint(length) if length else b"" for length in array.shape]  # Dim.size = 1; 0 is left out
+        dims = b"".join(b"\x12" + varint(len(size)) + size for size in sizes)  # TensorShapeProto.dim = 2
+        content = array.tobytes()
+        yield begin + b"\x12" + varint(len(dims)) + dims + b"\x22" + varint(len(content)) + content
+
+
+def _ints(values: Values, count: int) -> Iterator[bytes]:
+    flat, ends = _flat(values, count, np.dtype(np.int64))
+    raw, places = varints(flat)
+    return _cut(raw.tobytes(), places[ends].tolist())
+
+
+def _floats(values: Values, count: int) -> Iterator[bytes]:
+    flat, ends = _flat(values, count, np.dtype("<f4"))
+    return _cut(flat.tobytes(), (ends * 4).tolist())
+
+
+def _flat(values: Values, count: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the elements of all records one after the other, and where those of each record end, from 0 on."""
+    if isinstance(values, Ragged):
+        each = int(np.prod(values.payload.shape[1:], dtype=np.int64))
+        return values.flat.reshape(-1).astype(dtype), (values.offsets - values.offsets[0]) * each
+    array = np.asarray(values)
+    each = int(np.prod(array.shape[1:], dtype=np.int64))
+    return array.reshape(-1).astype(dtype), np.arange(count + 1, dtype=np.int64) * each
+
+
+def _cut(raw: bytes, ends: list[int]) -> Iterator[bytes]:
+    return (raw[begin:end] for begin, end in pairwise(ends))
+
+
+def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return numbers as varints, 7 bits a byte, the lowest first; and where each begins, and the last ends."""
+    left = values.view(np.uint64)
+    lengths = np.ones(values.size, np.int64)
+    for bits in range(7, 64, 7):
+        lengths += left >= np.uint64(1 << bits)
+    begins = np.zeros(values.size + 1, np.int64)
+    np.cumsum(lengths, out=begins[1:])
+    raw = np.empty(int(begins[-1]), np.uint8)
+    for place in range(int(lengths.max(initial=0))):
+        chosen = np.flatnonzero(lengths > place)
+        more = (lengths[chosen] > place + 1).astype(np.uint8) << 7
+        raw[begins[chosen] + place] = (left[chosen] >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | more
+    return raw, begins
+
+
+@lru_cache(maxsize=4096)
+def varint(number: int) -> bytes:
+    """Return a number of at least 0 as a varint."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+@lru_cache(maxsize=4096)
+def _head(name: str, kind: int, length: int) -> bytes:
+    """Return what stands before a list's one value, or its packed numbers, of so many bytes."""
+    inner = b"\n" + varint(length)  # BytesList.value, FloatList.value, Int64List.value = 1
+    return _list_head(name, kind, len(inner) + length) + inner
+
+
+@lru_cache(maxsize=4096)
+def _list_head(name: str, kind: int, length: int) -> bytes:
+    """Return what stands before the content of a list of so many bytes: the entry, its key, the feature, the list."""
+    key = name.encode()
+    feature = bytes([kind << 3 | 2]) + varint(length)  # Feature.bytes_list = 1, float_list = 2, int64_list = 3
+    value = b"\x12" + varint(len(feature) + length) + feature  # the entry's value = 2
+    entry = b"\n" + varint(len(key)) + key + value  # the entry's key = 1
+    return b"\n" + varint(len(entry) + length) + entry

@@ -1,5 +1,0 @@
-"""NPZ files: `source.py` is the call and the source, `archive.py` the format."""
-
-from gpuload.sources.npz.source import npz
-
-__all__ = ["npz"]

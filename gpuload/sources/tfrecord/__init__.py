@@ -1,6 +1,0 @@
-"""TFRecord files: `source.py` is the call and the source, `features.py` what the user says of the fields."""
-
-from gpuload.sources.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
-from gpuload.sources.tfrecord.source import tfrecord
-
-__all__ = ["Feature", "Image", "Raw", "Sparse", "Tensor", "tfrecord"]

@@ -1,1 +1,0 @@
-"""Writers: records to files, one format a file."""
