@@ -111,6 +111,25 @@ def upload(host: NDArray[Any], device: str) -> Any:
         return on_gpu
 
 
+def compiles(xp: ModuleType) -> bool:
+    """Return True if an array library compiles kernels of CUDA, as CuPy does and NumPy does not."""
+    return hasattr(xp, "RawKernel")
+
+
+@cache
+def kernel(source: str, name: str) -> Any:
+    """Return a kernel of CUDA C++, compiled for each GPU when it is first launched there.
+
+    Products and sums are not fused, so that it makes the numbers that NumPy makes.
+
+    Args:
+        source: the program.
+        name: of its ``extern "C" __global__`` function. Arguments must have the exact types of its parameters:
+            ``numpy.int32``, ``numpy.int64``, ``numpy.float32``, arrays, and 0 for a null pointer.
+    """
+    return cupy().RawKernel(source, name, options=("--fmad=false",))
+
+
 def synchronize(device: str) -> None:
     """Wait until the GPU has done all work of the current stream."""
     with cupy().cuda.Device(number(device)):

@@ -26,11 +26,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
+from gpuload.ops import cuda, walk
 
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
+Boxes = NDArray[np.integer[Any]]
+IMAGE = np.dtype([  # what the kernel ``resize`` is told of an image: its address, the elements from row to row, ...
+    ("address", "i8"), ("down", "i8"), ("across", "i8"), ("deep", "i8"), ("out", "i8"),
+    ("channels", "i4"), ("vertical", "i4"), ("horizontal", "i4"), ("vertical_first", "i4"),
+])  # fmt: skip
+AXIS = np.dtype([  # of an axis: where its pixels and weights begin, pixels before and behind, and the filter's place
+    ("first", "i8"), ("weights", "i8"), ("inside", "i4"), ("outside", "i4"), ("support", "i4"), ("vertical", "i4"),
+    ("step", "f4"), ("base", "f4"), ("scale", "f4"), ("unused", "i4"),
+])  # fmt: skip
 
 f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
@@ -51,13 +61,31 @@ TABLES: dict[str, NDArray[np.float32]] = {"linear": np.array([0, 1, 0], f32), "c
 WIDTHS = {"linear": 2.0, "cubic": 4.0}  # of the filter, in source pixels, where the image does not become smaller
 
 
-def filter_of(n_in: int, n_out: int, interpolation: str, antialias: bool) -> tuple[np.float32, np.float32, int]:
-    """Return the filter's scale (table entries per pixel), its anchor (pixels) and its support (pixels)."""
-    shrink = f32(n_in) / f32(n_out) if antialias and n_in > n_out else f32(1)
-    size = f32(max(f32(1), f32(f32(WIDTHS[interpolation]) * shrink)))
+def filter_of(n_in: Any, n_out: Any, interpolation: str, antialias: bool) -> tuple[Any, Any, Any]:
+    """Return the filter's scale (table entries per pixel), its anchor (pixels) and its support (pixels).
+
+    Args:
+        n_in: pixels before; a number, or an array of them.
+        n_out: pixels behind, likewise.
+        interpolation: ``"linear"`` or ``"cubic"``.
+        antialias: whether the filter becomes wider where the image becomes smaller.
+    """
+    before, behind = np.asarray(n_in, f32), np.asarray(n_out, f32)
+    shrink = np.where((before > behind) & antialias, before / behind, f32(1))
+    size = np.maximum(f32(1), f32(WIDTHS[interpolation]) * shrink)
     entries = f32(len(TABLES[interpolation]) - 1)
-    scale = f32(entries / size)
-    return scale, f32(f32(entries * f32(0.5)) / scale), int(np.ceil(f32(entries / scale)))
+    scale = entries / size
+    return scale, entries * f32(0.5) / scale, np.ceil(entries / scale).astype(np.int64)
+
+
+def _begin(step: Any, anchor: Any) -> Any:
+    """Return where the filter of the first output pixel begins, in source pixels."""
+    return f32(0.5) * step - f32(0.5) - anchor
+
+
+def _padded(interpolation: str) -> NDArray[np.float32]:
+    """Return the table with one entry before it and two behind it, that are 0."""
+    return np.concatenate([[f32(0)], TABLES[interpolation], [f32(0), f32(0)]]).astype(f32)
 
 
 def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
@@ -65,11 +93,11 @@ def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     scale, anchor, support = filter_of(n_in, n_out, interpolation, antialias)
     table = TABLES[interpolation]
     step = f32(n_in) / f32(n_out)
-    position = np.arange(n_out, dtype=f32) * step + (f32(0.5) * step - f32(0.5) - anchor)
+    position = np.arange(n_out, dtype=f32) * step + _begin(step, anchor)
     first = np.ceil(position).astype(np.int32)
     place = ((first.astype(f32) - position)[:, None] + np.arange(support, dtype=f32)) * scale
     below = np.floor(place).astype(np.int32)
-    padded = np.concatenate([[f32(0)], table, [f32(0), f32(0)]])  # entries -1 to len(table) + 1
+    padded = _padded(interpolation)
     at = (below + 1).clip(0, len(table) + 1)
     coefficients = padded[at] + (place - below.astype(f32)) * (padded[at + 1] - padded[at])
     coefficients = np.where((place > -1) & (place < len(table)), coefficients, f32(0))
@@ -79,7 +107,7 @@ def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     return first, np.asarray(coefficients / np.where(total == 0, f32(1), total)[:, None], f32)
 
 
-def vertical_first(size: tuple[int, int], new: tuple[int, int], supports: tuple[int, int]) -> bool:
+def vertical_first(size: tuple[Any, Any], new: tuple[Any, Any], supports: tuple[Any, Any]) -> Any:
     """Return True if the vertical pass comes first; sizes and supports are (vertical, horizontal)."""
     vertical, horizontal, area = new[0] * size[1], size[0] * new[1], new[0] * new[1]
     cost_vertical = SIZE_WEIGHT * vertical + vertical * supports[0] + HORIZONTAL_WEIGHT * area * supports[1]
@@ -113,6 +141,11 @@ def resize(xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str,
     return to_uint8(xp, result) if image.dtype == np.uint8 else result
 
 
+def _begins(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where each of some pieces begins that lie one after the other."""
+    return np.asarray(np.cumsum(lengths, dtype=np.int64) - lengths)
+
+
 def to_uint8(xp: ModuleType, x: Any) -> Any:
     """Round float32 to uint8, halves to even, and bound it."""
     return xp.rint(x).clip(0, 255).astype(xp.uint8)
@@ -126,6 +159,84 @@ def _pass(xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficie
         product = weight * x.take(source, axis=axis)
         total = product if total is None else total + product
     return total
+
+
+def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpolation: str, antialias: bool) -> Any:
+    """Return boxes of images of any sizes, resized on a GPU: the same as ``resize`` of each, by two kernels.
+
+    Args:
+        xp: CuPy; the kernels are queued on its current stream.
+        images: an array ``[N, height, width, channels]`` or a list of N images; N at least 1.
+        boxes: int ``[N, 4]``, top, left, height and width of each box, inside its image; pixels.
+        new: int ``[N, 2]``, height and width of each result.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        antialias: see ``filter_of``.
+
+    Returns:
+        An array ``[N, new height, new width, channels]`` where all results have one size, else a list of arrays.
+    """
+    dtype = np.dtype(images[0].dtype)
+    table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
+    for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(images), strict=True):
+        table[name] = numbers
+    shapes[:, :2], shapes[:, 2] = new, table["channels"]
+    table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * dtype.itemsize
+    sizes = shapes.prod(axis=1)
+    table["out"] = _begins(sizes)
+    axes, both = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
+    table["vertical"], table["horizontal"] = both
+    lengths = [axes[name].astype(np.int64) for name in ("inside", "outside", "support")]
+    table["vertical_first"] = vertical_first(*((length[both[0]], length[both[1]]) for length in lengths))
+
+    is_nearest = interpolation == "nearest"
+    filters = np.empty(0, f32) if is_nearest else _padded(interpolation)
+    arguments = xp.asarray(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
+    on_axes, on_filters = arguments[table.nbytes :], 0 if is_nearest else arguments[table.nbytes + axes.nbytes :]
+    first = xp.empty(int(axes["outside"].sum()), xp.int32)
+    weights = xp.empty(int(axes["outside"].astype(np.int64) @ axes["support"]), xp.float32)
+    out = xp.empty(int(sizes.sum()), dtype)
+    source = cuda.resize(dtype, nearest=is_nearest)
+    entries = np.int32(0 if is_nearest else len(TABLES[interpolation]))
+    blocks = -(-int(axes["outside"].max()) // cuda.THREADS)
+    device.kernel(source, "taps")(
+        (blocks * len(axes),), (cuda.THREADS,), (on_axes, first, weights, on_filters, entries, np.int32(blocks))
+    )
+    blocks = -(-int(sizes.max()) // cuda.THREADS)
+    device.kernel(source, "resize")(
+        (blocks * len(table),), (cuda.THREADS,), (arguments, on_axes, first, weights, out, np.int32(blocks))
+    )
+    if (shapes == shapes[0]).all():
+        return out.reshape(len(images), *shapes[0].tolist())
+    ends_of = zip(table["out"].tolist(), sizes.tolist(), shapes.tolist(), strict=True)
+    return [out[begin : begin + size].reshape(shape) for begin, size, shape in ends_of]
+
+
+def _axes(inside: NDArray[np.int64], outside: NDArray[np.int64], interpolation: str, antialias: bool) -> Any:
+    """Return the axes that a batch is resized along, each once, and which are the vertical and horizontal ones.
+
+    Args:
+        inside: ``[N, 2]``, height and width of each box.
+        outside: ``[N, 2]``, of each result.
+        interpolation: as of ``resize_batch``.
+        antialias: likewise.
+
+    Returns:
+        ``AXIS`` ``[M]``; and for each image which of them is its vertical and which its horizontal one, int64 ``[N]``.
+    """
+    keys = [(inside[:, i] << 32) | (outside[:, i] << 1) | (i == 0) for i in (0, 1)]
+    distinct, numbers = np.unique(np.concatenate(keys), return_inverse=True)
+    axes = np.zeros(len(distinct), AXIS)
+    axes["inside"], axes["outside"] = distinct >> 32, (distinct & 0xFFFFFFFF) >> 1
+    axes["vertical"] = distinct & 1
+    axes["step"] = axes["inside"].astype(f32) / axes["outside"].astype(f32)
+    if interpolation == "nearest":
+        axes["support"] = 1
+    else:
+        axes["scale"], anchor, axes["support"] = filter_of(axes["inside"], axes["outside"], interpolation, antialias)
+        axes["base"] = _begin(axes["step"], anchor)
+    axes["first"] = _begins(axes["outside"])
+    axes["weights"] = _begins(axes["outside"].astype(np.int64) * axes["support"])
+    return axes, np.split(numbers.reshape(-1), 2)
 
 
 def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bool, out: NDArray[Any]) -> None:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, resampling
-from gpuload.ops.base import Draw, Op, RowForm, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, RowForm, Sizes
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic")
@@ -91,6 +91,15 @@ class Resize(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
         return resampling.resize(xp, x, self.new_size(draw), _one(self), self.antialias)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, on a GPU by kernels."""
+        if not device.compiles(xp) or not len(x):
+            return super().array_batch(xp, x, draw)
+        sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
+        size = np.broadcast_to(np.array(sizes, np.int32), (len(x), 2))
+        boxes = np.concatenate([np.zeros_like(size), size], axis=1)
+        return resampling.resize_batch(xp, x, boxes, self.size_after(size, draw), _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
@@ -187,6 +196,14 @@ class RandomResizedCrop(Op):
         top, left, height, width = _box(draw)
         box = x[top : top + height, left : left + width]
         return resampling.resize(xp, box, self.window, _one(self), self.antialias)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, on a GPU by kernels."""
+        if not device.compiles(xp) or not len(x):
+            return super().array_batch(xp, x, draw)
+        boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
+        new = np.broadcast_to(np.array(self.window), (len(x), 2))
+        return resampling.resize_batch(xp, x, boxes, new, _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""

@@ -1,22 +1,23 @@
-"""Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch, in the core.
+"""Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch.
 
-Ops that can be part of a walk extend it one after the other (``Op.fold``); ``walk_into`` makes it. It equals the array
-forms of these ops bit for bit.
+Ops that can be part of a walk extend it one after the other (``Op.fold``); the core makes it (``Walker``), or a kernel
+on a GPU (``walk_on_device``). It equals the array forms of these ops bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import images
+from gpuload.ops import cuda, images
 from gpuload.spec import Field
 
 Array = NDArray[Any]
@@ -171,6 +172,70 @@ class Walker:
             f"to {walk.dtype} {self._out_shape} in C order",
             remedy="give images and draws that belong together, and memory for the result",
         )
+
+
+def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
+    """Return the windows of images on a GPU, an array ``[N, ...]``, by one kernel: the same as ``Walker``.
+
+    Args:
+        xp: CuPy; the kernel is queued on its current stream.
+        walk: what to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
+        x: the images, an array ``[N, ...]`` or a list of arrays of three axes.
+    """
+    count, planes = len(walk.start), walk.out_axes == "CHW"
+    out = xp.empty((count, *walk.out_shape), walk.dtype)
+    if not out.size:
+        return out
+    parts: list[Array] = [np.concatenate([walk.start, walk.mirror], axis=1, dtype=np.int32)]
+    if walk.mean is not None and walk.scale is not None:
+        parts += [walk.mean, walk.scale]
+    first, strides, size = 0, (0, 0, 0, 0), (walk.height, walk.width)
+    if isinstance(x, list):
+        address, down, across, deep, _ = places(x, walk.in_axes)
+        height, width = (np.array([image.shape[walk.in_axes.index(axis)] for image in x]) for axis in "HW")
+        parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
+    else:
+        first = x.reshape(count, *walk.in_shape)
+        strides = tuple(stride // first.itemsize for stride in (first.strides[0], *_strides(first, walk.in_axes)))
+    on_device, ends = xp.asarray(np.concatenate([part.reshape(-1).view(np.int32) for part in parts])), []
+    for part in parts:
+        ends.append(on_device)
+        on_device = on_device[part.nbytes // 4 :]
+    images = ends.pop(0) if isinstance(x, list) else 0
+    drawn, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
+    blocks = -(-out[0].size // cuda.THREADS)
+    device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
+        (blocks * count,), (cuda.THREADS,),
+        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, drawn, np.float32(walk.fill),
+         mean, scale, out, *map(np.int32, (*walk.window, planes, blocks))),
+    )  # fmt: skip
+    return out
+
+
+def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
+    """Return where the pixels of images on a GPU lie: a number of each image, or one for all.
+
+    Args:
+        images: an array ``[N, ...]``, or a list of N arrays of three axes.
+        axes: of an image.
+
+    Returns:
+        The addresses; the elements from row to row, from column to column, from channel to channel; the channels.
+    """
+    channel = axes.index("C")
+    if isinstance(images, list):
+        item, strides = images[0].itemsize, np.array([_strides(image, axes) for image in images], np.int64)
+        channels: Any = np.array([image.shape[channel] for image in images])
+        return np.array([image.data.ptr for image in images], np.int64), *(strides // item).T, channels
+    item, next_image = images.itemsize, images.strides[0]
+    addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
+    return addresses, *(stride // item for stride in _strides(images[0], axes)), images.shape[1 + channel]
+
+
+def _strides(image: Any, axes: str) -> tuple[int, int, int]:
+    """Return the bytes from row to row, from column to column and from channel to channel of images."""
+    down, across, deep = (image.strides[axes.index(axis) - len(axes)] for axis in "HWC")
+    return down, across, deep
 
 
 def _is(batch: Array, shape: tuple[int, int, int]) -> bool:

@@ -27,7 +27,7 @@ from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
 from gpuload.ops.base import RowError
 from gpuload.pipeline.recipe import Recipe, raw_region
-from gpuload.pipeline.step import Step
+from gpuload.pipeline.step import Packed, Step
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
@@ -315,8 +315,8 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
             values = values.with_payload(lane.upload(values.flat))
         elif isinstance(values, np.ndarray) and not field.host_only:
             values = lane.upload(np.ascontiguousarray(values))
-        elif isinstance(values, list) and not field.host_only:
-            values = [lane.upload(np.ascontiguousarray(value)) for value in values]
+        elif isinstance(values, Packed):
+            values = values.uploaded(lane.upload)
         fields[name] = values
     return fields
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,7 @@ from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
-from gpuload.pipeline.ring import Ring
+from gpuload.pipeline.ring import Ring, aligned
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, joined
 from gpuload.sources.leaf import Share, Values, fill, values
@@ -343,7 +343,8 @@ class Step:
             elif name in recipe.names or name in recipe.rest.touched:
                 if self._damage is not None and name not in recipe.graph.touched:
                     image_sizes(route.spec[name], one, end - begin)  # of images that nobody here decodes, the heads
-                self._keep(part, name, one)
+                on_host = recipe.device == "cpu" or route.spec[name].host_only
+                self._keep(part, name, self._for_upload(one) if isinstance(one, list) and not on_host else one)
         return fields
 
     def _run(self, part: int, begin: int, end: int, fields: dict[str, Any], draws: list[Draw] | None) -> None:
@@ -386,17 +387,12 @@ class Step:
         """Return memory for values of varying length that a GPU will copy from: page-locked, and used again."""
         return self._ring.take(num_bytes).array(0, np.dtype(np.uint8), (num_bytes,))
 
-    def _for_upload(self, made: Values) -> Values:
-        """Return values in memory that a GPU copies from."""
-
-        def copied(one: Array) -> Array:
-            copy = self._payload(one.nbytes).view(one.dtype).reshape(one.shape)
-            np.copyto(copy, one)
-            return copy
-
-        if isinstance(made, list):
-            return [copied(one) for one in made]
-        return made.with_payload(copied(made.flat)) if isinstance(made, Ragged) else copied(made)
+    def _for_upload(self, values: Values) -> Values:
+        """Return values in memory that a GPU copies from, all of them in one piece."""
+        if isinstance(values, list):
+            return Packed.of(values, self._payload)
+        copy = Packed.of([values.flat if isinstance(values, Ragged) else values], self._payload)[0]
+        return values.with_payload(copy) if isinstance(values, Ragged) else copy
 
     # What the finished step holds
 
@@ -432,6 +428,49 @@ class Step:
         return slice(begin - self._first, end - self._first)
 
 
+class Packed(list[Array]):
+    """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as many uploads.
+
+    Attributes:
+        pieces: each piece of memory, uint8, and how many of the arrays lie in it, one after the other.
+    """
+
+    pieces: list[tuple[Bytes, int]]
+
+    @classmethod
+    def of(cls, arrays: list[Array], memory: Callable[[int], Bytes]) -> Packed:
+        """Return copies of arrays in one piece of memory, each in C order."""
+        begins = list(itertools.accumulate((aligned(array.nbytes) for array in arrays), initial=0))
+        piece = memory(begins[-1])
+        packed = cls(_typed(piece, begin, array) for begin, array in zip(begins, arrays, strict=False))
+        for copy, array in zip(packed, arrays, strict=True):
+            np.copyto(copy, array)
+        packed.pieces = [(piece, len(arrays))]
+        return packed
+
+    @classmethod
+    def joined(cls, parts: list[Packed]) -> Packed:
+        """Return the arrays of several."""
+        packed = cls(array for part in parts for array in part)
+        packed.pieces = [piece for part in parts for piece in part.pieces]
+        return packed
+
+    def uploaded(self, upload: Callable[[Bytes], Any]) -> list[Any]:
+        """Return the arrays as views of their pieces on a GPU; ``upload`` copies a piece there."""
+        views, arrays = [], iter(self)
+        for piece, count in self.pieces:
+            on_device, begin = upload(piece), 0
+            for array in itertools.islice(arrays, count):
+                views.append(_typed(on_device, begin, array))
+                begin += aligned(array.nbytes)
+        return views
+
+
+def _typed(memory: Any, begin: int, like: Array) -> Any:
+    """Return the bytes from ``begin`` on as an array of the dtype and shape of another one."""
+    return memory[begin : begin + like.nbytes].view(like.dtype).reshape(like.shape)
+
+
 def _as_raw(rows: Array, record_bytes: int) -> Bytes:
     """Return the bytes of rows that lie side by side, uint8 ``[n, record_bytes]``, in the same memory."""
     return rows.reshape(-1).view(np.uint8).reshape(len(rows), record_bytes)
@@ -446,6 +485,9 @@ def _together(parts: list[Values | None]) -> Values:
     if len(texts) == len(some):
         return np.concatenate(texts)
     ragged = [part for part in some if isinstance(part, Ragged)]
+    packed = [part for part in some if isinstance(part, Packed)]
+    if len(packed) == len(some):
+        return Packed.joined(packed)
     return joined(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
 
 

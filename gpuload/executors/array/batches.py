@@ -1,4 +1,7 @@
-"""Array executor on a GPU: the array forms of the ops on CuPy, whole batches at once, queued on CuPy's current stream.
+"""Array executor on a GPU: whole batches at once, queued on CuPy's current stream.
+
+Ops that make a walk are one kernel, whatever the number of images. The other ops are run in their array forms on CuPy;
+some of these launch kernels of their own (`Resize`).
 
 Nothing here waits for the device but the answer to ``Checks``, in ``finish``: CuPy copies draws to the device through
 pinned memory of its own, without waiting (CuPy 13, ``cupy.array``), and frees memory in the order of the stream.
@@ -8,12 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RowError, SpecError
-from gpuload.executors.array.stages import as_values, run_joint
-from gpuload.executors.base import Fields, one_row
+from gpuload.executors.array.stages import Piece, as_values, batch_pieces, run_joint
+from gpuload.executors.base import Fields, Values, one_row
 from gpuload.executors.checks import Checks
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
@@ -47,6 +50,7 @@ class ArrayBatchExecutor:
                     f"{op} on {self.device}", cause="it runs on NumPy alone", remedy="let a loader run it on the host"
                 )
         self._xp = devices.xp(self.device)
+        self._runs = batch_pieces(graph, self._xp)
         self._started: deque[tuple[Fields, Checks]] = deque()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
@@ -63,16 +67,24 @@ class ArrayBatchExecutor:
 
     def _run(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, Checks]:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
-        for place, (on, spec, draw) in enumerate(zip(self.graph.targets, self.graph.specs, draws, strict=True)):
-            if self.graph.ops[place].joint:
-                now |= run_joint(self.graph, place, self._xp, now, draw)
+        for run in self._runs:
+            if isinstance(run, int):
+                now |= run_joint(self.graph, run, self._xp, now, draws[run])
                 continue
-            for name in on:
-                op = self.graph.op_on(place, name)
-                if op.checks:
-                    checks.ask(op, now[name])
-                now[name] = as_values(self._xp, spec[name], op.array_batch(self._xp, now[name], draw))
+            name, piece = run
+            drawn = [draws[place] for place in piece.places]
+            now[name] = as_values(self._xp, piece.after, self._done(piece, now[name], drawn, checks))
         return now, checks
+
+    def _done(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:
+        """Return a field after the ops of a piece."""
+        if piece.is_walk and len(x):
+            return piece.walk_batch(self._xp, x, draws)
+        for op, draw in zip(piece.ops, draws, strict=True):
+            if op.checks:
+                checks.ask(op, x)
+            x = op.array_batch(self._xp, x, draw)
+        return x
 
     def finish(self) -> Fields:
         """Return the fields of the oldest batch that was started; see ``BatchExecutor``."""
@@ -88,12 +100,18 @@ class ArrayBatchExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
-        ops = " ".join(type(op).__name__ for op in self.graph.ops)
         return {
             "executor": f"array, {self._xp.__name__}",
             "device": self.device,
-            "stages": f"array of {ops}" if ops else "none: there are no ops",
+            "stages": "; ".join(map(self._line, self._runs)) or "none: there are no ops",
         }
+
+    def _line(self, run: int | tuple[str, Piece]) -> str:
+        if isinstance(run, int):
+            return f"{', '.join(self.graph.outputs[run])}: together by {type(self.graph.ops[run]).__name__}"
+        name, piece = run
+        ops = " ".join(type(op).__name__ for op in piece.ops)
+        return f"{name}: {'one kernel' if piece.is_walk else 'array'} of {ops}"
 
     def close(self) -> None:
         """Give back memory."""

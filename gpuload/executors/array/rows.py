@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.executors.array.scratch import scratch
-from gpuload.executors.array.stages import as_values, make_stages, run_joint
+from gpuload.executors.array.stages import as_values, field_runs, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
@@ -66,20 +66,16 @@ class ArrayRowExecutor:
 
 
 def _runs(graph: Graph) -> list[_FieldRun | _JointRun]:
-    """Return what is done one after the other: the fields one by one, up to each op that makes several together."""
+    """Return what is done one after the other; see ``field_runs``."""
+    last = {name: place for place, names in enumerate(graph.outputs) for name in names}  # the last op of each field
     runs: list[_FieldRun | _JointRun] = []
-    waiting: dict[str, list[int]] = {name: [] for name in graph.spec_in.names if name in graph.touched}
-    later = {name: place for place, names in enumerate(graph.outputs) for name in names}  # the last op of each field
-    for place, op in enumerate(graph.ops):
-        if not op.joint:
-            for name in graph.targets[place]:
-                waiting.setdefault(name, []).append(place)
-            continue
-        for name in graph.targets[place]:
-            if places := waiting.pop(name, []):
-                runs.append(_FieldRun(graph, name, places, is_last=False))
-        runs.append(_JointRun(graph, place, {name for name in graph.outputs[place] if later[name] == place}))
-    return [*runs, *(_FieldRun(graph, name, places, is_last=True) for name, places in waiting.items() if places)]
+    for run in field_runs(graph):
+        if isinstance(run, int):
+            runs.append(_JointRun(graph, run, {name for name in graph.outputs[run] if last[name] == run}))
+        else:
+            name, places, is_last = run
+            runs.append(_FieldRun(graph, name, places, is_last=is_last))
+    return runs
 
 
 class _JointRun:

@@ -1,6 +1,6 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
-    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core
+    walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
@@ -10,14 +10,16 @@ What an op offers decides (``Op.fold``, ``Op.row_form``, ``Op.array``); which op
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
+from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
@@ -141,24 +143,102 @@ class ArrayStage(Stage):
         return made
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Some ops that follow one another on a field, which are done together.
+
+    Attributes:
+        ops: the ops.
+        places: their places in the graph.
+        before, after: the field before the first op and after the last.
+        is_walk: True if the ops make one walk; else it is a single op.
+    """
+
+    ops: tuple[Op, ...]
+    places: tuple[int, ...]
+    before: Field
+    after: Field
+    is_walk: bool
+
+    def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
+        """Return a whole batch on a GPU after the ops of a walk, made by one kernel."""
+        shape = None if self.before.uniform else x[0].shape
+        images = walk.walk_on_device(xp, _folded(walk.begin(self.before, len(x), shape), self.ops, draws), x)
+        return images.reshape(len(x), *self.after.fixed_shape)
+
+
 def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) -> tuple[Stage, ...]:
     """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
     places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
+    stages: list[Stage] = []
+    for piece in pieces(graph, name, places, folds=lambda before, after: core.native is not None):
+        what, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
+        if piece.is_walk:
+            stages.append(WalkStage(*what))
+        else:
+            stages.append(ArrayStage(*what) if form is None else KernelStage(*what, form))
+    return tuple(stages)
+
+
+def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
+    """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of single fields.
+
+    Images of different sizes make a walk on a GPU if its first op brings them to one size: what later ops draw and fold
+    is then the same for all.
+    """
+
+    def folds(before: Field, after: Field) -> bool:
+        return devices.compiles(xp) and (before.uniform or after.uniform)
+
+    runs: list[int | tuple[str, Piece]] = []
+    for run in field_runs(graph):
+        if isinstance(run, int):
+            runs.append(run)
+        else:
+            name, places, _ = run
+            runs += [(name, piece) for piece in pieces(graph, name, places, folds=folds)]
+    return runs
+
+
+def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
+    """Return what is done one after the other: the fields one by one, up to each op that makes several together.
+
+    Returns:
+        For an op that is joint its place; for a field its name, the places of ops, and whether no later op acts on it.
+    """
+    runs: list[int | tuple[str, list[int], bool]] = []
+    waiting: dict[str, list[int]] = {name: [] for name in graph.spec_in.names if name in graph.touched}
+    for place, op in enumerate(graph.ops):
+        if not op.joint:
+            for name in graph.targets[place]:
+                waiting.setdefault(name, []).append(place)
+            continue
+        for name in graph.targets[place]:
+            if places := waiting.pop(name, []):
+                runs.append((name, places, False))
+        runs.append(place)
+    return [*runs, *((name, places, True) for name, places in waiting.items() if places)]
+
+
+def pieces(
+    graph: Graph, name: str, places: Sequence[int], *, folds: Callable[[Field, Field], bool]
+) -> Iterator[Piece]:  # fmt: skip
+    """Cut ops that act on a field one after the other.
+
+    Args:
+        graph: the graph.
+        name: of the field.
+        places: of the ops.
+        folds: whether a walk may begin with an op, of the field before it and after it.
+    """
     fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
     ops, draws = [graph.op_on(place, name) for place in places], [graph.empty_draws[place] for place in places]
-    stages: list[Stage] = []
     begin = 0
     while begin < len(ops):
-        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if core.native is not None else 0
+        folding = _num_folding(ops[begin:], draws[begin:], fields[begin]) if folds(*fields[begin : begin + 2]) else 0
         end = begin + max(folding, 1)
-        some = (tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end])
-        form = ops[begin].row_form(fields[begin])
-        if folding:
-            stages.append(WalkStage(*some))
-        else:
-            stages.append(ArrayStage(*some) if form is None else KernelStage(*some, form))
+        yield Piece(tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0)
         begin = end
-    return tuple(stages)
 
 
 def as_values(xp: Any, field: Field, x: Any) -> Values:

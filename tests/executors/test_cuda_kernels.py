@@ -1,0 +1,103 @@
+"""Kernels of CUDA make the numbers of the array form bit for bit: walks, and resizing batches of different sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload import device as devices
+from gpuload import ops
+from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.ops.graph import compile_ops, image_sizes
+from gpuload.spec import Spec
+from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
+
+pytestmark = pytest.mark.gpu
+
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+COUNT = 9
+CHAINS = {
+    "planes to pixels": (
+        uniform(np.uint8, 3, 32, 30),
+        (ops.Transpose("HWC"), ops.RandomCrop(32, 30, pad=4, fill=7), ops.RandomFlip(), ops.Normalize(MEAN, STD)),
+    ),
+    "pixels to planes": (
+        uniform(np.uint8, 40, 36, 3),
+        (ops.RandomFlip(vertical=True), ops.CenterCrop(17, 23), ops.Normalize(MEAN, STD), ops.Transpose("CHW")),
+    ),
+    "mirrored twice, then cut": (
+        uniform(np.float32, 12, 9, 1),
+        (ops.RandomFlip(p=0.9), ops.RandomFlip(vertical=True), ops.RandomCrop(5, 7)),
+    ),
+    "float16": (uniform(np.float32, 6, 5, 2), (ops.Normalize((1, 2), (1e-4, 3e7), dtype="float16"),)),
+    "a larger border": (uniform(np.float32, 5, 4, 3), (ops.Pad(9, 11, fill=-2.5), ops.RandomFlip())),
+    "rows of numbers": (uniform(np.float32, 70), (ops.Normalize(3, 0.1),)),
+    "images of different sizes": (
+        varying(np.uint8, 3),
+        (ops.RandomCrop(8, 7, pad=2), ops.RandomFlip(), ops.Normalize(MEAN, STD)),
+    ),
+    "different sizes stay": (varying(np.float32, 2), (ops.RandomFlip(), ops.Normalize(1, 2), ops.CenterCrop(5))),
+    "resized on the way": (
+        varying(np.uint8, 3),
+        (ops.RandomResizedCrop(14, 13), ops.RandomFlip(), ops.Normalize(MEAN, STD), ops.Transpose("CHW")),
+    ),
+    "planes are resized": (
+        uniform(np.uint8, 3, 21, 26),
+        (ops.Transpose("HWC"), ops.Resize(shorter=10), ops.Cast("float32")),
+    ),
+    "shorter sides": (varying(np.uint8, 3), (ops.Resize(shorter=11), ops.RandomCrop(9))),
+    "labels of nearest": (varying(np.int64, 1), (ops.Resize(9, 31, interpolation="nearest"),)),
+    "cubic": (varying(np.float32, 4), (ops.RandomResizedCrop(9, 20, interpolation="cubic", antialias=False),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [COUNT, 1])
+@pytest.mark.parametrize("chain", list(CHAINS))
+def test_a_chain_of_ops_makes_the_numbers_of_its_array_forms(chain, count):
+    field, chained = CHAINS[chain]
+    graph, values = compile_ops(Spec((field,)), chained), numbers(field, count)
+    sizes = {field.name: image_sizes(field, values, count)}
+    draws = graph.draw(seed=7, epoch=1, records=np.arange(count) * 1001, sizes=sizes)
+    expected = array_form(graph, values, draws)
+
+    result = on_gpu(graph, field, values, draws)
+
+    assert_identical([array.get() for array in result], list(expected))
+
+
+def test_walks_and_resizing_are_named_where_the_executor_describes_itself():
+    field, chained = CHAINS["resized on the way"]
+
+    stages = ArrayBatchExecutor(compile_ops(Spec((field,)), chained), device="gpu:0").describe()["stages"]
+
+    assert stages == "image: array of RandomResizedCrop; image: one kernel of RandomFlip Normalize Transpose"
+
+
+def test_a_batch_of_no_images_has_the_shape_of_others():
+    field, chained = CHAINS["planes to pixels"]
+    graph, sizes = compile_ops(Spec((field,)), chained), {"image": np.zeros((0, 2), np.int32)}
+    draws = graph.draw(seed=7, epoch=1, records=np.arange(0), sizes=sizes)
+
+    result = on_gpu(graph, field, np.empty((0, 3, 32, 30), np.uint8), draws)
+
+    assert (result.dtype, result.shape) == (np.float32, (0, 32, 30, 3))
+
+
+def test_pixels_that_are_not_numbers_and_infinite_ones_stay_what_they_are():
+    images = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, 1.5], np.float32).reshape(1, 2, 3, 1)
+    field = uniform(np.float32, 2, 3, 1)
+    graph = compile_ops(Spec((field,)), (ops.RandomFlip(p=1), ops.Normalize(0, 1e-3, dtype="float16")))
+    draws = graph.draw(seed=0, epoch=0, records=np.arange(1), sizes={"image": np.array([[2, 3]], np.int32)})
+
+    result = on_gpu(graph, field, images, draws).get()
+
+    np.testing.assert_array_equal(result, array_form(graph, images, draws))
+    assert np.signbit(result[0, 1, 2, 0])  # the zero below zero
+
+
+def on_gpu(graph, field, values, draws):
+    """Return what the executor on a GPU makes of host values."""
+    executor, cupy = ArrayBatchExecutor(graph, device="gpu:0"), devices.cupy()
+    on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
+    executor.start({field.name: on_device}, draws)
+    return executor.finish()[field.name]
