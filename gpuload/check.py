@@ -16,7 +16,7 @@ Memory   some megabytes of records, and one decoded image, for each thread; the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,16 +33,10 @@ from gpuload.errors import (
     RowError,
     SpecError,
 )
-from gpuload.formats.npy import npy
-from gpuload.formats.npz import npz
-from gpuload.formats.tfrecord import Image, tfrecord, wire
-from gpuload.formats.tfrecord.damaged import walked
-from gpuload.formats.tfrecord.features import RECORD
-from gpuload.formats.tfrecord.framing import HEADER_BYTES, is_framed
-from gpuload.formats.tfrecord.source import TFRecordSource
-from gpuload.images.head import SUFFIXES
+from gpuload.formats import FORMATS
+from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import open as open_paths
-from gpuload.open import opened
+from gpuload.open import recognize
 from gpuload.ops.decode import Decode
 from gpuload.order import checked_count
 from gpuload.progress import Progress
@@ -53,12 +47,10 @@ from gpuload.storage.files import Paths, as_folder, expand, open_error, read_byt
 SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
 MOST_THREADS = 4096
+HEAD_BYTES = 64  # of a file that is refused, by which its format may know it
 UNOPENED = (FormatError, RecordError, SpecError, FileError)  # what a file may be refused with when it is opened
 
-WHOLE: dict[bytes, Callable[..., Source]] = {b"\x93NUMPY": npy, b"PK\x03\x04": npz}  # of which a file may be a record
-
 Numbers = NDArray[np.int64]
-ImagesIn = Callable[[Fields, int], Iterator[Any]]  # gives the encoded images of a record
 
 
 @dataclass(frozen=True)
@@ -118,55 +110,57 @@ class Findings(Iterator[Finding]):
 
     def _of_files(self, names: list[str], *, is_whole: bool) -> Iterator[Finding]:
         try:
-            source, keys = _as_stored(opened(names, bad_lines="keep"), names)
+            form, match = recognize(names)
+            if form.open_for_check is None:
+                source, images_in = form.open(names, **match.options), None
+            else:
+                source, images_in = form.open_for_check(names, **match.options)
         except UNOPENED as error:
             if len(names) == 1:
                 yield from self._of_refused(names[0], error)
                 return
         else:
             with source:
-                yield from self._of_source(source, is_whole=is_whole, keys=keys)
+                yield from self._of_source(source, is_whole=is_whole, images_in=images_in)
             return
         for some in (names[: len(names) // 2], names[len(names) // 2 :]):
             yield from self._of_files(some, is_whole=False)
 
     def _of_refused(self, name: str, error: GpuloadError) -> Iterator[Finding]:
-        """Check a file that has no rows as a whole, or cannot be opened: a TFRecord file is read as far as it goes."""
-        beginning = b"" if isinstance(error, FileError) else read_bytes(name, HEADER_BYTES)
-        for magic, function in WHOLE.items():
-            if beginning.startswith(magic):
-                try:
-                    source = function([name], record="file")
-                except UNOPENED:
-                    break
-                with source:
-                    yield from self._of_source(source, is_whole=False)
-                return
-        if not is_framed(beginning, 1 << 62):
+        """Check what a format can read of a file that has no rows, or cannot be opened."""
+        head = b"" if isinstance(error, FileError) else read_bytes(name, HEAD_BYTES)
+        salvage = next((part for form in FORMATS if (part := form.salvage(name, head)) is not None), None)
+        if salvage is None:
             self.num_unopened += 1
             yield _of_error(name, error, name)
-            return
+        elif isinstance(salvage, Source):
+            with salvage:
+                yield from self._of_source(salvage, is_whole=False)
+        else:
+            yield from self._of_salvage(name, salvage)
+
+    def _of_salvage(self, name: str, records: Iterator[Salvage]) -> Iterator[Finding]:
         with Progress("checking") as progress:
-            for record in walked(name):
+            for record in records:
                 self.num_records += 1
                 progress.show(self.num_records, 0, "records")
                 if record.cause:
                     yield Finding(f"{name}, record {record.number}", record.cause, name, None, record.offset_bytes)
 
-    def _of_source(self, source: Source, *, is_whole: bool, keys: Collection[bytes] = ()) -> Iterator[Finding]:
-        """Check a source; ``keys`` are those of images in Examples, where it gives these as they are."""
+    def _of_source(self, source: Source, *, is_whole: bool, images_in: ImagesIn | None = None) -> Iterator[Finding]:
+        """Check a source; ``images_in`` gives the encoded images of a record that its fields hold inside."""
         length = len(source)
         encoded = [field.name for field in source.spec if field.encoded]
 
-        def images_in(fields: Fields, place: int) -> Iterator[Any]:
-            yield from (fields[name][place] for name in encoded)
-            if keys:
-                yield from _images_in(bytes(fields[RECORD][place]), keys)
+        def images_of(fields: Fields, row: int) -> Iterator[Any]:
+            yield from (fields[name][row] for name in encoded)
+            if images_in is not None:
+                yield from images_in(fields, row)
 
         with Progress("checking") as progress:
 
             def look(numbers: Numbers) -> list[Finding]:
-                found = list(_look(source, numbers, images_in, is_whole))
+                found = list(_look(source, numbers, images_of, is_whole))
                 self.num_records += numbers.size
                 progress.show(self.num_records, length, "records")
                 return found
@@ -214,11 +208,12 @@ def _files(given: Paths) -> list[str]:
 
 
 def _files_below(folder: str) -> list[str]:
-    """Return the images in a folder and its folders, or all files where there is no image."""
+    """Return the files in a folder and its folders that formats take from there, or all files if there are none."""
     below = sorted(_below(folder))
     if not below:
         raise MissingFileError(f"{folder} holds no file", cause="it is empty", remedy="check the folder")
-    return [name for name in below if name.lower().endswith(SUFFIXES)] or below
+    suffixes = tuple(suffix for form in FORMATS if form.folder is not None for suffix in form.folder.suffixes)
+    return [name for name in below if name.lower().endswith(suffixes)] or below
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -261,31 +256,6 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
                 Decode().decoded(image, strict=True)
         except RowError as error:
             yield _of_record(source, number, error, is_whole)
-
-
-def _as_stored(source: Source, names: list[str]) -> tuple[Source, Collection[bytes]]:
-    """Return a source for which only damage is damage, and the keys of images in Examples.
-
-    What the first records of TFRecord files have, the others need not have, so their payloads are read as they are.
-    """
-    if not isinstance(source, TFRecordSource):
-        return source, ()
-    features = source.features if isinstance(source.features, dict) else {}
-    keys = {(said.key or name).encode() for name, said in features.items() if isinstance(said, Image)}
-    source.close()
-    return tfrecord(names, "bytes"), keys
-
-
-def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
-    """Give the images under some keys of a tf.train.Example; nothing of what is none, since that was written so."""
-    try:
-        for (_, key), span in wire.entries(payload, {wire.FEATURES}).items():
-            if key in keys:
-                kind, spans = wire.feature_of(payload, span, is_entry=True)
-                for first, after in spans if kind == wire.BYTES_LIST else ():
-                    yield np.frombuffer(payload, np.uint8)[first:after]
-    except wire.Damaged:
-        return
 
 
 def _of_record(source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool) -> Finding:

@@ -24,6 +24,7 @@ import re
 import shutil
 import string
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,17 +34,11 @@ import numpy as np
 
 from gpuload import threads
 from gpuload.batch import Batch
-from gpuload.errors import FileError, GpuloadError, MissingPackageError, RecordError, SpecError
-from gpuload.formats.base import Format, Records, Unread, check_fields
-from gpuload.formats.fixed.described import SUFFIX as JSON
-from gpuload.formats.fixed.writer import FIXED
-from gpuload.formats.images import folder as folders
+from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
+from gpuload.formats import FORMATS
+from gpuload.formats.base import Format, MakeWriter
 from gpuload.formats.npy import pickled
-from gpuload.formats.npy.writer import NPY
-from gpuload.formats.npz.writer import NPZ
-from gpuload.formats.tfrecord.writer import NAME as TFRECORD
-from gpuload.formats.tfrecord.writer import SUFFIXES as TFRECORD_SUFFIXES
-from gpuload.formats.tfrecord.writer import tfrecord
+from gpuload.formats.writing import FolderWriter, Records, Unread, Writer, check_fields
 from gpuload.journal import SUFFIX as JOURNAL
 from gpuload.journal import Journal
 from gpuload.loader import Loader
@@ -125,27 +120,23 @@ def convert(
     num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
     given = _opened(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
     path = _checked_path(out)
-    name = _format_name(path, format)
+    form, make_writer = _format(path, format)
     if not len(given):
         raise SpecError(
             "a source without records", cause="there is nothing to convert", remedy="check the files, or the selection"
         )
-    if (raw or tensors) and name != TFRECORD:
-        raise SpecError(
-            f"raw={list(raw)!r}, tensors={list(tensors)!r} with format {name!r}",
-            cause="they say how a TFRecord holds a field",
-            remedy="leave them out, or write .tfrecord",
-        )
+    options = _writer_options(form, given, {"raw": raw, "tensors": tensors})
     work = _Work(given, num_threads, verify=verify, overwrite=overwrite)
-    if name == folders.NAME:
-        if num_shards not in (None, 1):
-            raise SpecError(
-                f"num_shards = {num_shards} of a folder of images",
-                cause="each image is a file of its own",
-                remedy="leave num_shards out",
-            )
-        return _to_folder(work, path)
-    return _to_files(work, path, _format(name, given, raw, tensors), num_shards)
+    writer = make_writer(**options)
+    if isinstance(writer, Writer):
+        return _to_files(work, path, form, writer, num_shards)
+    if num_shards not in (None, 1):
+        raise SpecError(
+            f"num_shards = {num_shards} of a folder of {form.name}",
+            cause="each record is a file of its own",
+            remedy="leave num_shards out",
+        )
+    return _to_folder(work, path, form.name, writer)
 
 
 def _opened(source: Source | Loader | Paths, *, trusts_pickles: bool, record: str | None, epoch: int | None) -> Source:
@@ -239,17 +230,17 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
     return os.path.join(os.path.abspath(text), "") if text.endswith(os.sep) else os.path.abspath(text)
 
 
-def _format_name(path: str, asked: str | None) -> str:
-    suffixes = {suffix: form.name for form in (NPY, NPZ, FIXED) for suffix in form.suffixes}
-    suffixes |= dict.fromkeys(TFRECORD_SUFFIXES, TFRECORD)
-    names = [*dict.fromkeys(suffixes.values()), folders.NAME]
-    if asked is not None:
-        if asked not in names:
-            raise SpecError(f"format = {asked!r}", cause="it is not known", remedy=f"use one of {', '.join(names)}")
-        return asked
+def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
+    """Return the format that is written, that of a name or of the suffix of the path, and what makes its writer."""
+    formats = {form.name: (form, form.writer) for form in FORMATS if form.writer is not None}
+    if name is not None:
+        if name not in formats:
+            raise SpecError(f"format = {name!r}", cause="it is not known", remedy=f"use one of {', '.join(formats)}")
+        return formats[name]
+    suffixes = {suffix: entry for entry in formats.values() for suffix in entry[0].suffixes}
     suffix = os.path.splitext(path)[1].lower()
     if path.endswith(os.sep) or not suffix:
-        return folders.NAME
+        return next(entry for entry in formats.values() if not entry[0].suffixes)
     if suffix in suffixes:
         return suffixes[suffix]
     if suffix in (".gz", ".zip", ".zlib"):
@@ -260,32 +251,41 @@ def _format_name(path: str, asked: str | None) -> str:
     raise SpecError(f"out = {path!r}", cause=cause, remedy=remedy)
 
 
-def _format(name: str, source: Source, raw: Sequence[str], tensors: Sequence[str]) -> Format:
-    for argument, fields in (("raw", raw), ("tensors", tensors)):
-        if isinstance(fields, str):
-            raise SpecError(f"{argument} = {fields!r}", cause="it is a list of fields", remedy=f"write [{fields!r}]")
-    for field in (*raw, *tensors):
-        source.spec[field]
-    if set(raw) & set(tensors):
+def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return the arguments for the writer of a format: lists of fields, each of which is held in one way.
+
+    Raises:
+        SpecError: the format does not take one that lists fields, or it is no list, or a field stands in two.
+        UnknownFieldError: there is no such field.
+    """
+    if any(fields and name not in form.writer_options for name, fields in options.items()):
+        others = [other for other in FORMATS if set(options) & set(other.writer_options)]
         raise SpecError(
-            f"{sorted(set(raw) & set(tensors))} in both raw= and tensors=",
+            f"{', '.join(f'{name}={list(fields)!r}' for name, fields in options.items())} with format {form.name!r}",
+            cause=f"they say how {' or '.join(other.name for other in others)} holds a field",
+            remedy=f"leave them out, or write {' or '.join(other.suffixes[0] for other in others)}",
+        )
+    for name, fields in options.items():
+        if isinstance(fields, str):
+            raise SpecError(f"{name} = {fields!r}", cause="it is a list of fields", remedy=f"write [{fields!r}]")
+    counts = Counter(field for fields in options.values() for field in dict.fromkeys(fields))
+    for field in counts:
+        source.spec[field]
+    if twice := sorted(field for field, count in counts.items() if count > 1):
+        raise SpecError(
+            f"{twice} in both {' and '.join(f'{name}=' for name in options)}",
             cause="a field is held in one way",
             remedy="name it once",
         )
-    forms = {form.name: form for form in (NPY, NPZ, FIXED)}
-    return tfrecord(raw, tensors) if name == TFRECORD else forms[name]
+    return {name: fields for name, fields in options.items() if name in form.writer_options}
 
 
-def _check_fields(form: Format, spec: Spec) -> None:
-    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call for TFRecord that holds all."""
+def _check_fields(form: Format, writer: Writer, spec: Spec) -> None:
+    """Raise ``SpecError`` if a format cannot hold one of the fields; names the call of a format that holds all."""
     try:
-        check_fields(form, spec)
+        check_fields(form.name, writer, spec)
     except SpecError as error:
-        with suppress(MissingPackageError):
-            tensors = [one.name for one in spec if tfrecord().refusal(one)]
-            if tensors and not any(tfrecord(tensors=tensors).refusal(one) for one in spec):
-                options = " ".join(f"--tensor {name}" for name in tensors)
-                error.remedy += f"; all fields fit by gl.convert(..., 'out.tfrecord', tensors={tensors}) ({options})"
+        error.remedy = "; ".join(filter(None, (error.remedy, *(other.suggest(spec) for other in FORMATS))))
         raise
 
 
@@ -432,13 +432,13 @@ class _Work:
         return Records(self.source, file.begin, file.end, file.names, self._tick)
 
 
-def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> Converted:
+def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None) -> Converted:
     source = work.source
-    _check_fields(form, source.spec)
+    _check_fields(form, writer, source.spec)
     files = _planned(source, path, num_shards)
     _check_not_read(source, [file.path for file in files])
     for one in source.spec:
-        if note := form.notes(one):
+        if note := writer.notes(one):
             log.info("%s: field %s is %s", path, one, note)
     folder, pattern = os.path.split(path)
     _make_folder(folder)
@@ -449,9 +449,9 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
         "files": pattern,
         "num_shards": num_shards or 1,
         "fields": [str(one) for one in source.spec],
-        **form.about,
+        **writer.about,
     }
-    beside = {file.path: form.beside(file.path, work.records(file)) for file in files}
+    beside = {file.path: writer.beside(file.path, work.records(file)) for file in files}
     with Journal(os.path.join(folder, _stem(pattern) + JOURNAL)) as journal:
         with _writing(path):
             journal.remove_parts()
@@ -465,7 +465,9 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
             known = set(journal.names())
             _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known])
             found = [file for file in left if os.path.lexists(file.path)]
-            _refuse_others(work, form, journal, [file for file in found if not journal.finished(file.name, file.path)])
+            _refuse_others(
+                work, writer, journal, [file for file in found if not journal.finished(file.name, file.path)]
+            )
         left = [file for file in left if not is_whole(file)]
         if not left:
             log.info("%s: all %d files were finished before", path, len(files))
@@ -473,7 +475,7 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
         part_suffix = journal.part_suffix() if left else ""
 
         def write(file: _File) -> None:
-            _write_file(file, form, work, beside[file.path], part_suffix)
+            _write_file(file, writer, work, beside[file.path], part_suffix)
             journal.finish(file.name, file.path)
 
         work.each(write, left)
@@ -482,29 +484,29 @@ def _to_files(work: _Work, path: str, form: Format, num_shards: int | None) -> C
         len(source),
         sum(os.path.getsize(file.path) for file in files),
         len(files) - len(left),
-        _call(path, form, source, files, num_shards or 1),
+        _call(path, writer, source, files, num_shards or 1),
     )
 
 
-def _call(path: str, form: Format, source: Source, files: Sequence[_File], num_shards: int) -> str:
+def _call(path: str, writer: Writer, source: Source, files: Sequence[_File], num_shards: int) -> str:
     """Return the call that reads the files again."""
     folder, pattern = os.path.split(path)
     calls = []
     for fields in dict.fromkeys(file.names for file in files):
         name = re.sub(r"\{shard[^{}]*\}", "*", pattern).format(num_shards=num_shards, field=fields[0])
-        calls.append(form.call(os.path.join(folder, name), source.spec.only(fields)))
+        calls.append(writer.call(os.path.join(folder, name), source.spec.only(fields)))
     return calls[0] if len(calls) == 1 else f"gl.zip({', '.join(calls)})"
 
 
-def _write_file(file: _File, form: Format, work: _Work, beside: Mapping[str, bytes], part_suffix: str) -> None:
+def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, bytes], part_suffix: str) -> None:
     """Write one file under another name, compare it, and give it its name, after the small files beside it."""
     part = file.path + part_suffix
     parts = {part: file.path}
     try:
         with _writing(file.path):
-            form.write(part, work.records(file))
+            writer.write(part, work.records(file))
             if work.verify:
-                _compare(part, file, form, work)
+                _compare(part, file, writer, work)
             for suffix, content in beside.items():
                 small_part = f"{file.path}{suffix}{part_suffix}"
                 parts = {small_part: file.path + suffix, **parts}
@@ -530,9 +532,9 @@ def _writing(path: str) -> Iterator[None]:
         raise error if isinstance(error, GpuloadError) else _unwritten(path, error) from None
 
 
-def _compare(path: str, file: _File, form: Format, work: _Work) -> None:
+def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
     """Raise ``RecordError`` if a file, read back, does not hold the records of the source."""
-    wrong = form.differs(path, work.records(file))
+    wrong = writer.differs(path, work.records(file))
     if wrong:
         raise RecordError(
             f"{file.path}: what was written is not what was read: {wrong}",
@@ -585,17 +587,17 @@ def _settle(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrit
     for name in there:
         path = os.path.join(folder, os.path.basename(name))
         if journal.finished(name, path):
-            for old in (path, path + JSON):
+            for old in (path, *(path + suffix for form in FORMATS for suffix in form.beside)):
                 with suppress(FileNotFoundError):
                     os.unlink(old)
     journal.begin(about)
 
 
-def _refuse_others(work: _Work, form: Format, journal: Journal, found: Sequence[_File]) -> None:
+def _refuse_others(work: _Work, writer: Writer, journal: Journal, found: Sequence[_File]) -> None:
     """Refuse files that this conversion did not write; one that a kill left without its line is compared."""
     for file in found:
         try:
-            work.each(lambda file: _compare(file.path, file, form, work), [file])
+            work.each(lambda file: _compare(file.path, file, writer, work), [file])
         except GpuloadError:
             raise FileError(
                 f"{file.path} is there already",
@@ -663,24 +665,21 @@ def _make_folder(folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
 
 
-# --- folders of images
+# --- folders of files
 
 
-def _to_folder(work: _Work, path: str) -> Converted:
-    """Write a folder of images: it has another name until all of it is there."""
+def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Converted:
+    """Write a folder of files: it has another name until all of it is there."""
     source, folder = work.source, path.rstrip(os.sep)
-    _, label = folders.parts_of(source.spec)
-    classes = folders.class_folders(source, label)
+    call = writer.call(folder, source)
     names = source.spec.names
-    labels = "None" if label is None else "'folder'" if classes else repr(os.path.join(folder, folders.TABLE))
-    call = f"gl.images({folder!r}, labels={labels})"
     _make_folder(os.path.dirname(folder))
     about = {
         "source": source.fingerprint(),
         "records": len(source),
-        "format": folders.NAME,
+        "format": name,
         "fields": [str(one) for one in source.spec],
-        **folders.beside(source),
+        **writer.about(source),
     }
     pieces = [
         _File(f"{begin:d}", begin, min(begin + FOLDER_RECORDS, len(source)), names)
@@ -714,8 +713,8 @@ def _to_folder(work: _Work, path: str) -> Converted:
 
         def write(piece: _File) -> None:
             with _writing(folder):
-                folders.write(part, work.records(piece))
-                wrong = folders.check(part, work.records(piece)) if work.verify else None
+                writer.write(part, work.records(piece))
+                wrong = writer.first_difference(part, work.records(piece)) if work.verify else None
             if wrong is not None:
                 raise RecordError(
                     f"{source.where(wrong)}: what was written is not what was read",
@@ -732,9 +731,7 @@ def _to_folder(work: _Work, path: str) -> Converted:
                 shutil.rmtree(part, ignore_errors=True)
             raise
         with _writing(folder):
-            if label is not None and not classes:
-                with open(os.path.join(part, folders.TABLE), "wb") as file:
-                    file.write(folders.table(part, source, label))
+            writer.finish(part, source)
             if os.path.lexists(folder):
                 shutil.rmtree(folder)
             os.replace(part, folder)

@@ -21,7 +21,8 @@ import gpuload as gl
 from gpuload import cli
 from gpuload import convert as convert_function
 from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
-from gpuload.formats import base
+from gpuload.formats import writing
+from gpuload.formats.images import folder as folder_writer
 
 converting = sys.modules["gpuload.convert"]
 
@@ -440,7 +441,7 @@ def test_a_folder_that_was_being_replaced_is_replaced_by_the_next_call(tmp_path,
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(converting.folders, "write", full)
+        patch.setattr(folder_writer, "write", full)
         with pytest.raises(FileError, match="No space left"):
             gl.convert(second, tmp_path / "out", overwrite=True)
     assert os.listdir(tmp_path / "out") == ["0.png"]  # the old one stays until the new one is whole
@@ -524,13 +525,13 @@ def test_a_folder_of_which_nothing_could_be_written_leaves_nothing_behind(tmp_pa
     (tmp_path / "in").mkdir()
     for number in range(3):
         image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "in" / f"{number}.png")
-    write = converting.folders.write
+    write = folder_writer.write
 
     def full(path, records):
         write(path, records)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(converting.folders, "write", full)
+    monkeypatch.setattr(folder_writer, "write", full)
     with pytest.raises(FileError, match="No space left"):
         gl.convert(gl.images(tmp_path / "in", labels=None), tmp_path / "out")
 
@@ -570,7 +571,7 @@ def test_a_full_disk_while_the_journal_is_written_is_an_error(tmp_path, monkeypa
         ("a.npy.gz", {}, "compressed files are not written"),
         ("a.parquet", {}, r"the suffix '\.parquet' names no format(.|\n)*\.tfrecord"),
         ("a.npy", {"format": "parquet"}, "format = 'parquet'(.|\n)*tfrecord, images"),
-        ("a.npy", {"raw": ["x"]}, "they say how a TFRecord holds a field"),
+        ("a.npy", {"raw": ["x"]}, "they say how tfrecord holds a field"),
         ("a.tfrecord", {"raw": "x"}, r"raw = 'x'(.|\n)*\['x'\]"),
         ("a.tfrecord", {"raw": ["x"], "tensors": ["x"]}, r"in both raw= and tensors="),
         ("a.npy", {"num_threads": 0}, "num_threads = 0"),
@@ -648,10 +649,10 @@ def test_records_go_through_every_format_and_come_back(tmp_path):
 def test_the_function_is_what_the_package_calls_convert():
     assert gl.convert is convert_function
     assert inspect.unwrap(gl.convert) is inspect.unwrap(converting.convert)
-    assert base.same(np.array([np.nan]), np.array([np.nan]))
-    assert base.same(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
-    assert base.same(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
-    assert not base.same(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
+    assert writing.same(np.array([np.nan]), np.array([np.nan]))
+    assert writing.same(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
+    assert writing.same(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
+    assert not writing.same(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
 
 
 # --- pickles

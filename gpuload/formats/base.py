@@ -1,76 +1,86 @@
-"""Writers: what each format can hold of records, how it is written, and how it is read again to compare it.
+"""Format: all that gpuload knows of one format of files, in one place.
 
-A format says field by field what it cannot hold, and what to choose instead; nothing is converted without a word. What
-is written is native to no machine: numbers are little-endian, as nearly all machines have them, and each format says so
-in the file or beside it.
+    sniff                       how its files are recognized by their bytes
+    open, folder                its reader
+    open_for_check, salvage     how damage in its files is listed
+    writer                      its writer, which also compares the values of a file with those that were written
+
+`FORMATS` in `formats/__init__.py` has one line for each. `gl.open`, `gl.check` and `gl.convert` are loops over it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpuload.errors import GpuloadError, SpecError
-from gpuload.ragged import Ragged
-from gpuload.sources import filtering
+from gpuload.formats.writing import FolderWriter, Writer
 from gpuload.sources.base import Source
-from gpuload.sources.leaf import Fields, Values
-from gpuload.spec import Field, Spec
+from gpuload.sources.leaf import Fields
+from gpuload.spec import Spec
 
-Refusal = tuple[str, str]  # cause and remedy
-
-
-class Unread(Exception):
-    """The user's own reader raised an error of the system, which is not one of writing."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
+ImagesIn = Callable[[Fields, int], Iterator[Any]]
+MakeWriter = Callable[..., Writer | FolderWriter]
 
 
-@dataclass(frozen=True, eq=False)
-class Records:
-    """The records of one file, some at a time.
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of a file, by which its format is recognized.
 
     Attributes:
-        source: where they come from.
-        begin, end: which of its records.
-        names: the fields that the file holds.
-        tick: told how many more records were read; raises what ends the work where it was asked to end.
+        path: of the file.
+        num_bytes: the size of the file; of a compressed file some number above ``len(head)``.
+        head: the first bytes; of a compressed file those of its content.
+        compression: ``"gzip"``, ``"zlib"``, or "" for a plain file.
     """
 
-    source: Source
-    begin: int
-    end: int
-    names: tuple[str, ...]
-    tick: Callable[[int], None] = lambda count: None
+    path: str
+    num_bytes: int
+    head: bytes
+    compression: str = ""
 
-    @property
-    def count(self) -> int:
-        """How many records there are."""
-        return self.end - self.begin
 
-    @property
-    def spec(self) -> Spec:
-        """The fields that the file holds."""
-        return self.source.spec.only(self.names)
+@dataclass(frozen=True)
+class Match:
+    """What a format recognized in the beginning of a file.
 
-    def chunks(self, names: tuple[str, ...] | None = None) -> Iterator[tuple[NDArray[np.int64], Fields]]:
-        """Give record numbers of the source, and their fields in the order of the spec, some megabytes at a time."""
-        wanted = self.names if names is None else names
-        ordered = self.source.spec.only(wanted).names
-        for numbers in filtering.chunks(self.source, wanted, self.begin, self.end):
-            self.tick(0)
-            try:
-                read = self.source._read(numbers, wanted)
-            except OSError as error:
-                raise error if isinstance(error, GpuloadError) else Unread(error) from None
-            yield numbers, {name: read[name] for name in ordered}
-            self.tick(numbers.size if self.names[-1] in wanted else 0)  # each record is counted once
+    Attributes:
+        title: what the file is, in words.
+        call: the call that opens it, for people: ``"gl.csv(delimiter=',')"``.
+        options: the keyword arguments of `Format.open`.
+    """
+
+    title: str
+    call: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Salvage:
+    """A record of a file that cannot be opened as a whole.
+
+    Attributes:
+        number: which record, counted from 0.
+        offset_bytes: the byte where it begins.
+        cause: what is wrong with it; "" if nothing is.
+    """
+
+    number: int
+    offset_bytes: int
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """How a folder of files of a format is opened.
+
+    Attributes:
+        open: returns the source of a folder; raises ``MissingFileError`` if no file of the format is in it.
+        suffixes: of the files that it takes, in small letters.
+    """
+
+    open: Callable[[str], Source]
+    suffixes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,119 +88,37 @@ class Format:
     """One format of files.
 
     Attributes:
-        name: ``"npy"``.
-        suffixes: that its files have.
-        refusal: why it cannot hold a field, and what to choose instead; None where it can.
-        write: writes the file at a path.
-        differs: reads the file again, and says how it differs from the records; "" where it does not.
-        call: the call that reads files of these fields again, as Python's text.
-        beside: the small files that stand beside a file: what is put behind its name, and the bytes.
-        about: what its files depend on besides the records: arguments, for the record of a conversion.
-        notes: says of a field how it is stored, where that is not how it was; "" else.
+        name: ``gl.<name>`` opens its files, and it is the ``format`` of `gl.convert`.
+        open: returns the source of paths, with ``Match.options`` as keyword arguments.
+        sniff: returns what it recognizes in the beginning of a file; None if the file is of another format.
+        known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside the file, which
+            decides before any bytes do. ``"text"``: the file is text, which is looked at last.
+        compressions: the compressions of whole files that ``open`` unpacks.
+        hint: what to call if a file of this format was not recognized, in words; "" if its files always are.
+        folder: how a folder of its files is opened; None if folders are not.
+        open_for_check: returns a source of paths in which only damage is an error, and a function that gives the
+            encoded images of a record beyond the fields that the source marks as encoded (or None). By default the
+            source that ``open`` returns.
+        salvage: what `gl.check` reads of a file that ``open`` refuses, from its path and its first bytes: a source, or
+            the records one by one; None if it can read nothing.
+        suffixes: of the files that `gl.convert` writes; none if it writes a folder.
+        beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
+        writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.
+        writer_options: arguments of `gl.convert` that are for this format alone.
+        suggest: returns a remedy if `gl.convert` could write fields to this format that another one refuses; "" if not.
     """
 
     name: str
-    suffixes: tuple[str, ...]
-    refusal: Callable[[Field], Refusal | None]
-    write: Callable[[str, Records], None]
-    differs: Callable[[str, Records], str]
-    call: Callable[[str, Spec], str]
-    beside: Callable[[str, Records], Mapping[str, bytes]] = lambda name, records: {}
-    about: Mapping[str, Any] = field(default_factory=dict)
-    notes: Callable[[Field], str] = lambda field: ""
-
-
-def check_fields(form: Format, spec: Spec) -> None:
-    """Raise ``SpecError`` if a format cannot hold one of the fields; names it."""
-    refused = [(one, why) for one in spec if (why := foreign(one) or form.refusal(one)) is not None]
-    if refused:
-        (first, (cause, remedy)), *others = refused
-        more = f", nor can {', '.join(one.name for one, _ in others)}" if others else ""
-        raise SpecError(f"field {first} cannot be written as {form.name}{more}", cause=cause, remedy=remedy)
-
-
-def foreign(one: Field) -> Refusal | None:
-    """Return why no format holds a dtype that another package added to NumPy: bfloat16, float8 and the like."""
-    if one.dtype.isbuiltin != 2:
-        return None
-    return (
-        f"{one.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
-        f"read it as float32 first, which holds its values exactly: gl.arrays({one.name}=array.astype('f4')), say",
-    )
-
-
-def uniform_only(one: Field, form: str) -> Refusal | None:
-    """Return why a format of records of one size cannot hold a field whose shape varies."""
-    if one.text:
-        return (
-            f"it is text of any length, and every record of {form} has one size",
-            "choose TFRecord (.tfrecord), whose texts have any length",
-        )
-    if one.uniform:
-        return None
-    what = "the bytes of image files differ in length" if one.encoded else f"its shape {one.shape} varies"
-    folder = ", or format='images' for a folder of image files" if one.encoded else ""
-    return (
-        f"{what}, and every record of {form} has one shape",
-        f"choose TFRecord (.tfrecord), whose records vary in length{folder}",
-    )
-
-
-def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which a field is stored: little-endian."""
-    return np.dtype(dtype.str).newbyteorder("<")
-
-
-def record_dtype(spec: Spec) -> np.dtype[Any]:
-    """Return the structured dtype of records that have all fields side by side, without padding."""
-    return np.dtype([(one.name, stored_dtype(one.dtype), one.fixed_shape) for one in spec])
-
-
-def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Return fields as records of a structured dtype, ``[count]``."""
-    rows = np.empty(count, dtype)
-    for name, values in fields.items():
-        rows[name] = values
-    return rows
-
-
-def differs(back: Source, records: Records) -> str:
-    """Return how a file that was opened again differs from the records that were written to it; "" if it does not."""
-    if len(back) != records.count:
-        return f"it has {len(back)} records, not {records.count}"
-    first = 0
-    for numbers, fields in records.chunks():
-        got = back.read(np.arange(first, first + numbers.size))
-        for name, values in fields.items():
-            if not same(got[name], values):
-                return f"field {name!r} differs in records {first} to {first + numbers.size - 1} of the file"
-        first += numbers.size
-    return ""
-
-
-def same(got: Values, expected: Values) -> bool:
-    """Return True if two batches have the same dtype, shapes and bytes: not-a-number equals itself, not-a-time too."""
-    if isinstance(expected, Ragged) or isinstance(got, Ragged):
-        return (
-            isinstance(got, Ragged)
-            and isinstance(expected, Ragged)
-            and np.array_equal(got.lengths, expected.lengths)
-            and _same_array(got.flat, expected.flat)
-        )
-    if isinstance(expected, list) or isinstance(got, list):
-        return len(got) == len(expected) and all(map(_same_array, got, expected))
-    return _same_array(got, expected)
-
-
-def _same_array(got: Any, expected: Any) -> bool:
-    got, expected = np.asarray(got), np.asarray(expected)
-    if got.dtype != expected.dtype or got.shape != expected.shape:
-        return False
-    if got.dtype.kind in "fcV" and not has_padding(got.dtype):  # by bytes: other bits of not-a-number are not the same
-        return bool(got.tobytes() == expected.tobytes())
-    return bool(np.array_equal(got, expected, equal_nan=got.dtype.kind in "fcmM"))
-
-
-def has_padding(dtype: np.dtype[Any]) -> bool:
-    """Return True for long doubles, of whose 16 bytes x86 uses 10; the others hold anything."""
-    return bool(dtype.itemsize > {"g": 8, "G": 16}.get(dtype.char, dtype.itemsize))
+    open: Callable[..., Source]
+    sniff: Callable[[Beginning], Match | None] = lambda beginning: None
+    known_by: Literal["bytes", "description", "text"] = "bytes"
+    compressions: tuple[str, ...] = ()
+    hint: str = ""
+    folder: Folder | None = None
+    open_for_check: Callable[..., tuple[Source, ImagesIn | None]] | None = None
+    salvage: Callable[[str, bytes], Source | Iterator[Salvage] | None] = lambda path, head: None
+    suffixes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    writer: MakeWriter | None = None
+    writer_options: tuple[str, ...] = ()
+    suggest: Callable[[Spec], str] = lambda spec: ""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import FormatError, GpuloadError, SpecError
+from gpuload.formats.base import Beginning, Format, Match
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening
@@ -30,6 +31,7 @@ from gpuload.storage.unpacked import named, unpacked
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
+USUAL_AXES = 32  # bytes that say more are no IDX, when a format is looked for
 HEAD_BYTES = 4 + 4 * MOST_AXES
 ONE_FIELD = "x"  # the name of the field of paths that were given without one
 
@@ -196,3 +198,24 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
                     cause="record i is made of record i of each field",
                     remedy="name the files that go together, in one order",
                 )
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    """Return a match if the header says how many bytes the file has; of a compressed file nobody knows how many."""
+    num_bytes = _file_bytes(beginning.head)
+    if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
+        return None
+    return Match(f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)")
+
+
+def _file_bytes(head: bytes) -> int | None:
+    """Return how many bytes a file has that begins as IDX does; None for one that does not."""
+    if len(head) < 8 or head[:2] != b"\0\0" or head[2] not in TYPES or not 1 <= head[3] <= USUAL_AXES:
+        return None
+    lengths: list[int] = np.frombuffer(head, ">u4", min(head[3], (len(head) - 4) // 4), 4).tolist()
+    if len(lengths) < head[3]:
+        return None
+    return 4 + 4 * head[3] + math.prod(lengths) * np.dtype(TYPES[head[2]]).itemsize
+
+
+IDX = Format("idx", lambda paths: idx(x=paths), _sniff, compressions=("gzip",))

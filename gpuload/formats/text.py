@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from gpuload.errors import FormatError, RecordError, RowError, SpecError
+from gpuload.formats.base import Format
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import spanindex
 from gpuload.sources.filesource import FileSource, Opening
@@ -203,3 +204,6 @@ def _check_lengths(name: str, bounds: Indices, most: int) -> None:
             cause=f"a line has at most max_line_bytes={most}; the file may be of another kind, or end lines with CR",
             remedy="check the file; pass max_line_bytes= if its lines are so long",
         )
+
+
+TEXT = Format("text", text, compressions=("gzip",))  # any text may be lines, so `gl.open` never takes it for that

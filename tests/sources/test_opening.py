@@ -308,7 +308,9 @@ def test_real_files_are_known_by_their_bytes(topic):
     for path in paths:
         with open(path, "rb") as file:
             try:
-                found[path.name] = opening._seen(str(path), path.stat().st_size, file.read(opening.HEAD_BYTES)).call
+                found[path.name] = opening.recognize_file(
+                    str(path), path.stat().st_size, file.read(opening.HEAD_BYTES)
+                )[1].call
             except FormatError as error:
                 found[path.name] = str(error)
 

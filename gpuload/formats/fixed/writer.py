@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from gpuload.formats.base import Format, Records, Refusal, as_rows, differs, record_dtype, uniform_only
 from gpuload.formats.fixed import described, fixed
+from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, uniform_only
 from gpuload.spec import Field, Spec
 
 
@@ -37,4 +37,4 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.open({path!r})"
 
 
-FIXED = Format("fixed", (".bin", ".dat", ".raw"), _refusal, _write, _differs, _call, _beside)
+WRITER = Writer(_refusal, _write, _differs, _call, _beside)

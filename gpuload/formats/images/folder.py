@@ -20,13 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RecordError, SpecError
-from gpuload.formats.base import Records
+from gpuload.formats.writing import FolderWriter, Records
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
 
-NAME = "images"
 TABLE = "labels.csv"
+
+
+def writer() -> FolderWriter:
+    """Return the writer of folders of images."""
+    return FolderWriter(call, about, write, first_difference, finish)
 
 
 def parts_of(spec: Spec) -> tuple[Field, Field | None]:
@@ -99,7 +103,7 @@ def write(folder: str, records: Records) -> None:
             file.write(value)
 
 
-def check(folder: str, records: Records) -> int | None:
+def first_difference(folder: str, records: Records) -> int | None:
     """Return the number of the first record whose file does not hold what it should; None if all are right."""
     image, label = parts_of(records.spec)
     classes = class_folders(records.source, label)
@@ -149,9 +153,30 @@ def _check_text(source: Source, numbers: Sequence[int], values: NDArray[Any]) ->
             ) from None
 
 
-def beside(source: Source) -> Mapping[str, Any]:
+def about(source: Source) -> Mapping[str, Any]:
     """Return what the folder depends on besides the records."""
     return {"classes": list(source.classes)}
+
+
+def finish(folder: str, source: Source) -> None:
+    """Write the table of labels, where neither folders of classes hold them nor there are none."""
+    _, label = parts_of(source.spec)
+    if label is not None and not class_folders(source, label):
+        content = table(folder, source, label)
+        with open(os.path.join(folder, TABLE), "wb") as file:
+            file.write(content)
+
+
+def call(folder: str, source: Source) -> str:
+    """Return the call that reads the folder again.
+
+    Raises:
+        SpecError: a folder cannot hold the records of the source.
+    """
+    _, label = parts_of(source.spec)
+    classes = class_folders(source, label)
+    labels = "None" if label is None else "'folder'" if classes else repr(os.path.join(folder, TABLE))
+    return f"gl.images({folder!r}, labels={labels})"
 
 
 def _name(number: int, value: bytes, source: Source) -> str:

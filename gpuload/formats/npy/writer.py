@@ -10,9 +10,9 @@ from typing import IO
 
 import numpy as np
 
-from gpuload.formats.base import Format, Records, Refusal, as_rows, differs, record_dtype, stored_dtype, uniform_only
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.source import npy
+from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, stored_dtype, uniform_only
 from gpuload.spec import Field, Spec
 
 
@@ -48,4 +48,4 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.npy({path!r}, field={spec.names[0]!r})" if len(spec) == 1 else f"gl.npy({path!r})"
 
 
-NPY = Format("npy", (".npy",), _refusal, _write, _differs, _call)
+WRITER = Writer(_refusal, _write, _differs, _call)

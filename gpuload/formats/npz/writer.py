@@ -8,9 +8,9 @@ Source  APPNOTE.TXT of PKWARE for ZIP, by Python's zipfile
 from __future__ import annotations
 
 from gpuload import aside
-from gpuload.formats.base import Format, Records, Refusal, differs, uniform_only
 from gpuload.formats.npy.writer import write_array
 from gpuload.formats.npz.source import npz
+from gpuload.formats.writing import Records, Refusal, Writer, differs, uniform_only
 from gpuload.spec import Field, Spec
 
 FIRST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest of ZIP: the same records give the same bytes
@@ -47,4 +47,4 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.npz({path!r})"
 
 
-NPZ = Format("npz", (".npz",), _refusal, _write, _differs, _call)
+WRITER = Writer(_refusal, _write, _differs, _call)

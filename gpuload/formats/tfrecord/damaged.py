@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from gpuload.formats.base import Salvage
 from gpuload.formats.tfrecord import checksums, crc32c
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER, HEADER_BYTES, PIECE_BYTES
 from gpuload.storage.files import open_error
 
 
-@dataclass(frozen=True)
-class Walked:
-    """One record of a file.
-
-    Attributes:
-        number: which, counted from 0.
-        offset_bytes: the byte where its header begins.
-        cause: what is wrong with it; "" if nothing is.
-    """
-
-    number: int
-    offset_bytes: int
-    cause: str = ""
-
-
-def walked(path: str) -> Iterator[Walked]:
+def walked(path: str) -> Iterator[Salvage]:
     """Give the records of an uncompressed file; with one whose length cannot be believed it ends.
 
     Raises:
@@ -45,19 +30,19 @@ def walked(path: str) -> Iterator[Walked]:
                 header = file.read(HEADER_BYTES)
                 cause, length = _header(header, size - place)
                 if cause:
-                    yield Walked(number, place, f"{cause}; where the next record begins is not known")
+                    yield Salvage(number, place, f"{cause}; where the next record begins is not known")
                     return
                 found, left = 0, length
                 while left:
                     piece = file.read(min(left, PIECE_BYTES))
                     if not piece:
-                        yield Walked(number, place, f"the file ends {left} bytes before its payload does")
+                        yield Salvage(number, place, f"the file ends {left} bytes before its payload does")
                         return
                     found, left = crc32c.of_bytes(piece, found), left - len(piece)
                 said = int.from_bytes(file.read(FOOTER_BYTES), "little")
                 own = int(checksums.masked(np.array([found], np.uint32))[0])
                 wrong = f"payload checksum is {own:#010x}, the file says {said:#010x}"
-                yield Walked(number, place, wrong if own != said else "")
+                yield Salvage(number, place, wrong if own != said else "")
                 place, number = place + length + FRAME_BYTES, number + 1
     except OSError as error:
         raise open_error(path, error) from None

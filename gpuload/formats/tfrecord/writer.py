@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RecordError
-from gpuload.formats.base import Format, Records, Refusal, has_padding, stored_dtype
 from gpuload.formats.tfrecord import checksums
+from gpuload.formats.writing import Records, Refusal, Writer, has_padding, stored_dtype
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Fields, Values
 from gpuload.spec import Field, Spec
@@ -36,8 +36,8 @@ TENSOR_TYPES = {  # types.proto
 }  # fmt: skip
 
 
-def tfrecord(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Format:
-    """Return the format of TFRecord files.
+def writer(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Writer:
+    """Return the writer of TFRecord files.
 
     Args:
         raw: the fields that are written as raw bytes.
@@ -48,9 +48,7 @@ def tfrecord(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Format:
     def way(one: Field) -> str:
         return ways.get(one.name) or _way(one)
 
-    return Format(
-        NAME,
-        SUFFIXES,
+    return Writer(
         refusal=lambda one: _refusal(one, ways.get(one.name, "")),
         write=lambda path, records: _write(path, records, way),
         differs=lambda path, records: _differs(path, records, way),

@@ -1,0 +1,60 @@
+"""Fixed-length records as a format: their bytes say nothing, a JSON beside the file describes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gpuload.errors import SpecError
+from gpuload.formats.base import Beginning, Format, Match
+from gpuload.formats.fixed import described
+from gpuload.formats.fixed.source import fixed
+from gpuload.formats.fixed.writer import WRITER
+from gpuload.sources.base import Source
+from gpuload.storage.files import look_at, read_bytes
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    beside = beginning.path + described.SUFFIX
+    if described.is_description(beginning.head) or (os.path.isfile(beside) and _is_description(beside)):
+        return Match("fixed-length records with their description", "gl.fixed(...)")
+    return None
+
+
+def _open(paths: Sequence[str]) -> Source:
+    """Return the records of described files; a path may name the records or their description."""
+    names = [path.removesuffix(described.SUFFIX) if _is_json(path) else path for path in paths]
+    names = list(dict.fromkeys(names))  # a wildcard may mean both the records and what describes them
+    files, descriptions = look_at(names, 0, lambda path, size, head: described.read(path + described.SUFFIX, size))
+    first = descriptions[0]
+    for number, other in enumerate(descriptions):
+        if (other.dtype, other.header_bytes, other.footer_bytes, other.axes) != (
+            *(first.dtype, first.header_bytes, first.footer_bytes, first.axes),
+        ):
+            raise SpecError(
+                f"{files.paths[number]} and {files.paths[0]} hold different fields",
+                cause=f"their descriptions say {other.dtype} and {first.dtype}",
+                remedy="open them one by one",
+            )
+    source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)
+    return source.mark(**dict(first.axes)) if first.axes else source
+
+
+def _is_json(path: str) -> bool:
+    return path.endswith(described.SUFFIX) and _is_description(path)
+
+
+def _is_description(path: str) -> bool:
+    return described.is_description(read_bytes(path, described.LARGEST_BYTES))
+
+
+FIXED = Format(
+    "fixed",
+    _open,
+    _sniff,
+    known_by="description",
+    hint="raw records are gl.fixed(path, dtype)",
+    suffixes=(".bin", ".dat", ".raw"),
+    beside=(described.SUFFIX,),
+    writer=lambda: WRITER,
+)

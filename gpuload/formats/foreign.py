@@ -1,0 +1,51 @@
+"""Foreign formats: files that are recognized, and not opened; each has a remedy."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from gpuload.errors import FormatError
+from gpuload.formats.base import Beginning
+
+PICKLE = ("a Python pickle", "it could run any code when read: store arrays, with numpy.save")
+FOREIGN = {
+    b"PAR1": ("a Parquet file", "read it with PyArrow, and pass its columns to gl.arrays"),
+    b"ARROW1": ("an Arrow file", "read it with PyArrow, and pass its columns to gl.arrays"),
+    b"\x89HDF\r\n\x1a\n": ("an HDF5 file", "read it in gl.records(length, read)"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it: zstd -d"),
+    b"BZh": ("compressed by bzip2", "unpack it: bunzip2"),
+    b"\xfd7zXZ\0": ("compressed by xz", "unpack it: xz -d"),
+    b"version https://git-lfs": ("a pointer of Git LFS, not the file", "fetch the file: git lfs pull"),
+    **{b"\x80" + bytes([protocol]): PICKLE for protocol in (2, 3, 4, 5)},
+}
+
+PLAIN_ONLY = {b"\x93NUMPY": "an NPY file"}  # formats whose files are not opened when they are compressed
+
+
+def refuse(beginning: Beginning) -> None:
+    """Raise ``FormatError`` for a file of a format that is known and not opened."""
+    path, head = beginning.path, beginning.head
+    if head[257:262] == b"ustar":  # POSIX.1-2017, pax, ustar interchange format
+        raise _tar(path, "z" if beginning.compression else "")
+    for magic, (title, remedy) in FOREIGN.items():
+        if head.startswith(magic) and not beginning.compression:
+            raise FormatError(f"{path} is {title}", cause="gpuload does not read it", remedy=remedy)
+
+
+def content_title(head: bytes) -> str:
+    """Return what a compressed file holds, in words."""
+    titles = (title for magic, title in PLAIN_ONLY.items() if head.startswith(magic))
+    return next(titles, f"bytes that begin with {head[:16]!r}")
+
+
+def _tar(path: str, letter: str) -> FormatError:
+    """Return the error for an archive of tar; ``letter`` is that of tar for how it is compressed."""
+    folder = path.partition(".tar")[0].removesuffix(".tgz") + "-files"
+    unpack = f"mkdir {shlex.quote(folder)} && tar -x{letter}f {shlex.quote(path)} -C {shlex.quote(folder)}"
+    return FormatError(
+        f"{path} is an archive of tar",
+        cause="records are found by number, and a tar has no index of its members",
+        remedy=f"unpack it ({unpack}) and open what is in it: gl.images({folder!r}) of images, "
+        f"gl.open({os.path.join(folder, '*')!r}) of other files",
+    )

@@ -1,0 +1,27 @@
+"""NPY as a format: its magic, and what is checked of a file that has no rows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from gpuload.errors import FileError, FormatError, RecordError, SpecError
+from gpuload.formats.base import Beginning, Format, Match
+from gpuload.formats.npy.npyheader import MAGIC
+from gpuload.formats.npy.source import npy
+from gpuload.formats.npy.writer import WRITER
+from gpuload.sources.base import Source
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    return Match("NPY", "gl.npy") if beginning.head.startswith(MAGIC) else None
+
+
+def _salvage(path: str, head: bytes) -> Source | None:
+    """Return a file as one record: an array without axes has no rows."""
+    if head.startswith(MAGIC):
+        with suppress(FormatError, RecordError, SpecError, FileError):
+            return npy([path], record="file")
+    return None
+
+
+NPY = Format("npy", npy, _sniff, salvage=_salvage, suffixes=(".npy",), writer=lambda: WRITER)

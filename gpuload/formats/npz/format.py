@@ -1,0 +1,52 @@
+"""NPZ as a format: a ZIP archive of NPY files alone, and what is checked of one that has no rows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from gpuload import aside
+from gpuload.errors import FileError, FormatError, RecordError, SpecError
+from gpuload.formats.base import Beginning, Format, Match
+from gpuload.formats.npz.source import npz
+from gpuload.formats.npz.writer import WRITER
+from gpuload.sources.base import Source
+
+MEMBER, EMPTY = b"PK\x03\x04", b"PK\x05\x06"  # what an archive begins with; one without members
+
+
+def _sniff(beginning: Beginning) -> Match | None:
+    """Return a match for an archive that holds NPY files.
+
+    Raises:
+        FormatError: the archive is damaged, or holds something else.
+    """
+    if not beginning.head.startswith((MEMBER, EMPTY)):
+        return None
+    path, zipfile = beginning.path, aside.import_package("zipfile")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
+        raise FormatError(
+            f"{path} is a damaged ZIP archive", cause=str(error), remedy="it was cut short: copy it again"
+        ) from None
+    others = [name for name in names if not name.endswith(".npy")]
+    if others or not names:
+        held = f"it holds {others[0]!r}" if others else "it holds nothing"
+        raise FormatError(
+            f"{path} is a ZIP archive and no NPZ",
+            cause=f"an NPZ holds .npy files alone, and {held}",
+            remedy="unpack it, and open what is in it",
+        )
+    return Match("NPZ", "gl.npz")
+
+
+def _salvage(path: str, head: bytes) -> Source | None:
+    """Return a file as one record: arrays without axes, or of different lengths, are no rows."""
+    if head.startswith(MEMBER):
+        with suppress(FormatError, RecordError, SpecError, FileError):
+            return npz([path], record="file")
+    return None
+
+
+NPZ = Format("npz", npz, _sniff, salvage=_salvage, suffixes=(".npz",), writer=lambda: WRITER)
