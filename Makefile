@@ -29,7 +29,7 @@ MINUTES ?= 10
 CORE := setup.py $(wildcard gpuload/core/cpp/*)
 CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
-.PHONY: setup core demo test lint pytest bench gpu-test attack sanitize clean
+.PHONY: setup core demo test lint pytest bench gpu-test attack fuzz sanitize sanitize-threads clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
@@ -103,6 +103,15 @@ gpu-test: setup
 attack: $(ATTACK_STAMP)
 	$(BIN)/python -m tests.attack --minutes $(MINUTES) $(addprefix --only ,$(PART)) $(addprefix --seed ,$(SEED))
 
+# The fuzzer of the core (tests/core/fuzz): C++ alone, under AddressSanitizer and UndefinedBehaviorSanitizer; by libFuzzer
+# where there is a clang++ that has it (Debian, Ubuntu: apt install clang), else by a driver of its own. SECONDS of each
+# target, as many at a time as there are cores; TARGET=NAME runs one alone, and with INPUT=FILE on that file.
+SECONDS ?= 60
+
+fuzz: setup
+	$(BIN)/python -m tests.core.fuzz --seconds $(SECONDS) $(addprefix --target ,$(TARGET)) $(addprefix --input ,$(INPUT)) \
+	  $(addprefix --seed ,$(SEED))
+
 # The core's tests, and those of what reads hostile files, in a copy of the checkout whose core is built with
 # AddressSanitizer and UndefinedBehaviorSanitizer. The leaks that Python has of its own at its end are not looked for.
 SANITIZED := build/sanitize
@@ -118,6 +127,10 @@ sanitize: setup
 	cd $(SANITIZED) && LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED) \
 	  $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider --timeout 900 $(SANITIZE) $(SANITIZED_TESTS)
+
+# Threads that use the core at the same time, in a C++ program under ThreadSanitizer: Python itself is not built with it.
+sanitize-threads: setup
+	$(BIN)/python -m pytest -p no:cacheprovider $(SANITIZE) tests/core/test_threads.py
 
 $(BENCH_STAMP): $(STAMP) $(CORE_STAMP)
 	$(PIP_INSTALL) -e ".[bench]"

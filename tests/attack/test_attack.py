@@ -34,6 +34,7 @@ from tests.attack import (
     interrupts,
     kills,
     lanes,
+    natives,
     npy,
     npz,
     parsers,
@@ -45,6 +46,7 @@ from tests.attack import (
     tfrecord,
 )
 from tests.attack.__main__ import PARTS, ROOT, run_part
+from tests.core.fuzz import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
@@ -226,6 +228,23 @@ def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, nam
 
     with pytest.raises(KeyError, match="planted"):
         check(begun()[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_byte_that_the_core_reads_beyond_its_input_is_found_and_repeated(monkeypatch, tmp_path):
+    if run.engine() is None:
+        pytest.skip("there is no C++ compiler")
+    monkeypatch.setattr(natives, "KEPT", tmp_path)
+    monkeypatch.setattr(run, "NAMES", [run.PLANTED])
+
+    findings = natives.attack(10, SEED).findings
+
+    (path,) = tmp_path.iterdir()
+    assert len(findings) == 1
+    assert "heap-buffer-overflow" in findings[0]
+    assert f"make fuzz TARGET=planted INPUT={path}" in findings[0]
+    assert run.repeat(run.PLANTED, path) != 0
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -291,7 +291,7 @@ void fill_values(Bytes raw, Spans features, bool are_entries, List kind, const i
         if (count > room - done) return;
         Values target{kind};
         target.to = static_cast<uint8_t*>(values) + item_bytes * done;
-        target.to_ends = ends + done;
+        if (ends != nullptr) target.to_ends = ends + done;
         target.room = count;
         read_values(raw, reader_of(raw, span[0], span[1]), are_entries, target);
         done += count;
