@@ -184,6 +184,17 @@ class Native(Protocol):
             Their number, and where the data of the only one ends; -1 and 0 if they are damaged.
         """
 
+    def read_jpeg_heads(self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s) -> None:
+        """Read the heads of JPEG files, whose bytes are ``raw[begins[i]:ends[i]]``; see `images.head.read_heads`.
+
+        Args:
+            raw: the files.
+            begins: of each file, int64 ``[n]``.
+            ends: of each file, int64 ``[n]``.
+            heads: int32 ``[n, 6]``: height and width of the upright image, scans, channels, orientation, and the end of
+                the only scan; zeros for a file that is no JPEG or is refused; written.
+        """
+
     def walk(
         self, images: Pixels, stride: int, height: int, width: int, channels: int, in_planes: bool, out_planes: bool,
         start: Int32s, mirror: Int32s, fill: float, mean: Floats, scale: Floats, out: Pixels, window_height: int,

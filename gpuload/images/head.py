@@ -10,18 +10,23 @@ Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagre
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
+from gpuload.errors import RowError
 from gpuload.images import scans
 from gpuload.images.heads import avif, bmp, gif, jp2, jpeg, png, pnm, tiff, webp
 from gpuload.images.heads.base import MAX_PIXELS as MAX_PIXELS
 from gpuload.images.heads.base import Head as Head
 from gpuload.images.heads.base import HeadError as HeadError
+from gpuload.ragged import Ragged
 
+COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of what `read_heads` returns
 LOOKED_AT_BYTES = 18  # by which a format is told
 
 
@@ -109,3 +114,29 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
         raise HeadError(str(error)) from None
     except (IndexError, struct.error):
         raise HeadError(f"the file ends inside its header, after {len(view)} bytes") from None
+
+
+def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]:
+    """Return what the heads of encoded images say, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
+
+    The last three are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes a `Head` of them.
+
+    Raises:
+        RowError: the bytes of a file are not one whole image that can be decoded; it names the first such row.
+    """
+    heads: NDArray[np.int32] = np.zeros((len(files), len(COLUMNS)), np.int32)
+    if core.native is not None and isinstance(files, Ragged) and len(files):
+        core.native.read_jpeg_heads(np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads)
+    for row in np.flatnonzero(heads[:, 0] == 0).tolist():  # what the core did not understand
+        try:
+            head = read(files[row])
+        except HeadError as error:
+            raise RowError(row, str(error)) from None
+        heads[row, :3] = head.height, head.width, head.scans
+    return heads
+
+
+def jpeg_head(numbers: NDArray[np.int32]) -> Head | None:
+    """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at the file."""
+    height, width, num_scans, channels, orientation, scan_end = numbers.tolist()
+    return Head("jpeg", height, width, channels, 8, orientation, num_scans, scan_end) if channels else None

@@ -30,6 +30,7 @@ Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, recor
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
 VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
+HEADS = "heads"  # in the draw of an op that decodes: `images.head.read_heads` of its field; DALI does not get it
 WITHOUT_ON = "without on= an op acts on the field 'image' alone, or on the only field that there is"
 
 

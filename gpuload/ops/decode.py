@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from gpuload.errors import DeviceError, SpecError
 from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
-from gpuload.ops.base import Draw, Op, RowError, Sizes
+from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
 CHANNELS = {"RGB": 3, "GRAY": 1}
@@ -101,6 +101,10 @@ class Decode(Op):
 
     def check_heads(self, heads: NDArray[np.int32]) -> None:
         """Raise ``RowError`` for the first image that is beyond a limit, or of another size than ``size``."""
+        pixels = heads[:, 0].astype(np.int64) * heads[:, 1]
+        fits = self.size is None or bool((heads[:, :2] == self.size).all())
+        if fits and pixels.max(initial=0) <= self.max_pixels and heads[:, 2:].max(initial=0) <= self.max_scans:
+            return
         for row, (height, width, *num_scans) in enumerate(heads.tolist()):
             if self.size not in (None, (height, width)):
                 raise RowError(
@@ -133,21 +137,30 @@ class Decode(Op):
                 remedy='use executor="dali", or device="cpu"',
             )
         region = None
-        if draw:
+        if "start" in draw:
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
-        return self.decoded(x, region)
+        return self.decoded(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
 
-    def decoded(self, x: Any, region: decode.Region | None = None, *, strict: bool = False) -> NDArray[Any]:
+    def decoded(
+        self, x: Any, region: decode.Region | None = None, image_head: head.Head | None = None, *, strict: bool = False
+    ) -> NDArray[Any]:
         """Return the pixels of one file, or of a region; ``strict`` as in `images.decode`.
+
+        Args:
+            x: the file.
+            region: top, left, height and width, pixels; None for the whole image.
+            image_head: its head, where that was read and checked before.
+            strict: see `images.decode`.
 
         Raises:
             RowError: it is damaged, or beyond a limit.
         """
         try:
-            found = head.read(x)
-            self.check_heads(np.array([(found.height, found.width, found.scans)], np.int32))
-            return decode.decode(x, found, self.mode, region, dtype=self.dtype, strict=strict)
+            if image_head is None:
+                image_head = head.read(x)
+                self.check_heads(np.array([(image_head.height, image_head.width, image_head.scans)], np.int32))
+            return decode.decode(x, image_head, self.mode, region, dtype=self.dtype, strict=strict)
         except (head.HeadError, decode.ImageError) as error:
             raise RowError(0, str(error)) from None
 
@@ -159,7 +172,7 @@ class Decode(Op):
         if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
             settings.update(device="mixed", hw_decoder_load=0.0)
         rgb, gray = dali.types.RGB, dali.types.GRAY
-        if draw:
+        if "start" in draw:
             window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
             pixels = dali.fn.decoders.image_slice(x, output_type=rgb, **window, **settings)
         else:

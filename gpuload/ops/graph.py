@@ -6,6 +6,7 @@ draws = graph.draw(...)                host, pure; one Draw for each op
 Regions  Where an op that uses a region of its images follows the op that makes them (RandomResizedCrop after Decode),
          only that region is made: ``draw`` gives the first op the region and the second one what is left to do within
          it. Executors need not know of this; sizes and draws of all other ops are what they would be without it.
+Heads    of encoded images are read once, to draw: an op that decodes finds them in its draw, as ``"heads"``.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from numpy.typing import NDArray
 
 from gpuload import rng
 from gpuload.errors import SpecError, UnknownFieldError
-from gpuload.images import head
+from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import images
-from gpuload.ops.base import Draw, Op, RowError, Sizes, streams
+from gpuload.ops.base import HEADS, Draw, Op, Sizes, streams
 from gpuload.spec import Field, Spec
 
 
@@ -144,10 +145,13 @@ class Graph:
         before: list[Sizes] = []
         none = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew
-        for op, on, stream, known in zip(self.ops, self.targets, self.streams, self._known_sizes, strict=True):
+        zipped = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
+        for op, on, stream, known, field in zipped:
             size, count = _common_size(op, on, now), op.num_uniforms
             u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
             draws.append(op.draw(u, size))
+            if field is not None and sizes[field].shape[1] == len(COLUMNS):
+                draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
             for name, fixed in known.items():
                 before_op = now.get(name, unknown)
@@ -158,7 +162,20 @@ class Graph:
         """Let ops refuse images before they are decoded: all files of all executors come by here."""
         for op, on in zip(self.ops, self.targets, strict=True):
             for name in on if op.codec else ():
-                op.check_heads(sizes[name])
+                op.check_heads(sizes[name][:, :3])
+
+    @cached_property
+    def _head_fields(self) -> list[str | None]:
+        """For each op the field whose heads it needs to decode: of files that no other op has changed, else None.
+
+        An op that decodes several fields has one draw for all of them, and reads their heads itself.
+        """
+        fields: list[str | None] = []
+        changed: set[str] = set()
+        for op, on, names in zip(self.ops, self.targets, self.outputs, strict=True):
+            fields.append(on[0] if op.codec and len(on) == 1 and on[0] not in changed else None)
+            changed.update(names)
+        return fields
 
     @cached_property
     def empty_draws(self) -> list[Draw]:
@@ -293,14 +310,14 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
 
     What has two axes that vary, a mask say, counts as an image that has not got its axis of channels yet.
 
-    Of encoded images also the number of scans, ``[count, 3]``: ``Graph.draw`` asks the op that decodes them whether it
-    will.
+    Of encoded images all that ``images.head.read_heads`` returns, ``[count, 6]``: ``Graph.draw`` asks the op that
+    decodes them whether it will.
 
     Raises:
         RowError: the bytes of an encoded image are damaged, as far as its header and its end can tell.
     """
     if field.encoded:
-        return np.array([_head(row, data) for row, data in enumerate(values)], np.int32).reshape(-1, 3)
+        return read_heads(values)
     if not _has_sizes(field):
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
@@ -331,14 +348,6 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
                 crops[maker] = place
         last.update(dict.fromkeys(on, place))
     return tuple(crops)
-
-
-def _head(row: int, data: NDArray[np.uint8]) -> tuple[int, int, int]:
-    try:
-        found = head.read(data)
-    except head.HeadError as error:
-        raise RowError(row, str(error)) from None
-    return found.height, found.width, found.scans
 
 
 def _size_axes(field: Field) -> tuple[int, int]:

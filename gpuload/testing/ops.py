@@ -14,7 +14,7 @@ from gpuload import core
 from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import HEADS, Draw, Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -123,7 +123,8 @@ class OpContract:
 
             other = compile_ops(graph.spec_in, [Nothing(on=field.name), op, Nothing(on=field.name)])
 
-            for name, drawn in draws[0].items():
+            for name in draws[0].keys() - {HEADS}:  # which are of files that no other op may have changed
+                drawn = draws[0][name]
                 np.testing.assert_array_equal(self._draw(other, values, range(NUM_RECORDS))[1][name], drawn)
 
     def test_neutral_parameters_change_nothing(self) -> None:

@@ -129,7 +129,7 @@ def test_sizes_and_scans_of_encoded_images_are_read_in_ragged_values_too():
 
     sizes = image_sizes(FILES, Ragged.of([file, file], np.dtype(np.uint8)), 2)
 
-    assert sizes.tolist() == [[1, 2, 1], [1, 2, 1]]
+    assert sizes[:, :3].tolist() == [[1, 2, 1], [1, 2, 1]]
 
 
 def test_an_op_that_is_none_is_refused():

@@ -74,9 +74,10 @@ class Columns:
         except RowError as error:
             raise error.of_record(self._loader.source.where(int(batch.records[error.row]))) from None
         columns: list[NDArray[Any]] = []
-        for name, one in self._draws.items():
+        for (name, one), keys in zip(self._draws.items(), self._keys, strict=True):
             if isinstance(one, Op):
-                columns += next(of_ops).values()
+                draw = next(of_ops)
+                columns += [draw[key] for key in keys or ()]
             else:
                 columns.append(one.of(rng.uniform(math.prod(one.shape), **words, stream=_stream(name))))
         return columns

@@ -12,6 +12,7 @@
 #include "arrays.hpp"
 #include "crc32c.hpp"
 #include "guard.hpp"
+#include "jpeg.hpp"
 #include "lzw.hpp"
 #include "maps.hpp"
 #include "random.hpp"
@@ -275,6 +276,20 @@ std::pair<int64_t, int64_t> read_scans(const Bytes& file, int64_t frame, int64_t
     return {scans.number, scans.end};
 }
 
+// A row of zeros is a file that is refused, or longer than numbers of `heads` are.
+void read_jpeg_heads(const Bytes& raw, const Int64s& begins, const Int64s& ends, const Array<int32_t, 2>& heads) {
+    check_rows(raw, begins, ends, 0, 0);
+    require(heads.shape(0) == begins.size() && heads.shape(1) == 6, "read_jpeg_heads: six numbers a file");
+    Release lock;
+    for (int64_t i = 0; i < begins.size(); ++i) {
+        const int64_t begin = begins.data()[i], size = ends.data()[i] - begin;
+        core::JpegHead head{};
+        if (size > INT32_MAX || !core::read_jpeg_head(raw.data() + begin, size, head)) head = {};
+        const int64_t numbers[] = {head.height, head.width, head.scans, head.channels, head.orientation, head.scan_end};
+        std::copy_n(numbers, 6, heads.data() + 6 * i);
+    }
+}
+
 bool is_side(int64_t length) { return length > 0 && length <= INT32_MAX; }
 
 template <class In, class Out>
@@ -365,6 +380,7 @@ NB_MODULE(_native, module) {
 
     module.def("lzw_bytes", lzw_bytes);
     module.def("read_scans", read_scans);
+    module.def("read_jpeg_heads", read_jpeg_heads);
     module.def("walk", walk<uint8_t, uint8_t>);
     module.def("walk", walk<uint8_t, float>);
     module.def("walk", walk<float, float>);
