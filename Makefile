@@ -29,7 +29,7 @@ MINUTES ?= 10
 CORE := setup.py $(wildcard gpuload/core/cpp/*)
 CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
-.PHONY: setup core demo test lint pytest bench gpu-test attack fuzz sanitize sanitize-threads clean
+.PHONY: setup core demo test test-all lint pytest bench gpu-test attack fuzz sanitize sanitize-threads clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
@@ -84,11 +84,12 @@ lint: setup
 # mypy runs beside the tests, and these in as many processes as there are cores, at most four. A process that has no tests
 # left takes some from another one (worksteal). One that dies is not started again: the run would wait for it forever.
 # Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
-test: setup
-	@$(MAKE) --no-print-directory -j 2 lint pytest
+test: TESTS := -m "not slow"
+test test-all: setup
+	@$(MAKE) --no-print-directory -j 2 lint pytest TESTS='$(TESTS)'
 
 pytest: setup
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0 $(TESTS)
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
@@ -98,8 +99,8 @@ bench: $(BENCH_STAMP)
 gpu-test: setup
 	$(BIN)/python -m benchmarks.gpu_report $(GPU_TEST)
 
-# Damaged files, signals, kills, forks and threads at random, with new seeds; `make test` has a form of two minutes with
-# old ones. What a finding was made with is kept in build/attack.
+# Damaged files, signals, kills, forks and threads at random, with new seeds; `make test-all` has a form of two minutes
+# with old ones. What a finding was made with is kept in build/attack.
 attack: $(ATTACK_STAMP)
 	$(BIN)/python -m tests.attack --minutes $(MINUTES) $(addprefix --only ,$(PART)) $(addprefix --seed ,$(SEED))
 

@@ -32,6 +32,35 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench-data")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_gpuload_and_the_floor_do_the_work(name, folder):
+    question = find(name)
+    path, num_records = question.prepare(folder, question.num_records[True]), question.num_records[True]
+    jobs = [(variant, peer) for variant, peer in question.jobs("warm") if peer.role in ("ours", "floor")]
+    jobs = [(variant, peer) for variant, peer in jobs if not measure.missing(question.needs(variant, peer))]
+
+    for variant, peer in jobs:
+        work = Work(variant, path, num_records, question.batch_size)
+        assert measure.one_pass(peer.build(work), work).num_records == num_records
+
+    assert {variant for variant, peer in jobs if peer.role == "ours"} == set(question.variants)
+
+
+def test_each_sample_is_taken_in_a_process_and_all_are_shown(folder, tmp_path):
+    question = replace(find("npy_rows"), variants=("shuffled",))
+    peers = ("limit", "numpy", "gpuload")
+
+    results = measure.measure(question, measure.Settings(data=folder, rounds=1, seconds=0.0, smoke=True, peers=peers))
+
+    samples = {entry["peer"]: entry["samples"] for entry in results["entries"]}
+    assert samples.keys() == set(peers)
+    assert [sample for (sample,) in samples.values() if "failed" in sample] == []
+    path = tmp_path / "npy_rows.json"
+    path.write_text(json.dumps(results), encoding="utf-8")
+    plot.write(path)
+    assert path.with_suffix(".png").exists() == (find_spec("matplotlib") is not None)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import subprocess
 import sys
 
@@ -50,15 +51,28 @@ from tests.core.fuzz import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
+SHORT_S = 0.3  # for each part, and at least one trial
+LONG = {"parsers", "natives"}  # they start many fuzzers, the second one compiles them
 SEED = 20_000  # always the same: new ones are for `make attack`
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Keep what is found with the test, and not where findings lie that somebody has to look at."""
+    """Keep what is found with the test, and not where findings lie that somebody has to look at; end with the first."""
     monkeypatch.setattr(hunt, "KEPT", tmp_path)
+    monkeypatch.setattr(hunt, "MOST_FINDINGS", 1)
     monkeypatch.setenv("GPULOAD_ATTACK_KEPT", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in LONG])
+def test_a_short_attack_finds_nothing(kept, part):
+    report = importlib.import_module(f"tests.attack.{part}").attack(SHORT_S, SEED)
+
+    if "all of it" in report.without:
+        pytest.skip(report.without)
+    assert report.findings == []
+    assert report.tried > 0
 
 
 @pytest.mark.slow
@@ -232,6 +246,7 @@ def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, nam
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.slow  # it compiles
 def test_a_byte_that_the_core_reads_beyond_its_input_is_found_and_repeated(monkeypatch, tmp_path):
     if run.engine() is None:
         pytest.skip("there is no C++ compiler")

@@ -22,7 +22,7 @@ import gpuload as gl
 from gpuload.bridges import common
 from gpuload.errors import MissingPackageError, RecordError, SpecError, StateError
 from gpuload.spec import Field, Spec
-from tests.threads import none_left
+from tests.threads import none_left, threads, until
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU when it first sees it
@@ -246,6 +246,25 @@ def test_nothing_stays_behind_after_a_thousand_epochs(package: str, face: str) -
     done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc, which is not here")
+@pytest.mark.parametrize(("package", "face"), FACES)
+def test_no_thread_and_no_file_stays_behind_after_some_epochs(package: str, face: str) -> None:
+    pytest.importorskip(package)
+    to_tensors = getattr(importlib.import_module(f"gpuload.bridges.{package}"), face)
+
+    def count_after(num_epochs: int) -> tuple[int, int]:
+        loader = loader_of()
+        for _ in range(num_epochs):
+            list(to_tensors(loader))
+        del loader
+        gc.collect()
+        return len(threads()), len(os.listdir("/proc/self/fd"))
+
+    before = count_after(3)  # what is loaded once in a process stays
+
+    assert until(lambda: all(now <= then for now, then in zip(count_after(20), before, strict=True)))
 
 
 # what goes wrong
