@@ -649,7 +649,7 @@ def _refuse_strays(path: str, files: Sequence[_File]) -> None:
 
 def _check_not_read(source: Source, paths: Sequence[str]) -> None:
     """Refuse to write over the files that are read, also by another name of theirs."""
-    read = set(source._reads())
+    read = set(source.file_paths())
     there = [path for path in paths if os.path.exists(path)]
     if there and read:
         read |= {os.path.realpath(path) for path in read}

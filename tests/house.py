@@ -76,6 +76,10 @@ UNSAFE = {
 # The one door to pickles: NPY files of Python objects that the user trusts, and who may open it.
 PICKLES, PICKLE_USERS = "formats/npy/pickled.py", ("convert.py", "cli/convert.py")
 
+# The loops over all formats, and what they may import of the room of formats.
+FORMAT_LOOPS = ("open.py", "check.py", "convert.py")
+FORMAT_BASES = tuple(f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign"))
+
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
 ASIDE = "gpuload.aside.import_package"
 IMPORTERS = ("importlib.import_module", "builtins.__import__", ASIDE)
@@ -192,7 +196,7 @@ def _room_of_import(name: str) -> str | None:
 
 
 def modules_import_in_no_circle(modules: list[Module]) -> Iterator[str]:
-    """No module leads back to itself by imports, also within a room. Imports for type checkers alone do not count."""
+    """No module leads back to itself by imports, also within a room, and also by imports for type checkers alone."""
     names = {_dotted_name(module.path): module for module in modules}
     leads = {name: sorted(_imported_modules(module, names)) for name, module in names.items()}
     done: set[str] = set()
@@ -211,10 +215,10 @@ def _dotted_name(path: str) -> str:
 
 
 def _imported_modules(module: Module, names: dict[str, Module]) -> set[str]:
-    """Return the modules of the package that a module imports when it runs, wherever in its text."""
+    """Return the modules of the package that a module imports, wherever in its text."""
     found = set()
     for node in module.nodes:
-        for _, name in module._imported(node) if id(node) not in module.for_type_checkers else ():
+        for _, name in module._imported(node):
             target = name if name in names else name.rpartition(".")[0]
             if target in names and target != _dotted_name(module.path):
                 found.add(target)
@@ -236,6 +240,17 @@ def _circle(name: str, leads: dict[str, list[str]], path: list[str], done: set[s
             return circle
     done.add(name)
     return None
+
+
+def loops_over_formats_name_none(modules: list[Module]) -> Iterator[str]:
+    """What opens, checks and converts files of any format imports no format, but for the door to pickles."""
+    for module in modules:
+        if module.path not in FORMAT_LOOPS:
+            continue
+        allowed = (*FORMAT_BASES, *([_dotted_name(PICKLES)] if module.path in PICKLE_USERS else []))
+        for line, name in module.imports:
+            if name.startswith(f"{PACKAGE}.formats.") and not name.startswith(allowed):
+                yield f"{module.path}:{line}: imports {name}; it is a loop over FORMATS, and names none of them"
 
 
 def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
@@ -324,6 +339,7 @@ def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
 CHECKS = (
     imports_go_downwards,
     modules_import_in_no_circle,
+    loops_over_formats_name_none,
     packages_have_one_importer,
     packages_are_imported_aside,
     threads_start_in_one_place,

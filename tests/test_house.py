@@ -100,10 +100,11 @@ CLEAN = {
     "cli/demo/train.py": '"""Show."""\nimport sklearn, keras\nimport PIL.Image',
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
-    "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.pipeline.epoch import x',
+    "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.stats import x',
     "formats/csv/parse.py": '"""CSV."""\nfrom gpuload import aside\naside.import_package("pyarrow.csv")',
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
+    "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickled',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
     "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
     "threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
@@ -143,6 +144,15 @@ BROKEN = {
             "def f():\n    import gpuload.pipeline.epoch",
             "gpuload.pipeline.ring -> gpuload.pipeline",
         ),
+        (
+            "pipeline/ring.py",
+            "if TYPE_CHECKING:\n    from gpuload.pipeline.epoch import x",
+            "gpuload.pipeline.ring -> gpuload.pipeline",
+        ),
+    ],
+    "loops_over_formats_name_none": [
+        ("open.py", "from gpuload.formats.npy import npy", "open.py:2: imports gpuload.formats.npy.npy; "),
+        ("check.py", "from gpuload.formats.npy import pickled", "check.py:2: imports gpuload.formats.npy.pickled; "),
     ],
     "packages_have_one_importer": [
         ("loader.py", "def f():\n    import tensorflow.dlpack", "loader.py:3: imports tensorflow.dlpack"),

@@ -96,7 +96,8 @@ class IdxSource(RecordFiles):
     def _place(self) -> str:
         return self.originals[0] if len(self.originals) == 1 else f"{len(self.originals)} files"
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self.originals, self._stored.counts
 
 

@@ -109,7 +109,8 @@ class TextSource(FileSource):
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
         return f"{self._files.names[file]}, line {number - int(self._starts[file]) + 1}"
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self._originals, np.diff(self._starts).tolist()
 
     def _digest(self) -> str:

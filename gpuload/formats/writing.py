@@ -66,7 +66,7 @@ class Records:
         for numbers in filtering.chunks(self.source, wanted, self.begin, self.end):
             self.tick(0)
             try:
-                read = self.source._read(numbers, wanted)
+                read = self.source.read_groups(numbers, wanted)
             except OSError as error:
                 raise error if isinstance(error, GpuloadError) else Unread(error) from None
             yield numbers, {name: read[name] for name in ordered}

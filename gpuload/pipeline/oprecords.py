@@ -23,14 +23,14 @@ from gpuload.executors.base import RowExecutor
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
-from gpuload.sources.base import Composed, Source
+from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
 from gpuload.spec import Spec
 
 EXPANSION = 16  # times the bytes of an encoded image, which its pixels may need; a guess that sizes pieces of work
 
 
-class OpsSource(Composed):
+class OpsSource(SameRecords):
     """What ops make of the records of a source.
 
     Args:
@@ -54,7 +54,6 @@ class OpsSource(Composed):
             for together in _together(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
-        self.endless = source.endless
         self._is_random = any(op.is_random for op in ops)
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*source.ops, *ops)
@@ -70,20 +69,8 @@ class OpsSource(Composed):
     def _title(self) -> str:
         return f"{self._source._title()} behind {len(self._op_list)} ops"
 
-    def _place(self) -> str:
-        return self._source._place()
-
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._source._by_file()
-
-    def __len__(self) -> int:
-        return len(self._source)
-
     def _resolve(self, numbers: Indices) -> list[Share]:
         return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
-
-    def _where(self, number: int) -> str:
-        return self._source.where(number)
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, of what the ops were applied to."""
@@ -135,7 +122,7 @@ class OpsLeaf(Leaf):
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the fields of records after all ops, as they are stored."""
-        graph, fields = self.graph, self.source._read(numbers, self._needed)
+        graph, fields = self.graph, self.source.read_groups(numbers, self._needed)
         try:
             sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
             draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes)

@@ -55,6 +55,9 @@ class Source(ABC):
         ops: the ops whose results the records are, those of ``loader.cache`` for instance; empty for what was read.
         endless: True if records are numbered on over the epochs, as those of a mix or a sample are: record i of epoch e
             is number ``e * len(source) + i``, and may be another one in each epoch.
+
+    A subclass defines ``__len__``, ``_resolve``, ``_where`` and ``_digest``. A source of files also defines
+    ``file_paths``, and ``file_counts`` if it has whole files in their order. ``repr`` shows ``_title`` and ``_place``.
     """
 
     groups: tuple[Group, ...]
@@ -179,7 +182,7 @@ class Source(ABC):
             RecordError, FileError: a record or its file cannot be read.
         """
         names = self.spec.names if fields is None else self._checked_names(fields)
-        values = self._read(self.checked(indices), names)
+        values = self.read_groups(self.checked(indices), names)
         return values if fields is None else {name: values[name] for name in names}
 
     def _checked_names(self, fields: object) -> tuple[str, ...]:
@@ -198,7 +201,7 @@ class Source(ABC):
             )
         return tuple(self.spec[name].name for name in names)
 
-    def _read(self, numbers: Indices, names: Collection[str]) -> Fields:
+    def read_groups(self, numbers: Indices, names: Collection[str]) -> Fields:
         """Return some records as a dict of all fields that are in one group with one of these names."""
         shares = self.resolve(numbers)
         fields: Fields = {}
@@ -319,12 +322,12 @@ class Source(ABC):
         """Return where the records are, for ``repr``."""
         return ""
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files and how many records each has, if the records are those of whole files in their order."""
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files and how many records each has; None if the records are not those of whole files in order."""
         return None
 
-    def _reads(self) -> Sequence[str]:
-        """Return the absolute paths of the files that are read, so that nobody writes over them."""
+    def file_paths(self) -> Sequence[str]:
+        """Return the absolute paths of the files that are read; `gl.convert` does not write over them."""
         return ()
 
     def select(self, indices: ArrayLike) -> Source:
@@ -484,8 +487,9 @@ class Composed(Source):
         """Return one line about how records are read."""
         return ", ".join(dict.fromkeys(part.describe() for part in self._parts))
 
-    def _reads(self) -> Sequence[str]:
-        return [path for part in self._parts for path in part._reads()]
+    def file_paths(self) -> Sequence[str]:
+        """Return the absolute paths of the files that the parts read."""
+        return [path for part in self._parts for path in part.file_paths()]
 
     def _titles(self) -> str:
         parts = self._parts
@@ -557,7 +561,29 @@ class Selected(Composed):
         return self._digest_with(hashlib.sha256(np.ascontiguousarray(own, "<i8").tobytes()).hexdigest())
 
 
-class Renamed(Composed):
+class SameRecords(Composed):
+    """A source with the records of another one in their order: other names for fields, or values kept elsewhere."""
+
+    def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
+        super().__init__(groups, source)
+        self._source = source
+        self.endless = source.endless
+
+    def _place(self) -> str:
+        return self._source._place()
+
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files of the source, and how many records each has."""
+        return self._source.file_counts()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def _where(self, number: int) -> str:
+        return self._source.where(number)
+
+
+class Renamed(SameRecords):
     """A source with other names for fields; made by ``source.rename(old="new")``.
 
     Raises:
@@ -573,19 +599,12 @@ class Renamed(Composed):
                 raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
             self._names[source.spec[old].name] = new
         super().__init__(tuple(self._renamed(group) for group in source.groups), source)
-        self.endless = source.endless
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._names
 
     def _title(self) -> str:
         return f"{self._source._title()} renamed"
-
-    def _place(self) -> str:
-        return self._source._place()
-
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._source._by_file()
 
     def _renamed(self, group: Group) -> Group:
         def other(field: Field) -> Field:
@@ -597,20 +616,14 @@ class Renamed(Composed):
             replace(group.layout, parts=tuple(replace(p, field=other(p.field)) for p in group.layout.parts))
         )
 
-    def __len__(self) -> int:
-        return len(self._source)
-
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(numbers)
-
-    def _where(self, number: int) -> str:
-        return self._source.where(number)
 
     def _digest(self) -> str:
         return self._digest_with(sorted(self._names.items()))
 
 
-class Marked(Composed):
+class Marked(SameRecords):
     """A source of which more is known than files say; made by ``source.mark(image="encoded")``.
 
     A field of one length that holds encoded images becomes one of varying length, in a group of its own; what stands
@@ -631,19 +644,12 @@ class Marked(Composed):
             self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
             groups += [self._marked(group, picks) for picks in runs]
         super().__init__(tuple(groups), source)
-        self.endless = source.endless
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._marks
 
     def _title(self) -> str:
         return f"{self._source._title()} marked"
-
-    def _place(self) -> str:
-        return self._source._place()
-
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._source._by_file()
 
     def _is_cut(self, field: Field) -> bool:
         return is_padded(field) and self._fields[field.name].encoded
@@ -668,9 +674,6 @@ class Marked(Composed):
         layout = Layout(group.layout.record_bytes, parts)
         return Group.of(layout if len(picks) == len(group.spec) else packed(layout))
 
-    def __len__(self) -> int:
-        return len(self._source)
-
     def _resolve(self, numbers: Indices) -> list[Share]:
         return [one for share in self._source.resolve(numbers) for one in self._shares(share)]
 
@@ -686,14 +689,11 @@ class Marked(Composed):
                 shares.append(replace(share, group=group, picks=share.picks if len(own) == len(fields) else picks))
         return shares
 
-    def _where(self, number: int) -> str:
-        return self._source.where(number)
-
     def _digest(self) -> str:
         return self._digest_with(sorted(self._marks.items()))
 
 
-class Cached(Composed):
+class Cached(SameRecords):
     """A source whose values are kept; made by ``source.cache(...)``.
 
     Raises:
@@ -738,20 +738,11 @@ class Cached(Composed):
         """Return one line about how records are read."""
         return self._how
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._source._by_file()
-
-    def __len__(self) -> int:
-        return len(self._source)
-
     def _resolve(self, numbers: Indices) -> list[Share]:
         leaves = self._leaves  # one look: another thread may close the source meanwhile
         if not leaves:
             self.check_open()
         return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
-
-    def _where(self, number: int) -> str:
-        return self._source.where(number)
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, of what was cached."""

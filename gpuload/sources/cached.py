@@ -25,7 +25,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +36,11 @@ from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import filtering
 from gpuload.sources.layouts import packed, told
 from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
+from gpuload.sources.readable import Readable
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.storage import derived, kept, open_storage
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import check_name, read_bytes
-
-if TYPE_CHECKING:
-    from gpuload.sources.base import Source
 
 UNITS = {"": 1, "B": 1, **{f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}}
 UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
@@ -99,7 +97,7 @@ class Kept:
 Put = Callable[[int, str, Array], None]  # number of a column, kind of a piece, what comes behind what is there
 
 
-def in_memory(source: Source, budget: int | str) -> Kept:
+def in_memory(source: Readable, budget: int | str) -> Kept:
     """Return the values of a source in memory.
 
     Raises:
@@ -135,7 +133,7 @@ def in_memory(source: Source, budget: int | str) -> Kept:
     return Kept(_groups(columns), tuple(leaves), total, f"{IN_MEMORY}, {total} bytes")
 
 
-def in_files(source: Source, folder: str | os.PathLike[str]) -> Kept:
+def in_files(source: Readable, folder: str | os.PathLike[str]) -> Kept:
     """Return the values of a source in files below a folder; they are made if they are not there.
 
     Raises:
@@ -199,7 +197,7 @@ def num_bytes_of(budget: int | str) -> int:
     )
 
 
-def columns_of(source: Source) -> list[Column]:
+def columns_of(source: Readable) -> list[Column]:
     """Return how the fields of a source are kept, in their order."""
     columns = []
     for group in source.groups:
@@ -227,13 +225,13 @@ def _about(column: Column) -> Any:
 # --- filling
 
 
-def _fill(source: Source, columns: Sequence[Column], put: Put) -> None:
+def _fill(source: Readable, columns: Sequence[Column], put: Put) -> None:
     """Read all records, some at a time and by all cores, and put them behind one another."""
     names, num_threads = source.spec.names, threads.num_cores()
     stopped: list[bool] = []
 
     def read(numbers: Indices) -> Fields:
-        return {} if stopped else source._read(numbers, names)
+        return {} if stopped else source.read_groups(numbers, names)
 
     pieces = filtering.chunks(source, names)
     done = 0
@@ -283,7 +281,7 @@ def _row_dtype(layout: Layout) -> np.dtype[Any]:
     return dtype
 
 
-def _known_bytes(source: Source, columns: Sequence[Column]) -> int:
+def _known_bytes(source: Readable, columns: Sequence[Column]) -> int:
     """Return how many bytes the values need at least, as far as it is known before they are read."""
     total = sum(column.layout.record_bytes for column in columns if column.layout is not None) * len(source)
     if all(group.layout is not None for group in source.groups):
@@ -296,7 +294,7 @@ def _known_bytes(source: Source, columns: Sequence[Column]) -> int:
     return total
 
 
-def _too_large(source: Source, needed: int, most: int, more: str) -> TooLargeError:
+def _too_large(source: Readable, needed: int, most: int, more: str) -> TooLargeError:
     return TooLargeError(
         f"a cache of {source!r} in {most} bytes",
         cause=f"its values take {needed} bytes{more}",
@@ -446,7 +444,7 @@ def _is_piece(path: str, has_index: bool) -> bool:
 
 
 def _write(
-    folder: str, prefix: str, columns: Sequence[Column], source: Source, about: dict[str, Any]
+    folder: str, prefix: str, columns: Sequence[Column], source: Readable, about: dict[str, Any]
 ) -> dict[str, int]:
     """Write the pieces into a folder; returns the digest of each.
 
@@ -475,7 +473,7 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(UINT8).data)
 
 
-def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source: Source) -> Kept | None:
+def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source: Readable) -> Kept | None:
     """Return the values in files; None where there are none, or where a file is damaged."""
     content = kept.read_kept(index, FORMAT) if os.path.lexists(index) else None
     if content is None:

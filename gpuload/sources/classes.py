@@ -9,7 +9,7 @@ A class is a whole number or a text. Memory: two int64 a record.
 from __future__ import annotations
 
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,15 +18,13 @@ from gpuload.errors import SpecError
 from gpuload.order import Split
 from gpuload.sources import filtering
 from gpuload.sources.leaf import Indices
-
-if TYPE_CHECKING:
-    from gpuload.sources.base import Source
+from gpuload.sources.readable import Readable
 
 KINDS = "biuSU"
 FORM = "write source.split(0.9, seed=0, by='label')"
 
 
-def split_by_class(source: Source, fraction: float, seed: int, by: str | ArrayLike) -> tuple[Indices, Indices]:
+def split_by_class(source: Readable, fraction: float, seed: int, by: str | ArrayLike) -> tuple[Indices, Indices]:
     """Return the numbers of the records of both parts of a split that keeps proportions, in ascending order.
 
     The first part has ``round(fraction * len(source))`` records. Of a class of n records it has ``fraction * n``,
@@ -50,7 +48,7 @@ def split_by_class(source: Source, fraction: float, seed: int, by: str | ArrayLi
     return np.flatnonzero(is_first), np.flatnonzero(~is_first)
 
 
-def classes_of(source: Source, by: str | ArrayLike) -> tuple[Indices, Indices]:
+def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]:
     """Return for each record the number of its class, int64 ``[n]``, and the records of each, int64 ``[num_classes]``.
 
     Classes are numbered in ascending order.
@@ -71,13 +69,13 @@ def classes_of(source: Source, by: str | ArrayLike) -> tuple[Indices, Indices]:
     return classes.astype(np.int64).reshape(-1), counts.astype(np.int64)
 
 
-def _of_field(source: Source, name: str) -> NDArray[Any]:
+def _of_field(source: Readable, name: str) -> NDArray[Any]:
     """Return a field of all records; one of records that have several values each as an array without records."""
     field = source.spec[name]
     is_text = field.ragged and field.shape == (None,) and field.dtype == np.uint8 and not field.encoded
     if field.shape != () and not is_text:
         return np.empty((0,), field.dtype)
-    pieces = [source._read(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))]
+    pieces = [source.read_groups(numbers, (name,))[name] for numbers in filtering.chunks(source, (name,))]
     if is_text:  # bytes of any length, as TFRecords hold texts
         return np.array([value.tobytes() for piece in pieces for value in piece] or [b""])[: len(source)]
     return _texts(np.concatenate([np.empty((0,), field.dtype), *(np.asarray(piece) for piece in pieces)]))

@@ -51,7 +51,7 @@ def _check_files(sources: Sequence[Source]) -> None:
     """Refuse sources of as many files of which a pair has different numbers of records."""
     first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
     for source in sources:
-        paths, counts = source._by_file() or ((), ())
+        paths, counts = source.file_counts() or ((), ())
         if len(paths) < 2:
             continue
         other_paths, others = first.setdefault(len(paths), (paths, counts))

@@ -54,10 +54,12 @@ class FileSource(Source):
         folder, last = os.path.dirname(paths[0]), os.path.dirname(paths[-1])
         return f"{len(paths)} files in {folder}" if folder == last else f"{len(paths)} files, the first is {paths[0]}"
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self._files.paths, [1] * len(self._files)
 
-    def _reads(self) -> Sequence[str]:
+    def file_paths(self) -> Sequence[str]:
+        """Return the absolute paths of the files that are read."""
         return self._files.paths
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpuload.errors import SpecError, noted
 from gpuload.sources.leaf import Indices
-
-if TYPE_CHECKING:
-    from gpuload.sources.base import Source
+from gpuload.sources.readable import Readable
 
 Mask = NDArray[np.bool_]
 CHUNK_BYTES = 1 << 24  # of records that are read at once; a single larger record is read all the same
 CHUNK_RECORDS, CHUNK_VARYING = 1 << 14, 1 << 10  # fewer where it is not known before how large they are
 
 
-def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: Any) -> Indices:
+def kept(source: Readable, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: Any) -> Indices:
     """Return the numbers of the records to keep, int64; see ``Source.filter``."""
     if not callable(keep):
         if fields is not None:
@@ -36,7 +34,7 @@ def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike
     names = _names(source, fields)
     masks = [np.zeros(0, np.bool_)]
     for numbers in chunks(source, names):
-        read = source._read(numbers, names)
+        read = source.read_groups(numbers, names)
         told = f"records {int(numbers[0])} to {int(numbers[-1])}"
         try:
             found = keep({name: read[name] for name in names})
@@ -47,7 +45,7 @@ def kept(source: Source, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike
     return np.flatnonzero(np.concatenate(masks))
 
 
-def _names(source: Source, fields: Any) -> tuple[str, ...]:
+def _names(source: Readable, fields: Any) -> tuple[str, ...]:
     names = (fields,) if isinstance(fields, str) else fields
     if not isinstance(names, Sequence) or not names:
         raise SpecError(
@@ -59,7 +57,7 @@ def _names(source: Source, fields: Any) -> tuple[str, ...]:
     return tuple(source.spec[name].name for name in names)
 
 
-def chunks(source: Source, names: tuple[str, ...], begin: int = 0, end: int | None = None) -> Iterator[Indices]:
+def chunks(source: Readable, names: tuple[str, ...], begin: int = 0, end: int | None = None) -> Iterator[Indices]:
     """Give the numbers of all records, or of those from ``begin`` to ``end``, some at a time."""
     groups = [group for group in source.groups if any(name in names for name in group.spec.names)]
     most = CHUNK_RECORDS if all(group.layout is not None for group in groups) else CHUNK_VARYING
@@ -70,7 +68,7 @@ def chunks(source: Source, names: tuple[str, ...], begin: int = 0, end: int | No
         yield from np.split(numbers, np.flatnonzero(np.diff(before)) + 1)
 
 
-def _num_bytes(source: Source, names: tuple[str, ...], numbers: Indices) -> Indices:
+def _num_bytes(source: Readable, names: tuple[str, ...], numbers: Indices) -> Indices:
     """Return how many bytes are read of each record, int64 ``[n]``, as far as that is known before."""
     wanted = {number for number, group in enumerate(source.groups) if any(name in names for name in group.spec.names)}
     fixed = sum(

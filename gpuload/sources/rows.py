@@ -210,7 +210,8 @@ class RecordFiles(FileSource):
         file = int(self._owners(np.array([number], np.int64))[0])
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self._files.paths, self._stored.counts
 
     def _digest(self) -> str:

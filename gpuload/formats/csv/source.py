@@ -160,7 +160,8 @@ class CsvSource(FileSource):
     def _where(self, number: int) -> str:
         return self._lines.where(number)
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self._files.paths, [part.count for part in self._lines.parts]
 
     def _digest(self) -> str:

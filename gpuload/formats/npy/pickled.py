@@ -98,7 +98,8 @@ class PickledSource(Source):
     def _digest(self) -> str:
         return self._objects.digest
 
-    def _reads(self) -> Sequence[str]:
+    def file_paths(self) -> Sequence[str]:
+        """Return the absolute paths of the files that are read."""
         return self._objects.files.paths
 
     def close(self) -> None:

@@ -135,8 +135,9 @@ class NpzSource(Zipped):
     def _place(self) -> str:
         return self._parts[0]._place()
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        return self._parts[0]._by_file()
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
+        return self._parts[0].file_counts()
 
     def _where(self, number: int) -> str:
         return self._parts[0]._where(number)

@@ -194,7 +194,8 @@ class TFRecordSource(FileSource):
         file = self._file_of(number)
         return f"{self._files.names[file]}, record {number - int(self._starts[file])}"
 
-    def _by_file(self) -> tuple[Sequence[str], Sequence[int]] | None:
+    def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
+        """Return the files, and how many records each has."""
         return self._originals, np.diff(self._starts).tolist()
 
     def _place(self) -> str:

@@ -1,0 +1,28 @@
+"""Readable: what is asked of a source by what reads all of its records, and knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from gpuload.sources.leaf import Fields, Group, Indices, Share
+from gpuload.spec import Spec
+
+
+class Readable(Protocol):
+    """Records by number, as `gpuload.sources.base.Source` has them; the methods are described there."""
+
+    groups: tuple[Group, ...]
+    spec: Spec
+
+    def __len__(self) -> int:
+        """The number of records."""
+
+    def resolve(self, numbers: Indices) -> list[Share]:
+        """Return which leaf holds which of the records."""
+
+    def read_groups(self, numbers: Indices, names: Collection[str]) -> Fields:
+        """Return all fields of the groups that have one of these names."""
+
+    def fingerprint(self) -> str:
+        """Return a short text that differs for other data."""
