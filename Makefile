@@ -29,7 +29,14 @@ MINUTES ?= 10
 CORE := setup.py $(wildcard gpuload/core/cpp/*)
 CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
-.PHONY: setup core demo test test-all lint pytest bench gpu-test attack fuzz sanitize sanitize-threads clean
+# Of CUDA's toolkit, what gpuload calls: headers and NVRTC, 0.7 GB instead of the 2 GB of cupy-cuda13x[ctk].
+EMULATED := build/emulated-gpu
+EMULATED_STAMP := $(EMULATED)/gpuload-$(VERSION).stamp
+EMULATED_PACKAGES := cupy-cuda13x nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-nvrtc numpy ml_dtypes pillow \
+  opencv-python-headless hypothesis pytest pytest-timeout
+
+.PHONY: setup core demo test test-all lint pytest bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+  sanitize sanitize-threads clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
@@ -85,7 +92,7 @@ lint: setup
 # left takes some from another one (worksteal). One that dies is not started again: the run would wait for it forever.
 # Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
 test: TESTS := -m "not slow"
-test test-all: setup
+test test-all: setup emulated-gpu-if-possible
 	@$(MAKE) --no-print-directory -j 2 lint pytest TESTS='$(TESTS)'
 
 pytest: setup
@@ -98,6 +105,20 @@ bench: $(BENCH_STAMP)
 # goes on with what is missing.
 gpu-test: setup
 	$(BIN)/python -m benchmarks.gpu_report $(GPU_TEST)
+
+# The GPU lane with the real CuPy on an emulated GPU, without a card: its tests, the calls of CUDA that a batch costs, and each
+# kernel compiled by NVRTC for every card. `make test` does a part of it, where there are g++ and CuPy.
+emulated-gpu: setup $(EMULATED_STAMP)
+	$(EMULATED)/bin/python -m tests.emulated_gpu
+
+emulated-gpu-if-possible: setup
+	@if [ -e $(EMULATED_STAMP) ] || ! command -v g++ >/dev/null || [ "$$(uname -sm)" != "Linux x86_64" ]; then :; else \
+	  $(MAKE) --no-print-directory $(EMULATED_STAMP) || echo "CuPy cannot be installed here (see above): no emulated GPU"; fi
+
+$(EMULATED_STAMP): constraints.txt | $(STAMP)
+	rm -rf $(EMULATED) && $(BIN)/python -m venv --without-pip $(EMULATED)
+	$(BIN)/python -m pip --python $(EMULATED)/bin/python install --quiet --disable-pip-version-check -c constraints.txt $(EMULATED_PACKAGES)
+	@touch $@
 
 # Damaged files, signals, kills, forks and threads at random, with new seeds; `make test-all` has a form of two minutes
 # with old ones. What a finding was made with is kept in build/attack.

@@ -10,6 +10,7 @@ Source   CuPy 13 and 14: streams https://docs.cupy.dev/en/stable/user_guide/cuda
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -332,6 +333,7 @@ class Event:
     def __del__(self) -> None:
         # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that was forked off.
         # Who waits for it already is not touched: a stream waits for the point that was recorded when it was told to.
+        # The track holds the event, too: see there.
         self._track.idle_events.append(self._event)
 
 
@@ -342,6 +344,10 @@ class _Track:
     next one that is made. Memory of a lane that is gone could then be given out while work of the old stream, or a
     consumer that kept a batch, still uses it. As long as the track is kept, the order of its stream covers both: the
     next lane on it reclaims what comes back. There are as many tracks as there were lanes at one time.
+
+    Streams and events must never be garbage. Python calls the finalizers of a whole cycle of garbage before it frees
+    any of it: CuPy's would destroy the stream and the events, and ours, called in the same collection, would keep them
+    for the next lane. So ``_tracks`` refers to every track, and a track to every event that it made.
     """
 
     def __init__(self, number: int) -> None:
@@ -349,6 +355,7 @@ class _Track:
         with cupy().cuda.Device(number):
             self.stream = cupy().cuda.Stream(non_blocking=True)
         self.returned: deque[_Returned] = deque()
+        self.events: list[Any] = []
         self.idle_events: deque[Any] = deque()
 
     def is_ours(self) -> bool:
@@ -372,6 +379,7 @@ class _Track:
             with cupy().cuda.Device(self.number):
                 # A thread that waits for a blocking event sleeps, and leaves its core to those that read records.
                 event = cupy().cuda.Event(block=True, disable_timing=True)
+            self.events.append(event)
         event.record(stream)
         return Event(event, self)
 
@@ -396,6 +404,7 @@ class _Loan:
     Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
     - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lent_class``). TensorFlow and
       JAX let go of it when a kernel is queued, on streams that CuPy does not see;
+    - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
 
@@ -412,7 +421,7 @@ class _Loan:
         self._track.returned.append(_Returned(self._array, self._events(), self._ledger))
 
     def _events(self) -> list[Event] | None:
-        if not self.is_seen or sys.is_finalizing() or not self._track.is_ours():
+        if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
             return None
         try:
             with cupy().cuda.Device(self._track.number):
@@ -502,6 +511,7 @@ def _lent_class(module: Any) -> Any:
     return Lent
 
 
+_tracks: list[_Track] = []
 _idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a fork inherits only what it ignores
 
 
@@ -509,4 +519,6 @@ def _take_track(number: int) -> _Track:
     try:
         return _idle_tracks[os.getpid(), number].pop()
     except (KeyError, IndexError):
-        return _Track(number)
+        track = _Track(number)
+        _tracks.append(track)
+        return track

@@ -387,6 +387,7 @@ def install(monkeypatch: Any, seed: int = 0) -> Simulation:
     monkeypatch.setattr(devices, "cupy", lambda: sim.cupy)
     monkeypatch.setattr(devices, "gpu_problem", lambda number: None if number == 0 else "there is 1 GPU, numbered 0")
     monkeypatch.setattr(devices, "_idle_tracks", {})
+    monkeypatch.setattr(devices, "_tracks", [])
     return sim
 
 

@@ -331,6 +331,37 @@ class TestALane:
         assert len({*handles, Lane("gpu:0").stream.ptr}) == 1
         assert handles[0] != lane.stream.ptr
 
+    @pytest.mark.parametrize("has_event", [False, True])
+    def test_that_is_garbage_in_a_cycle_gives_a_sound_stream_and_sound_events_to_the_next_one(self, gpu, has_event):
+        cycle = {"lane": Lane("gpu:0")}
+        cycle["event"] = cycle["lane"].mark() if has_event else None
+        cycle["itself"] = cycle
+        handle = cycle["lane"].stream.ptr
+        del cycle
+        gc.collect()
+
+        following = Lane("gpu:0")
+        result, event = step(following, pinned(ROWS))
+        following.hand_over(event)
+
+        assert following.stream.ptr == handle
+        assert np.array_equal(following.lend(result).get(), ROWS * 2)
+
+    def test_takes_memory_back_whose_reader_stream_is_garbage_in_the_same_cycle(self, gpu, lane):
+        result, event = step(lane, pinned(ROWS))
+        cycle = {"stream": gpu.cupy.cuda.Stream(non_blocking=True)}
+        with cycle["stream"]:
+            lane.hand_over(event)
+            cycle["image"] = lane.lend(result)
+        del result
+        cycle["itself"] = cycle
+        del cycle
+        gc.collect()
+
+        lane.reclaim(wait=True)
+
+        assert lane.bytes == 0
+
     def test_lends_and_reclaims_from_many_threads(self, gpu, lane):
         wrong = []
 

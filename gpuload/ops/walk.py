@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import cuda, images
+from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
 Array = NDArray[Any]
@@ -216,13 +217,15 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     """Return where the pixels of images on a GPU lie: a number of each image, or one for all.
 
     Args:
-        images: an array ``[N, ...]``, or a list of N arrays of three axes.
+        images: an array ``[N, ...]``, or N arrays of three axes, in a list or `Ragged`.
         axes: of an image.
 
     Returns:
         The addresses; the elements from row to row, from column to column, from channel to channel; the channels.
     """
     channel = axes.index("C")
+    if isinstance(images, Ragged):
+        images = list(images)
     if isinstance(images, list):
         item, strides = images[0].itemsize, np.array([_strides(image, axes) for image in images], np.int64)
         channels: Any = np.array([image.shape[channel] for image in images])

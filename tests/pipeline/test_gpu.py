@@ -59,7 +59,18 @@ def rows(folder):
     return gl.npy(folder / "x.npy")
 
 
-SOURCES = {"rows": (rows, []), "records": (records, []), "chain": (records, CHAIN)}
+def images_of_many_heights(folder):
+    """An NPY file of each image; only the first axis varies, so that a batch of them is Ragged."""
+    for number in range(61):
+        image = np.random.default_rng(number).integers(0, 256, (5 + number % 7, 8, 3), np.uint8)
+        np.save(folder / f"{number:02}.npy", image)
+    return gl.npy(folder / "*.npy", record="file", field="image")
+
+
+SOURCES = {
+    "rows": (rows, []), "records": (records, []), "chain": (records, CHAIN),
+    "heights": (images_of_many_heights, [gl.ops.Resize(6, 4)]),
+}  # fmt: skip
 
 
 @pytest.fixture(params=list(SOURCES))

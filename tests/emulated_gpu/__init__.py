@@ -1,0 +1,294 @@
+"""An emulated GPU behind the real CuPy: its Cython, pools, streams, events, DLPack and kernels run without a card.
+
+    from tests import emulated_gpu
+    emulated_gpu.install()               before anything imports cupy
+    before = emulated_gpu.calls()
+    ...
+    emulated_gpu.since(before)           {"cuLaunchKernel": 1, "uploads": 1, "uploaded bytes": 802816, ...}
+
+Driver    ``driver.cpp`` is compiled and loaded as ``libcuda.so.1``. The calls of the CUDA runtime, which is linked into
+          CuPy's module ``runtime``, are overwritten in memory with jumps to it (x86-64 only; ``nm`` says where).
+Kernels   CuPy's compiler hands each kernel's source to g++ behind ``kernel.h``. What g++ made is kept in ``CACHE``, and
+          so are the sources, which ``tests.emulated_gpu.nvrtc`` compiles for real cards.
+Shows     the order of work between streams, which runs late; lifetimes of memory, streams and events; dtypes, shapes
+          and arithmetic of everything in CuPy, bit for bit but for fused multiply-adds; what a batch costs in calls;
+          what becomes of an error of any call; several devices.
+Does not  run DALI's kernels or any other library's. It cannot show times, the memory model of a card, wrong alignment
+          or reads out of bounds inside a kernel, graphs under capture, or subnormals (CuPy flushes them on a card).
+Compare   ``tests/simdevice.py`` knows of each byte whether it was written and of each reader whether it was ordered,
+          but stands in for CuPy itself. Here CuPy is the real one, and a fault shows only if late work meets it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ENVIRONMENT = HERE.parent.parent / "build" / "emulated-gpu"  # `make emulated-gpu` makes it: an environment with CuPy
+CACHE = Path(os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" / "emulated-gpu-cache"))
+HEADERS = ("kernel.h", "include/cupy/complex.cuh")
+
+# As in CUDA's headers.
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, LAUNCH_FAILURE = 1, 2, 3, 100, 719
+CUDA_13 = 13000
+
+_jump_names: list[Any] = []  # what the overwritten calls point to
+
+
+def problem() -> str | None:
+    """Return why the emulated GPU cannot be used here, None if it can; imports nothing."""
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        return "the emulated GPU is for Linux on x86-64"
+    for program in ("g++", "nm"):
+        if shutil.which(program) is None:
+            return f"the emulated GPU needs {program}"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed: `make emulated-gpu` makes an environment with it"
+    if not (_cuda_headers() / "crt").exists() or not (_cuda_headers() / "cuda.h").exists():
+        return "CUDA's headers are not installed: pip install 'cupy-cuda13x[ctk]' nvidia-cuda-crt"
+    return None
+
+
+def install(
+    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+) -> None:
+    """Put the emulated GPU behind CuPy, for the life of this process.
+
+    Args:
+        devices: how many there are.
+        late_us: work on a stream begins up to this much later than it could, at random.
+        memory_bytes: of each device.
+        driver: the version of CUDA that the driver supports; 0 if there is no driver.
+        idle: copy nothing and run no kernel, so that only the time of the host is left.
+
+    Raises:
+        RuntimeError: it cannot be used here, or cupy was imported before.
+    """
+    if (why := problem()) is not None:
+        raise RuntimeError(why)
+    if not _driver.cache_info().currsize and "cupy" in sys.modules:
+        raise RuntimeError("cupy was imported before the emulated GPU was installed")
+    configure(devices=devices, late_us=late_us, memory_bytes=memory_bytes, driver=driver, idle=idle)
+    _patch_cupy()
+
+
+def configure(
+    *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
+) -> None:
+    """Set the options of ``install`` anew."""
+    _driver().emulated_configure(devices, late_us, ctypes.c_size_t(memory_bytes), driver, idle)
+
+
+def calls() -> dict[str, int]:
+    """Return how often each call was made, by its name in CUDA, and "uploads", "pageable uploads", "downloads",
+    "device copies", "uploaded bytes" and "pinned bytes".
+    """
+    text = ctypes.create_string_buffer(1 << 16)
+    _driver().emulated_counts(text, len(text))
+    return {name: int(number) for name, _, number in (line.partition("=") for line in text.value.decode().splitlines())}
+
+
+def since(before: dict[str, int]) -> dict[str, int]:
+    """Return how much each count has grown, without those that have not."""
+    return {name: n - before.get(name, 0) for name, n in calls().items() if n != before.get(name, 0)}
+
+
+def num_calls() -> int:
+    """Return how many calls that can fail were made."""
+    return int(_driver().emulated_calls())
+
+
+def num_faults() -> int:
+    """Return how many calls were refused that CUDA leaves undefined: they used what was destroyed, or wrong memory."""
+    return int(_driver().emulated_faults())
+
+
+def fail(call: int, error: int, *, stays: bool = False) -> None:
+    """Let the ``call``-th call from now on, counted from 1, return an error of CUDA.
+
+    Args:
+        call: its number; 0 lets nothing fail from now on, and repairs a broken device.
+        error: its number in CUDA.
+        stays: whether all calls behind it fail, too, and queued work is dropped, as on a card that fell off the bus.
+    """
+    _driver().emulated_fail(ctypes.c_long(call), error, stays)
+
+
+def failed_call() -> str:
+    """Return the name of the call that ``fail`` let fail; empty if it has not come to it."""
+    name = ctypes.create_string_buffer(256)
+    _driver().emulated_failed(name, len(name))
+    return name.value.decode()
+
+
+def kernel_sources() -> list[tuple[list[str], str]]:
+    """Return the compiler's options and the source of every kernel that was met so far, in this process or before."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted((CACHE / "sources").glob("*.cu")))
+    parts = (text.partition("\n") for text in texts)
+    return [(options.removeprefix("// ").split(), source) for options, _, source in parts]
+
+
+@cache
+def _driver() -> Any:
+    """Return the stand-in of the driver, compiled and loaded where CuPy looks for ``libcuda.so.1``."""
+    source = HERE / "driver.cpp"
+    flags = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", f"-I{_cuda_headers()}")
+    library = CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
+    if not library.exists():
+        _compile(["g++", *flags, str(source), "-ldl"], library)
+    driver = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+    driver.emulated_calls.restype = driver.emulated_faults.restype = ctypes.c_long
+    driver.emulated_counts.restype = ctypes.c_size_t
+    return driver
+
+
+@cache
+def _patch_cupy() -> None:
+    # CuPy keeps kernels by the text of their source; what it kept for a real card is nothing for us.
+    os.environ["CUPY_CACHE_DIR"] = str(CACHE / "cupy")
+    os.environ["CUPY_ACCELERATORS"] = ""  # CUB and cuTENSOR have kernels of their own
+    from cupy_backends.cuda.api import runtime
+
+    _overwrite_runtime(runtime.__file__)
+    from cupy.cuda import compiler
+
+    compiler._compile_using_nvrtc_no_warning = _compile_kernel
+
+
+def _overwrite_runtime(path: str) -> None:
+    """Let every call of the CUDA runtime in a loaded library jump to the stand-in's."""
+    driver, libc = _driver(), ctypes.CDLL(None)
+    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    calls = [line.split() for line in lines if re.fullmatch(r"[0-9a-f]+ [tT] cuda[A-Z]\w*", line)]
+    if not calls:
+        raise RuntimeError(f"nm finds no calls of the CUDA runtime in {path}")
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    base = int(next(line for line in maps if line.endswith(str(Path(path).resolve()))).partition("-")[0], 16)
+    missing = ctypes.cast(driver.emulated_missing, ctypes.c_void_p).value
+    for offset, _, name in calls:
+        function = getattr(driver, re.sub("_(ptsz|ptds)$", "", name), None)
+        if function is not None:  # mov rax, function; jmp rax
+            code = b"\x48\xb8" + _address(function) + b"\xff\xe0"
+        else:  # mov rdi, name; mov rax, missing; jmp rax
+            _jump_names.append(ctypes.create_string_buffer(name.encode()))
+            code = b"\x48\xbf" + _address(_jump_names[-1]) + b"\x48\xb8" + missing.to_bytes(8, "little") + b"\xff\xe0"
+        address = base + int(offset, 16)
+        if libc.mprotect(ctypes.c_void_p(address & ~4095), ctypes.c_size_t(8192), 7):  # read, write, execute
+            raise RuntimeError("the system does not let the emulated GPU overwrite the CUDA runtime")
+        ctypes.memmove(address, code, len(code))
+
+
+def _address(what: Any) -> bytes:
+    number = ctypes.cast(what, ctypes.c_void_p).value
+    assert number is not None
+    return number.to_bytes(8, "little")
+
+
+def _compile_kernel(
+    source: str, options: tuple[str, ...] = (), arch: Any = None, filename: str = "", name_expressions: Any = None,
+    log_stream: Any = None, cache_in_memory: bool = False, jitify: Any = None, method: Any = None,
+) -> tuple[bytes, None]:  # fmt: skip
+    """Compile a kernel with g++, in the place of CuPy's call of NVRTC; return the image for ``cuModuleLoadData``."""
+    if name_expressions or method is not None:
+        raise RuntimeError("the emulated GPU compiles no templates by name and no LTO")
+    key = _digest(source, *options)
+    text = CACHE / "sources" / f"{key}.cu"
+    if not text.exists():
+        _write(text, "// " + " ".join(options) + "\n" + source)
+    flags = [*_kernel_flags(), *(option for option in options if option.startswith("-D"))]
+    library = CACHE / "kernels" / f"{_digest(source, *flags, _prelude().parent.name)}.so"
+    if not library.exists():
+        origin = library.with_suffix(f".{os.getpid()}.cpp")
+        _write(origin, '#include "kernel.h"\n' + source + _entries(source))
+        _compile(["g++", "-shared", *flags, str(origin)], library)
+        origin.unlink()
+    return f"emulated:{library}\0".encode(), None
+
+
+def _entries(source: str) -> str:
+    """Return what is behind the source of each kernel: how the driver calls it."""
+    names = re.findall(r'extern\s+"C"\s+__global__\s+void\s+(\w+)\s*\(', source)
+    has_barriers = "__syncthreads" in source or "__syncwarp" in source
+    is_loop = "CUPY_FOR" in source and not has_barriers
+    how = f"{str(has_barriers).lower()}, {str(is_loop).lower()}"
+    return "".join(
+        f"""
+using {name}__call = emulated::Call<decltype(&{name}), &{name}>;
+extern "C" const size_t* {name}__sizes(size_t* number) {{ return {name}__call::sizes(number); }}
+extern "C" void {name}__run(void** arguments, const unsigned* size) {{
+  emulated::run_grid(&{name}__call::run, arguments, size, {how});
+}}
+"""
+        for name in names
+    )
+
+
+@cache
+def _prelude() -> Path:
+    """Return ``kernel.h`` in a folder of the cache, precompiled: that takes most of a kernel's time."""
+    flags = _compiler_flags()
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in HEADERS]
+    folder = CACHE / f"prelude-{_digest(*texts, *flags, _version())}"
+    header = folder / "kernel.h"
+    if not (folder / "kernel.h.gch").exists():
+        _write(header, texts[0])
+        _compile(["g++", *flags, "-x", "c++-header", str(header)], folder / "kernel.h.gch")
+    return header
+
+
+@cache
+def _version() -> str:
+    return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def _kernel_flags() -> list[str]:
+    return [f"-I{_prelude().parent}", *_compiler_flags()]
+
+
+@cache
+def _compiler_flags() -> list[str]:
+    include = Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0])) / "_core" / "include"  # type: ignore
+    libcudacxx = include / "cupy" / "_cccl" / "libcudacxx"
+    folders = (HERE / "include", include, _cuda_headers(), libcudacxx, libcudacxx / "include")
+    # As NVRTC, g++ is lenient; -ffp-contract=off: nothing is fused that the source does not fuse.
+    flags = ("-std=c++17", "-O1", "-w", "-fpermissive", "-fPIC", "-ffp-contract=off", "-D__CUDACC_VER_MAJOR__=13")
+    return [*flags, *(f"-I{folder}" for folder in folders)]
+
+
+@cache
+def _cuda_headers() -> Path:
+    """Return the folder of CUDA's headers: of the package nvidia-cuda-runtime."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    return next((Path(folder) / "cu13" / "include" for folder in folders), Path("/usr/local/cuda/include"))
+
+
+def _compile(command: list[str], target: Path) -> None:
+    """Run a compiler; several processes may make the same file at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}")
+    done = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{done.stderr[:3000]}")
+    part.rename(target)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.rename(path)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]

@@ -1,0 +1,246 @@
+"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME ...] [--host]`.
+
+Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its batches: kernels
+         launched, uploads and their bytes, uploads from memory that is not pinned (each waits for the stream), waits
+         of the host (and how many for the whole device), memory taken from CUDA (device or pinned), streams and events
+         made.
+Result   ``benchmarks/results/gpu-counts.md`` (``--write``). ``--check`` compares with it and fails for a count that
+         grew by more than `TOLERANCE`.
+Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a batch, of all
+         threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import gpuload as gl
+from tests import emulated_gpu
+
+RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
+NUM_BATCHES, WARM_EPOCHS, HOST_EPOCHS = 24, 1, 10
+TOLERANCE = (
+    0.1,
+    0.25,
+)  # of the count, and of itself: how far ahead the loader is when the epoch ends is a matter of time
+
+COLUMNS = {
+    "launches": ("cuLaunchKernel",),
+    "uploads": ("uploads",),
+    "of them pageable": ("pageable uploads",),
+    "KB uploaded": ("uploaded bytes",),
+    "waits": ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"),
+    "of them for the whole device": ("cudaDeviceSynchronize",),
+    "allocations": ("cudaMalloc", "cudaHostAlloc"),
+    "streams and events": (
+        "cudaStreamCreate",
+        "cudaStreamCreateWithFlags",
+        "cudaEventCreate",
+        "cudaEventCreateWithFlags",
+    ),
+}
+BYTES = "KB uploaded"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of batch.
+
+    Args:
+        batch_size: records.
+        source: returns the source of a number of records, in a folder.
+        ops: of the loader.
+        take: what the consumer does with a batch.
+    """
+
+    batch_size: int
+    source: Callable[[Path, int], Any]
+    ops: tuple[Any, ...] = ()
+    take: Callable[[Any], Any] = lambda batch: None
+
+
+def rows(folder: Path, number: int) -> Any:
+    """Rows of 3136 bytes in an NPY file."""
+    np.save(folder / "rows.npy", np.random.default_rng(0).random((number, 784), np.float32))
+    return gl.npy(folder / "rows.npy")
+
+
+def cifar(folder: Path, number: int) -> Any:
+    """Records of the CIFAR-10 binary version."""
+    random = np.random.default_rng(0)
+    records = np.zeros(number, [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    records["image"] = random.integers(0, 256, records["image"].shape, np.uint8)
+    records["label"] = random.integers(0, 10, number)
+    records.tofile(folder / "cifar.bin")
+    return gl.fixed(folder / "cifar.bin", [("label", "u1"), ("image", "u1", (3, 32, 32))])
+
+
+def images(folder: Path, number: int) -> Any:
+    """Images of one size, in memory."""
+    return gl.arrays(image=np.random.default_rng(0).integers(0, 256, (number, 48, 64, 3), np.uint8))
+
+
+def images_of_many_sizes(folder: Path, number: int) -> Any:
+    """Images of 16 sizes, each in an NPY file."""
+    random = np.random.default_rng(0)
+    for i in range(number):
+        np.save(folder / f"{i:05}.npy", random.integers(0, 256, (40 + i % 16, 64, 3), np.uint8))
+    return gl.npy(folder / "*.npy", record="file", field="image")
+
+
+def labels(folder: Path, number: int) -> Any:
+    """Class numbers."""
+    return gl.arrays(label=np.arange(number) % 10)
+
+
+def sentences(folder: Path, number: int) -> Any:
+    """Lists of 1 to 32 numbers."""
+    lengths = np.random.default_rng(0).integers(1, 33, number)
+    return gl.records(number, lambda places: {"tokens": [np.arange(lengths[i], dtype=np.int32) for i in places]})
+
+
+def by_dlpack(**options: Any) -> Callable[[Any], None]:
+    """Return what hands the arrays of a batch to another library and lets go of them."""
+
+    def take(batch: Any) -> None:
+        for name in batch.keys():  # noqa: SIM118  # a batch iterates over its parts
+            batch[name].__dlpack__(**options)
+
+    return take
+
+
+CHAIN = (
+    gl.ops.Transpose("HWC"), gl.ops.RandomCrop(32, 32, pad=4), gl.ops.RandomFlip(),
+    gl.ops.Normalize((125.3, 123.0, 113.9), (63.0, 62.1, 66.7)),
+)  # fmt: skip
+THE_NULL_STREAM = 1  # as torch names it in DLPack
+
+WORKS = {
+    "rows of 3 KiB": Work(256, rows),
+    "CIFAR-10 records": Work(256, cifar),
+    "CIFAR-10 chain: transpose, crop, flip, normalise": Work(256, cifar, CHAIN),
+    "Resize": Work(16, images, (gl.ops.Resize(24, 24),)),
+    "RandomResizedCrop": Work(16, images, (gl.ops.RandomResizedCrop(24, 24),)),
+    "Resize of images of many sizes": Work(16, images_of_many_sizes, (gl.ops.Resize(24, 24),)),
+    "OneHot, a checked op": Work(256, labels, (gl.ops.OneHot(10, on="label"),)),
+    "values of varying length": Work(256, sentences),
+    "rows, handed over by DLPack that names a stream (torch)": Work(256, rows, take=by_dlpack(stream=THE_NULL_STREAM)),
+    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": Work(256, rows, take=by_dlpack()),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; return 0, or 1 if a count grew."""
+    parser = argparse.ArgumentParser(prog="python -m tests.emulated_gpu.counts", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="works whose names contain one of these")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
+    parser.add_argument("--check", action="store_true", help=f"compare with {RESULT.name}")
+    parser.add_argument("--host", action="store_true", help="processor time of a batch in place of counts")
+    options = parser.parse_args(arguments)
+    if (why := emulated_gpu.problem()) is not None:
+        sys.exit(why)
+    emulated_gpu.install(idle=options.host)
+    works = {
+        name: work for name, work in WORKS.items() if not options.only or any(part in name for part in options.only)
+    }
+    if options.host:
+        for name, work in works.items():
+            print(f"{host_us(work):8.0f} us of processor time a batch of {work.batch_size}: {name}", flush=True)
+        return 0
+    counts = {name: count(work) for name, work in works.items()}
+    print(table(counts), end="")
+    if options.write:
+        if options.only:
+            parser.error("--write takes all works")
+        RESULT.write_text(page(counts), encoding="utf-8")
+    growth = grown(counts, read(RESULT.read_text(encoding="utf-8"))) if options.check else []
+    for line in growth:
+        print(line)
+    return 1 if growth else 0
+
+
+def count(work: Work) -> dict[str, float]:
+    """Return how much of each column a batch costs."""
+    with tempfile.TemporaryDirectory() as folder, _loader(work, Path(folder)) as loader:
+        for _ in range(WARM_EPOCHS):
+            _run(work, loader)
+        before = emulated_gpu.calls()
+        _run(work, loader)
+        since = emulated_gpu.since(before)
+    totals = {column: sum(since.get(name, 0) for name in names) for column, names in COLUMNS.items()}
+    totals[BYTES] /= 1000
+    return {column: round(total / NUM_BATCHES, 1) for column, total in totals.items()}
+
+
+def host_us(work: Work) -> float:
+    """Return the processor time of a batch, microseconds."""
+    with tempfile.TemporaryDirectory() as folder, _loader(work, Path(folder)) as loader:
+        _run(work, loader)
+        start = time.process_time()
+        for _ in range(HOST_EPOCHS):
+            _run(work, loader)
+        return (time.process_time() - start) / HOST_EPOCHS / NUM_BATCHES * 1e6
+
+
+def _loader(work: Work, folder: Path) -> Any:
+    source = work.source(folder, work.batch_size * NUM_BATCHES)
+    return gl.Loader(source, work.batch_size, ops=work.ops, shuffle=True, seed=1, device="gpu", executor="array")
+
+
+def _run(work: Work, loader: Any) -> None:
+    for batch in loader:
+        work.take(batch)
+        del batch
+
+
+def table(counts: dict[str, dict[str, float]]) -> str:
+    """Return the counts as a table of Markdown."""
+    lines = [["a batch of", "work", *COLUMNS], ["---:", "---", *("---:" for _ in COLUMNS)]]
+    lines += [
+        [str(WORKS[name].batch_size), name, *(f"{row[column]:.1f}".removesuffix(".0") for column in COLUMNS)]
+        for name, row in counts.items()
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def page(counts: dict[str, dict[str, float]]) -> str:
+    """Return the text of the results file."""
+    return (
+        "# What a batch costs on a GPU, in calls of CUDA\n\n"
+        "Counted with the real CuPy on the emulated GPU (`tests/emulated_gpu`), which knows no times; the machine\n"
+        "does not matter. Array executor, whole epochs, a mean over their batches. `make emulated-gpu` compares with\n"
+        "this table; `python -m tests.emulated_gpu.counts --write` renews it.\n\n" + table(counts)
+    )
+
+
+def read(text: str) -> dict[str, dict[str, float]]:
+    """Return the counts of a results file."""
+    lines = [
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line.startswith("|")
+    ]
+    columns = lines[0][2:] if lines else []
+    return {line[1]: dict(zip(columns, map(float, line[2:]), strict=True)) for line in lines[2:]}
+
+
+def grown(counts: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> list[str]:
+    """Return a line for each count that is larger than it was."""
+    share, least = TOLERANCE
+    return [
+        f"{name}: {column} {row[column]:g} a batch, before {before[name][column]:g}"
+        for name, row in counts.items()
+        for column in COLUMNS
+        if column in before.get(name, {}) and row[column] > before[name][column] * (1 + share) + least
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

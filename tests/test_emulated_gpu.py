@@ -1,0 +1,46 @@
+"""The emulated GPU: a part of `make emulated-gpu`, and how its counts are compared."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests import emulated_gpu
+from tests.emulated_gpu import counts
+
+PYTHON = emulated_gpu.ENVIRONMENT / "bin" / "python"
+
+needs_cupy = pytest.mark.skipif(
+    not PYTHON.exists(), reason=f"there is no {PYTHON}: `make emulated-gpu` makes it, with CuPy, where g++ is"
+)
+
+
+@needs_cupy
+@pytest.mark.timeout(600)  # 20 s of processor time, and other tests run beside it
+def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_before():
+    command = [str(PYTHON), "-m", "tests.emulated_gpu", "--short"]
+
+    done = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def test_the_file_of_counts_has_every_work_and_every_column():
+    before = counts.read(counts.RESULT.read_text(encoding="utf-8"))
+
+    assert list(before) == list(counts.WORKS)
+    assert all(list(row) == list(counts.COLUMNS) for row in before.values())
+
+
+def test_a_count_that_grew_is_named_and_one_that_shrank_or_is_a_matter_of_time_is_not():
+    before = {"rows of 3 KiB": {"launches": 1.0, "uploads": 6.0, "waits": 0.0, "allocations": 2.0}}
+    now = {"rows of 3 KiB": {**dict.fromkeys(counts.COLUMNS, 0.0), "launches": 2.0, "uploads": 1.0, "waits": 0.2}}
+
+    assert counts.grown(now, before) == ["rows of 3 KiB: launches 2 a batch, before 1"]
+
+
+def test_what_is_written_is_what_is_read():
+    numbers = {name: dict.fromkeys(counts.COLUMNS, 0.5) for name in counts.WORKS}
+
+    assert counts.read(counts.page(numbers)) == numbers
