@@ -692,6 +692,8 @@ def test_a_package_that_was_changed_is_found(change, tmp_path):
     assert "tensorflow" not in done.stderr
 
 
+@pytest.mark.slow  # the wheel is compiled
+@pytest.mark.timeout(600)
 def test_a_script_that_finds_a_change_ends_with_an_error(wheels, tmp_path):
     container = made_up_container(tmp_path)
     container.make_up("cupy-cuda12x", "13.6.0")

@@ -43,7 +43,7 @@ def test_threads_are_named_daemons_that_call_the_target_with_its_arguments():
     workers = threads.start(2, lambda one, other: done.put((one, other)), 3, "x", name="reader", stop=lambda: None)
 
     threads.join(workers)
-    assert [done.get(timeout=5) for _ in workers] == [(3, "x")] * 2
+    assert [done.get(timeout=60) for _ in workers] == [(3, "x")] * 2
     assert [worker.name for worker in workers] == ["reader-0", "reader-1"]
     assert all(worker.daemon for worker in workers)
 
@@ -74,7 +74,7 @@ def test_a_thread_that_joins_its_own_group_does_not_wait_for_itself():
     joined = threading.Event()
     tasks.put(lambda: (stop(), threads.join(workers), joined.set()))
 
-    assert joined.wait(5)
+    assert joined.wait(60)
     threads.join(workers)
 
 
@@ -105,7 +105,7 @@ def test_a_thread_can_receive_sigbus_although_it_was_started_with_it_blocked():
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    mask = masks.get(timeout=5)
+    mask = masks.get(timeout=60)
     assert signal.SIGBUS not in mask
     assert signal.SIGUSR1 in mask  # what else is blocked stays so
     assert signal.SIGBUS in own
@@ -118,7 +118,7 @@ def test_threads_start_on_systems_without_these_signals(monkeypatch, name):
 
     threads.start(1, done.put, "done", stop=lambda: None)
 
-    assert done.get(timeout=5) == "done"
+    assert done.get(timeout=60) == "done"
 
 
 def test_where_the_system_gives_no_more_threads_those_that_started_end_and_the_error_says_what_to_do(monkeypatch):
@@ -257,7 +257,7 @@ def test_each_starts_no_thread_for_one_item_or_one_thread(count, num_threads):
 
 def test_each_works_on_several_items_at_a_time():
     together = threading.Barrier(3)
-    threads.each(lambda _: together.wait(5), range(3), 3)  # or the barrier is broken
+    threads.each(lambda _: together.wait(60), range(3), 3)  # or the barrier is broken
 
 
 def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_first():
@@ -265,7 +265,7 @@ def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_fi
 
     def work(number):
         if number == 1:
-            later_failed.wait(5)
+            later_failed.wait(60)
             raise ValueError("item 1")
         if number == 2:
             later_failed.set()
@@ -285,7 +285,7 @@ def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
         if number == 0:
             failed.set()
             raise ValueError("item 0")
-        failed.wait(5)
+        failed.wait(60)
         time.sleep(0.05)
         finished.put(number)
 

@@ -1,6 +1,6 @@
 """A process of its own that changes image files at random and lets all decoders read them: it must not die.
 
-python -m tests.images.damaging KIND COUNT
+python -m tests.images.damaging COUNT KIND...
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def check(data):
             np.testing.assert_array_equal(first, expected)
 
 
-def main(kind, count):
+def main(count, *kinds):
     warnings.simplefilter("ignore")  # of Pillow, about damaged files
-    files = [path.read_bytes() for path in READ if path.parts[-3] == kind]
-    for seed in range(count):
-        print(seed, flush=True)
-        check(changed(files[seed % len(files)], np.random.default_rng(seed)))
+    for kind in kinds:
+        files = [path.read_bytes() for path in READ if path.parts[-3] == kind]
+        for seed in range(count):
+            print(kind, seed, flush=True)
+            check(changed(files[seed % len(files)], np.random.default_rng(seed)))
     print("done", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -672,7 +672,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS.keys())
 def test_a_file_that_promises_too_much_is_refused_in_little_time_and_memory(data):
-    began = time.perf_counter()
+    began = time.process_time()
     tracemalloc.start()
     try:
         with pytest.raises(HeadError):
@@ -682,17 +682,16 @@ def test_a_file_that_promises_too_much_is_refused_in_little_time_and_memory(data
         tracemalloc.stop()
 
     assert most < 40_000_000
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
-@pytest.mark.parametrize("kind", ["bmp", "pnm", "webp", "tiff", "jp2", "gif", "avif"])
-def test_damaged_files_end_no_process_and_are_seen_alike_by_all_decoders(kind):
+def test_damaged_files_end_no_process_and_are_seen_alike_by_all_decoders():
     pytest.importorskip("nvidia.dali")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.images.damaging", kind, "80"],
+        [sys.executable, "-m", "tests.images.damaging", "80", "bmp", "pnm", "webp", "tiff", "jp2", "gif", "avif"],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=100,
         check=False,
     )
 
