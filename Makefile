@@ -6,21 +6,24 @@
 #   GPU_TEST="--part NAME"        what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
 #   MINUTES=60                    how long `make attack` goes on; without it, 10
 #   PART=npy SEED=4711            which part of it alone, and with which seed: a finding names both, so that it comes again
+#   ARCHS=aarch64                 for which processors `make wheels` builds; without it, x86_64 and aarch64
 
 PYTHON ?= python3
 EXTRA ?= $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then echo cuda12; else echo cpu; fi)
 override EXTRA := $(EXTRA)
-comma := ,
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Installs what extras ask for, without gpuload, which would be built again: $(call install_packages,EXTRAS,OPTIONS)
+install_packages = $(PIP_INSTALL) $(2) $$($(BIN)/python docker/packages.py requirements $(1))
 
 # The stamp's name says what is inside: another EXTRA or another Python makes a new .venv.
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 STAMP := $(VENV)/gpuload-$(EXTRA)-$(VERSION).stamp
 BENCH_STAMP := $(VENV)/gpuload-bench.stamp
 ATTACK_STAMP := $(VENV)/gpuload-attack.stamp
+WHEELS_STAMP := $(VENV)/gpuload-wheels.stamp
 # The extra with DALI's TensorFlow plugin, where there is a TensorFlow.
 PLUGIN := $(if $(filter cpu,$(EXTRA)),tf-plugin-cpu,$(if $(filter cuda12,$(EXTRA)),tf-plugin))
 MINUTES ?= 10
@@ -36,15 +39,22 @@ EMULATED_PACKAGES := cupy-cuda13x nvidia-cuda-runtime nvidia-cuda-crt nvidia-cud
   opencv-python-headless hypothesis pytest pytest-timeout
 
 .PHONY: setup core demo test test-all lint pytest bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
-  sanitize sanitize-threads clean
+  sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
 
 core: $(CORE_STAMP)
 
+# A core that is there has to be built again: so the compiler's errors are shown, and not taken for a missing compiler.
 $(CORE_STAMP): $(CORE) | $(STAMP)
-	@[ -e $@ ] && [ -z "$$(find $(CORE) -newer $@)" ] || $(PIP_INSTALL) --no-deps -e .
+	@if [ ! -e $@ ] || [ -n "$$(find $(CORE) -newer $@)" ]; then \
+	  if ls gpuload/core/_native*.so >/dev/null 2>&1; then export GPULOAD_CORE=1; fi; $(MAKE) --no-print-directory core-now; fi
 	@touch $@
+
+.PHONY: core-now
+core-now:
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c 'from gpuload import core; print("core:", core.how())'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
@@ -52,25 +62,32 @@ $(STAMP): pyproject.toml constraints.txt
 	  exit 1; }
 	@[ -e $@ ] || ! ls $(VENV)/gpuload-*.stamp >/dev/null 2>&1 || rm -rf $(VENV)
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(MAKE) --no-print-directory venv-without-ensurepip; }
-	$(PIP_INSTALL) -e ".[$(if $(EXTRA),$(EXTRA)$(comma))demo,test]"
-	@$(BIN)/python -c 'from gpuload import core; print("core:", core.how())'
-	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then \
-	  $(MAKE) --no-print-directory tf-plugin-now || echo "DALI's TensorFlow plugin cannot be built here (see above), and is left out"; \
-	else echo "no g++ here: DALI's TensorFlow plugin is left out. Once there is one: make tf-plugin"; fi
+	$(call install_packages,$(EXTRA) demo test,--no-compile)
+	@$(MAKE) --no-print-directory -j 3 bytecode core-now tf-plugin-if-possible
 	@touch $(CORE_STAMP) $@
+
+# What pip does on one core, and alone, unless it is asked not to.
+.PHONY: bytecode
+bytecode:
+	@$(BIN)/python -c 'import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)'
 
 # DALI's TensorFlow plugin is compiled for the TensorFlow that is installed (half a minute). So pip must not build it in
 # isolation, nor take one that it keeps from another TensorFlow, and it comes after everything else. It looks for CUDA's
 # headers in /usr/local/cuda; here they are in packages, for CUDA 12 in those that TensorFlow brings.
-.PHONY: tf-plugin tf-plugin-now
+.PHONY: tf-plugin tf-plugin-if-possible tf-plugin-now
 tf-plugin: setup tf-plugin-now
+
+tf-plugin-if-possible:
+	@if [ -z "$(PLUGIN)" ]; then :; elif command -v g++ >/dev/null; then \
+	  $(MAKE) --no-print-directory tf-plugin-now || echo "DALI's TensorFlow plugin cannot be built here (see above), and is left out"; \
+	else echo "no g++ here: DALI's TensorFlow plugin is left out. Once there is one: make tf-plugin"; fi
 
 tf-plugin-now:
 	@[ -n "$(PLUGIN)" ] || { echo "there is no TensorFlow for EXTRA=$(EXTRA)" >&2; exit 1; }
-	$(PIP_INSTALL) setuptools wheel packaging nanobind $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
+	$(PIP_INSTALL) setuptools wheel packaging $(if $(filter cpu,$(EXTRA)),nvidia-cuda-runtime nvidia-cuda-crt)
 	nvidia=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia; \
 	CPATH=$$nvidia/cu13/include:$$nvidia/cuda_runtime/include:$$nvidia/cuda_nvcc/include \
-	  $(PIP_INSTALL) --no-cache-dir --no-build-isolation -e ".[$(PLUGIN)]"
+	  $(call install_packages,$(PLUGIN),--no-cache-dir --no-build-isolation)
 
 # Debian's python3 has no ensurepip unless python3-venv is installed, but the pip beside it can do the same.
 .PHONY: venv-without-ensurepip
@@ -98,7 +115,7 @@ test test-all: setup emulated-gpu-if-possible
 pytest: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0 $(TESTS)
 
-bench: $(BENCH_STAMP)
+bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
 
 # On a machine with an NVIDIA GPU: every gpu test and every figure, one report in benchmarks/results/gpu. A second call
@@ -122,7 +139,7 @@ $(EMULATED_STAMP): constraints.txt | $(STAMP)
 
 # Damaged files, signals, kills, forks and threads at random, with new seeds; `make test-all` has a form of two minutes
 # with old ones. What a finding was made with is kept in build/attack.
-attack: $(ATTACK_STAMP)
+attack: setup $(ATTACK_STAMP)
 	$(BIN)/python -m tests.attack --minutes $(MINUTES) $(addprefix --only ,$(PART)) $(addprefix --seed ,$(SEED))
 
 # The fuzzer of the core (tests/core/fuzz): C++ alone, under AddressSanitizer and UndefinedBehaviorSanitizer; by libFuzzer
@@ -144,7 +161,6 @@ SANITIZED_TESTS := tests/core tests/storage tests/images tests/sources/test_tfre
 sanitize: setup
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	tar --exclude=./.git --exclude=./build --exclude=./$(VENV) --exclude='./gpuload/core/_native*' -cf - . | tar -xf - -C $(SANITIZED)
-	$(PIP_INSTALL) --quiet nanobind setuptools
 	cd $(SANITIZED) && CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED) \
@@ -154,12 +170,27 @@ sanitize: setup
 sanitize-threads: setup
 	$(BIN)/python -m pytest -p no:cacheprovider $(SANITIZE) tests/core/test_threads.py
 
-$(BENCH_STAMP): $(STAMP) $(CORE_STAMP)
-	$(PIP_INSTALL) -e ".[bench]"
+# The sdist, and from it the wheel of this Python on this machine: in dist. Without a C++ compiler this is an error.
+wheel: $(WHEELS_STAMP)
+	GPULOAD_CORE=1 $(BIN)/python -m build --dependency-constraints-txt constraints.txt
+
+# The wheels of all Pythons for manylinux, each tested in a container: in dist. It needs Docker or Podman, and for processors
+# of another kind QEMU, too (docker run --privileged --rm tonistiigi/binfmt --install arm64).
+wheels: $(WHEELS_STAMP)
+	@engine=$$(for engine in docker podman; do if $$engine info >/dev/null 2>&1; then echo $$engine; break; fi; done); \
+	[ -n "$$engine" ] || { echo "make wheels needs Docker or Podman, and neither runs here; make wheel builds for this machine alone" >&2; exit 1; }; \
+	CIBW_CONTAINER_ENGINE=$$engine $(BIN)/python -m cibuildwheel --platform linux $(addprefix --archs ,$(ARCHS)) --output-dir dist
+
+$(WHEELS_STAMP): $(STAMP)
+	$(call install_packages,wheels)
 	@touch $@
 
-$(ATTACK_STAMP): $(STAMP) $(CORE_STAMP)
-	$(PIP_INSTALL) -e ".[attack]"
+$(BENCH_STAMP): $(STAMP)
+	$(call install_packages,bench)
+	@touch $@
+
+$(ATTACK_STAMP): $(STAMP)
+	$(call install_packages,attack)
 	@touch $@
 
 clean:

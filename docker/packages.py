@@ -1,6 +1,6 @@
 """Which packages an image needs, and which it must leave as they are; for install.sh, with Python and pip alone.
 
-    packages.py requirements EXTRA           what an extra of pyproject.toml asks for, a line each; EXTRA may be "build"
+    packages.py requirements EXTRA ...       what extras of pyproject.toml ask for, a line each; EXTRA may be "build"
     packages.py record FRAMEWORK FILE        notes what is installed; refused where FRAMEWORK is not
     packages.py constraints FILE             what was noted, and what it needs beside it, as constraints for pip
     packages.py missing FILE                 what gpuload needs and is not there, for the CUDA of CUDA_VERSION
@@ -161,9 +161,9 @@ def _noted(file: str) -> dict[str, dict[str, str]]:
     return noted
 
 
-def _printed(extra: str) -> None:
-    for requirement in requirements(extra):
-        print(str(requirement).partition(";")[0].strip())
+def _printed(*extras: str) -> None:
+    lines = [str(requirement).partition(";")[0].strip() for extra in extras for requirement in requirements(extra)]
+    print(*dict.fromkeys(lines), sep="\n")
 
 
 VERBS: dict[str, Callable[..., None]] = {

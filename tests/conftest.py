@@ -8,10 +8,13 @@ import os
 import signal
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import environments
 
 pytest.register_assert_rewrite("gpuload.testing")
 
@@ -45,6 +48,13 @@ def _cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPULOAD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def gpuload_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return gpuload's wheel, which is built once for all processes of the run."""
+    folder = tmp_path_factory.getbasetemp()
+    return environments.gpuload_wheel(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
 
 
 @cache

@@ -26,10 +26,9 @@ import gpuload as gl
 from gpuload import cli
 from gpuload import device as devices
 from gpuload.cli import health
+from tests.environments import INSTALL, NEEDED, ROOT, Environment, environment, skip_without
 
-ROOT = Path(__file__).parents[1]
 DOCKER = ROOT / "docker"
-INSTALL = DOCKER / "install.sh"
 DOCS = (ROOT / "docs" / "containers.md").read_text()
 IMAGES = ("cpu", "cuda12", "tensorflow", "pytorch")
 
@@ -183,6 +182,7 @@ def test_only_what_is_needed_is_sent_to_the_builder():
         "pyproject.toml",
         "constraints.txt",
         "setup.py",
+        "MANIFEST.in",
         "README.md",
         "LICENSE",
         "gpuload/core/cpp/maps.cpp",
@@ -364,92 +364,12 @@ def test_a_lost_record_is_no_health(capsys, monkeypatch):
 # --- what the script does
 
 
-class Environment(NamedTuple):
-    """A virtual environment, with packages of this one or made up, in which the script runs."""
-
-    folder: Path
-    packages: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python"
-
-    def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command without a network, without pip's settings of this machine, and with a home of its own."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "CUDA_"))}
-        home = {"HOME": str(self.folder), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=500,
-            env={**kept, **home, "PYTHON": str(self.python), **variables},
-        )
-
-    def install(self, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run(INSTALL, *arguments, **variables)
-
-    def version(self, name: str) -> str:
-        done = self.run(self.python, "-c", f"import importlib.metadata as m; print(m.version({name!r}))")
-        return done.stdout.strip()
-
-    def make_up(self, name: str, version: str, *, at: Path | None = None) -> Path:
-        """Install a package with one module; returns the module's file."""
-        module, folder = name.replace("-", "_"), at or self.packages
-        (folder / module).mkdir(parents=True)
-        (folder / module / "__init__.py").write_text(f"__version__ = {version!r}\n")
-        about = folder / f"{module}-{version}.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (about / "RECORD").write_text(f"{module}/__init__.py,,\n{about.name}/METADATA,,\n{about.name}/RECORD,,\n")
-        return folder / module / "__init__.py"
-
-
-def environment(folder: Path, *linked: str) -> Environment:
-    """Make a virtual environment that sees packages of this one by links, and pip."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    for path in {Path(path) for path in sys.path if path.endswith("site-packages")}:
-        for entry in path.iterdir():
-            is_wanted = any(re.match(rf"({name})([-.]|$)", entry.name, re.IGNORECASE) for name in ("pip", *linked))
-            if is_wanted and not (packages / entry.name).exists():
-                (packages / entry.name).symlink_to(entry)
-    return Environment(folder, packages)
-
-
 NOT_GPULOAD = r"(?!gpuload|__editable__|_gpuload|distutils-precedence|_virtualenv|.*\.pth)[^-.]+"
-# What gpuload needs to read and decode. These are this environment's own files, so that pip may only be asked to
-# install there what needs no change of them: gpuload's wheel, without its dependencies.
-NEEDED = (
-    *("numpy", r"numpy\.libs", "PIL", "pillow", r"pillow\.libs"),
-    *("pyarrow", r"pyarrow\.libs"),
-)
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory) -> Path:
-    """The folder with gpuload's wheel, made by the script."""
-    folder = tmp_path_factory.mktemp("wheel")
-    builder = environment(folder / "python", "setuptools", "_distutils_hack", "pkg_resources", "nanobind")
-    skip_without(builder, "setuptools", "nanobind")
-
-    done = builder.install("wheel", folder / "wheels")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "wheels"
-
-
-def skip_without(machine: Environment, *names: str) -> None:
-    """Skip a test where pip would have to download something: a package in the version of constraints.txt."""
-    for name in names:
-        pinned = re.findall(rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-        if machine.version(name) not in pinned:
-            pytest.skip(f"{name} is not installed here in the version of constraints.txt, and nothing is downloaded")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_writes_to_it_then(wheels, tmp_path):
+def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_writes_to_it_then(gpuload_wheel, tmp_path):
     container = environment(tmp_path / "python", *NEEDED)
     for name, version in {
         "tensorflow": "2.17.0+nv25.2",
@@ -466,7 +386,7 @@ def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_wri
     )
     assert re.search(r"none of the \d+ packages that were there has changed", done.stdout)
 
-    done = container.install("tensorflow", "gpuload", wheels)
+    done = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"none of the \d+ packages that were there has changed", done.stdout)
@@ -474,9 +394,6 @@ def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_wri
     assert container.version("gpuload") == gl.__version__
     assert container.version("tensorflow") == "2.17.0+nv25.2"
     assert "core:      compiled" in done.stdout
-    (wheel,) = wheels.glob("*.whl")
-    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".cpp", ".hpp"))]
-    assert "gpuload/py.typed" in zipfile.ZipFile(wheel).namelist()
 
     before, temporary = files(container.folder), tmp_path / "tmp"
     temporary.mkdir()
@@ -694,13 +611,13 @@ def test_a_package_that_was_changed_is_found(change, tmp_path):
 
 @pytest.mark.slow  # the wheel is compiled
 @pytest.mark.timeout(600)
-def test_a_script_that_finds_a_change_ends_with_an_error(wheels, tmp_path):
+def test_a_script_that_finds_a_change_ends_with_an_error(gpuload_wheel, tmp_path):
     container = made_up_container(tmp_path)
     container.make_up("cupy-cuda12x", "13.6.0")
     assert container.install("tensorflow", "packages", CUDA_VERSION="12.8.0").returncode == 0
 
     (container.packages / "tensorflow" / "__init__.py").write_text("")
-    done = container.install("tensorflow", "gpuload", wheels)
+    done = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
 
     assert done.returncode == 1
     assert "tensorflow 2.18.0 has other files than before" in done.stderr

@@ -53,7 +53,8 @@ def warn_if_missing() -> None:
     if native is None and os.environ.get(SWITCH) != "0":
         log.warning(
             "hot loops run in NumPy, many times slower; cause: %s; remedy: install a C++ compiler (g++), then gpuload "
-            "again (pip install -v says why it cannot be built); or set %s=0, and this is not logged",
+            "again (pip install -v --force-reinstall --no-deps --no-cache-dir says why the core cannot be built); or "
+            "set %s=0, and this is not logged",
             problem,
             SWITCH,
         )

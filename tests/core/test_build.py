@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import shutil
+import subprocess
+import sysconfig
+
+import pytest
 
 from gpuload import core
+from tests.environments import ROOT
+
+COMPILERS = ("g++", "clang++", "aarch64-linux-gnu-g++")
 
 
 def test_the_core_is_there_where_there_is_a_compiler():
     """Without it nearly everything passes, in NumPy; so a build that fails has to fail here."""
-    assert core.native is not None or shutil.which("g++") is None, f"{core.problem}; make core builds it"
+    is_required = os.environ.get("GPULOAD_CORE") == "1" or any(shutil.which(name) for name in COMPILERS[:2])
+    assert core.native is not None or not is_required, f"{core.problem}; make core builds it"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_compilers_have_no_warnings_about_the_core(compiler, monkeypatch):
+    pytest.importorskip("nanobind")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    extension = runpy.run_path("setup.py")["core"]
+    macros = [f"-D{name}" + (f"={value}" if value else "") for name, value in extension.define_macros]
+    include = f"-isystem{sysconfig.get_path('include')}"
+
+    done = subprocess.run(
+        [compiler, "-fsyntax-only", "-Werror", *macros, *extension.extra_compile_args, include, *extension.sources],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_all_that_the_face_promises_is_there_and_nothing_else():

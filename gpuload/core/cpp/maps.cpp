@@ -96,7 +96,7 @@ Maps::Maps(std::string paths, const int64_t* stamps, int64_t num_files, int64_t 
     : paths_(std::move(paths)), num_files_(num_files), piece_bytes_(piece_bytes), files_(new File[size_t(num_files)]) {
     size_t path = 0;
     for (int64_t i = 0; i < num_files; ++i) {
-        File& file = files_[i];
+        File& file = at(i);
         file.path = int64_t(path);
         file.size = stamps[3 * i];
         file.mtime_ns = stamps[3 * i + 1];
@@ -106,13 +106,13 @@ Maps::Maps(std::string paths, const int64_t* stamps, int64_t num_files, int64_t 
 }
 
 Maps::State Maps::state(int64_t file) const {
-    if (files_[file].address.load(std::memory_order_acquire) != nullptr) return MAPPED;
-    return files_[file].refused.load(std::memory_order_relaxed) ? REFUSED : UNTRIED;
+    if (at(file).address.load(std::memory_order_acquire) != nullptr) return MAPPED;
+    return at(file).refused.load(std::memory_order_relaxed) ? REFUSED : UNTRIED;
 }
 
 bool Maps::is_outside(const Extents& extents, int64_t i) const {
     const int64_t file = extents.files[i], offset = extents.offsets[i], length = extents.lengths[i];
-    return file < 0 || file >= num_files_ || length < 0 || offset < 0 || length > files_[file].size - offset;
+    return file < 0 || file >= num_files_ || length < 0 || offset < 0 || length > at(file).size - offset;
 }
 
 bool Maps::is_worth_mapping(const File& file, int64_t length) const {
@@ -122,8 +122,8 @@ bool Maps::is_worth_mapping(const File& file, int64_t length) const {
 
 void Maps::map(const Extents& extents) {
     for (int64_t i = 0; i < extents.count; ++i)
-        if (!is_outside(extents, i) && is_worth_mapping(files_[extents.files[i]], extents.lengths[i]))
-            map(files_[extents.files[i]]);
+        if (!is_outside(extents, i) && is_worth_mapping(at(extents.files[i]), extents.lengths[i]))
+            map(at(extents.files[i]));
 }
 
 #if defined(__linux__)
@@ -145,7 +145,7 @@ std::pair<int64_t, Maps::Result> Maps::copy(const Extents& extents, const int64_
         if (is_outside(extents, i) || begins[i] < 0 || extents.lengths[i] > out_bytes - begins[i]) return {i, OUTSIDE};
     bool any_mapped = false, any_unmapped = false;
     for (int64_t i = 0; i < extents.count; ++i) {
-        File& file = files_[extents.files[i]];
+        File& file = at(extents.files[i]);
         if (extents.lengths[i] == 0) continue;
         if (is_worth_mapping(file, extents.lengths[i])) {
             const Result result = map(file);
@@ -198,7 +198,7 @@ void Maps::advise(const Extents& extents, int64_t piece_bytes) const {
     const auto page = uintptr_t(sysconf(_SC_PAGESIZE)), piece = uintptr_t(piece_bytes);
     for (int64_t i = 0; i < extents.count; ++i) {
         if (is_outside(extents, i)) continue;
-        uint8_t* address = files_[extents.files[i]].address.load(std::memory_order_acquire);
+        uint8_t* address = at(extents.files[i]).address.load(std::memory_order_acquire);
         if (address == nullptr) continue;
         const uintptr_t begin = reinterpret_cast<uintptr_t>(address) + uintptr_t(extents.offsets[i]);
         const uintptr_t end = begin + uintptr_t(extents.lengths[i]);
@@ -257,7 +257,7 @@ std::pair<int64_t, Maps::Result> Maps::check_mapped(const Extents& extents,
         int64_t& place = checked[size_t(number & (num_places - 1))];
         if (sources[size_t(i)] == nullptr || place == number) continue;
         place = number;
-        const File& file = files_[number];
+        const File& file = at(number);
         const Result result = check(file, AT_FDCWD);
         if (result != COPIED) return {number, result};
         if (guard::broken(file.range.load(std::memory_order_relaxed))) return {number, FAILED};
@@ -291,7 +291,7 @@ std::pair<int64_t, Maps::Result> Maps::read_unmapped(const Extents& extents, con
         if (sources[size_t(i)] != nullptr || extents.lengths[i] == 0) continue;
         const int64_t number = extents.files[i];
         while (after < extents.count && extents.files[after] == number && sources[size_t(after)] == nullptr) ++after;
-        const int descriptor = open(paths_.c_str() + files_[number].path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        const int descriptor = open(paths_.c_str() + at(number).path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (descriptor < 0) return {number, FAILED};
         Result result = COPIED;
         for (int64_t first = i, last; first < after && result == COPIED; first = last) {
@@ -301,7 +301,7 @@ std::pair<int64_t, Maps::Result> Maps::read_unmapped(const Extents& extents, con
                 size += extents.lengths[last++];
             result = read_all(descriptor, out + begins[first], size, extents.offsets[first]);
         }
-        if (result == COPIED) result = check(files_[number], descriptor);
+        if (result == COPIED) result = check(at(number), descriptor);
         close(descriptor);
         if (result != COPIED) return {number, result};
     }

@@ -60,6 +60,7 @@ class Maps {
         int64_t path = 0, size = 0, mtime_ns = 0, inode = 0;
     };
 
+    File& at(int64_t file) const { return files_[size_t(file)]; }  // the number was checked
     bool is_outside(const Extents& extents, int64_t i) const;
     bool is_worth_mapping(const File& file, int64_t length) const;
     Result map(File& file);

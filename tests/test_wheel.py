@@ -1,0 +1,135 @@
+"""The wheel is used where there is no compiler; the sdist is installed there, and gpuload says what is slow and why."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import gpuload as gl
+from tests.environments import BUILDERS, NUMPY, ROOT, Environment, builder, environment
+
+SMOKE = ROOT / "tests" / "smoke.py"
+LEFT_OUT = "gpuload is built without its compiled core and will work by NumPy, many times slower: "
+SLOW = "NumPy, many times slower (the compiled core is not installed: there was no C++ compiler, or it failed)"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def without_compiler(machine: Environment) -> dict[str, str]:
+    """Return variables with which a command finds the environment's programs alone."""
+    path = str(machine.folder / "bin")
+    assert not any(shutil.which(name, path=path) for name in ("cc", "c++", "gcc", "g++", "clang", "clang++"))
+    return {"PATH": path}
+
+
+def source_tree(folder: Path) -> Path:
+    """Copy what gpuload is built from, without the core that was built in place."""
+    shutil.copytree(ROOT / "gpuload", folder / "gpuload", ignore=shutil.ignore_patterns("_native*", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    machine = builder(folder / "python")
+    tree = source_tree(folder / "source")
+    done = machine.run(machine.python, "setup.py", "-q", "sdist", "--dist-dir", folder, cwd=tree)
+    assert done.returncode == 0, done.stderr
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+def run_smoke_test(machine: Environment, folder: Path, expected: str) -> str:
+    """Run the smoke test outside of the checkout; return what it prints."""
+    shutil.copy(SMOKE, folder)
+    done = machine.run(machine.python, folder / SMOKE.name, expected, cwd=folder, **without_compiler(machine))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_works_compiled_where_there_is_no_compiler(gpuload_wheel, tmp_path):
+    machine = environment(tmp_path / "python", *NUMPY)
+    done = machine.pip("install", "--no-deps", gpuload_wheel, **without_compiler(machine))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    printed = run_smoke_test(machine, tmp_path, "compiled")
+
+    assert printed.startswith(f"right: {machine.packages}/gpuload/__init__.py, compiled, NumPy ")
+
+
+def test_the_wheel_holds_the_core_and_the_sdist_what_it_is_built_from(gpuload_wheel, sdist):
+    with zipfile.ZipFile(gpuload_wheel) as wheel, tarfile.open(sdist) as archive:
+        in_wheel = set(wheel.namelist())
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
+
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload").rglob("*.py")} | {"gpuload/py.typed"}
+    native = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload/core/cpp").iterdir()}
+    (compiled,) = {name for name in in_wheel if name.endswith(".so")}
+    assert re.fullmatch(r"gpuload/core/_native\.(abi3|cpython-\w+-[\w-]+)\.so", compiled)
+    assert {name for name in in_wheel if ".dist-info/" not in name} == {*modules, compiled}
+    build_files = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"}
+    assert {*modules, *native, *build_files} - in_sdist == set()
+    assert not any(name.endswith(".so") or name.startswith("tests/") for name in in_sdist)
+
+
+def test_the_sdist_is_installed_without_a_compiler_and_says_what_is_slow_and_why(sdist, tmp_path):
+    machine = environment(tmp_path / "python", *NUMPY, *BUILDERS)
+    variables = without_compiler(machine)
+
+    done = machine.pip("install", "-v", "--no-deps", "--no-build-isolation", sdist, **variables)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = re.findall(rf"^ *{LEFT_OUT}.*\n", done.stdout + done.stderr, re.MULTILINE)
+    assert "g++" in line or "c++" in line
+    assert f"gpuload-{gl.__version__}-py3-none-any.whl" in done.stdout
+    assert SLOW in run_smoke_test(machine, tmp_path, "numpy")
+
+    describe = "import gpuload as gl; print(gl.Loader(gl.arrays(x=[1, 2]), 1).describe())"
+    logged = machine.run(machine.python, "-c", describe, cwd=tmp_path, **variables)
+    assert logged.returncode == 0, logged.stderr
+    assert re.search(rf"^core: +{re.escape(SLOW)}$", logged.stdout, re.MULTILINE)
+    assert logged.stderr.count("hot loops run in NumPy, many times slower") == 1
+    assert "remedy: install a C++ compiler (g++), then gpuload again" in logged.stderr
+
+    health = machine.run(machine.folder / "bin" / "gpuload", "health", "--device", "cpu", **variables)
+    assert health.returncode == 0, health.stderr
+    assert f"core:      {SLOW}" in health.stdout
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Environment:
+    return builder(tmp_path_factory.mktemp("builder") / "python")
+
+
+def test_where_the_core_is_required_no_compiler_is_an_error(machine, tmp_path):
+    build = (machine.python, "setup.py", "-q", "build_ext")
+
+    done = machine.run(*build, cwd=source_tree(tmp_path / "source"), GPULOAD_CORE="1", **without_compiler(machine))
+
+    assert done.returncode != 0
+    assert "g++" in done.stderr
+    assert LEFT_OUT not in done.stderr
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["no compiler", "an error in the source"])
+def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(machine, tmp_path, is_broken):
+    tree = source_tree(tmp_path / "source")
+    old = tree / "gpuload" / "core" / "_native.abi3.so"
+    old.write_bytes(b"of older source")
+    variables = {} if is_broken else without_compiler(machine)
+    if is_broken:
+        for path in tree.glob("gpuload/core/cpp/*.cpp"):
+            path.write_text("#error of the test\n")
+
+    done = machine.run(machine.python, "setup.py", "-q", "build_ext", "--inplace", cwd=tree, **variables)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(LEFT_OUT) == 1
+    assert not old.exists()
