@@ -24,12 +24,12 @@ from gpuload.formats.base import Format
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import spanindex
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.leaf import UINT8, Group, Indices, Share, Values, gather_pieces, room
+from gpuload.sources.leaf import UINT8, Group, Indices, Values, gather_pieces, room
 from gpuload.sources.spans import Show, SpanLeaf, bounds_of
 from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import kept, open_storage
 from gpuload.storage.extents import Storage
-from gpuload.storage.files import Files, Paths, expand, open_error, read_at
+from gpuload.storage.files import Files, Paths, expand
 from gpuload.storage.unpacked import named, unpacked
 
 LF, CR = 10, 13
@@ -93,17 +93,10 @@ class TextSource(FileSource):
         spec = Spec((Field("text", np.dtype(object), (), text=kind),))
         super().__init__(files, opening, (Group(spec, None, is_quick=True),), storage)
         self._originals, self._starts = tuple(originals), starts
-        self._leaf: LineLeaf | None = LineLeaf(spec, storage, bounds, starts, originals)
+        self._leaves = (LineLeaf(spec, storage, bounds, starts, originals),)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._leaf  # one look: another thread may close the source meanwhile
-        if leaf is None:
-            self.check_open()
-            return []
-        return [Share(leaf, 0, numbers)]
 
     def _where(self, number: int) -> str:
         file = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -115,11 +108,6 @@ class TextSource(FileSource):
 
     def _digest(self) -> str:
         return self._files.digest("text", str(self.spec), np.diff(self._starts).tolist())
-
-    def close(self) -> None:
-        """Undo the maps, as soon as no thread reads from them any more."""
-        super().close()
-        self._leaf = None
 
 
 class LineLeaf(SpanLeaf):
@@ -181,12 +169,7 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
     with files.opened(number) as descriptor:
         while offset < size:
             part = piece[: min(piece.size, size - offset)]
-            try:
-                num_bytes = read_at(descriptor, part.data, offset)
-            except OSError as error:
-                raise open_error(files.paths[number], error) from None
-            if num_bytes < part.size:
-                raise files.changed(number, f"it ends at byte {offset + num_bytes}")
+            files.read(number, descriptor, part.data, offset)
             bounds.append(np.flatnonzero(part == LF) + (offset + 1))
             offset += part.size
             show(offset)

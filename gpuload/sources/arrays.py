@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 from gpuload import aside, rawdecode
 from gpuload.errors import SpecError
-from gpuload.sources.base import Source
+from gpuload.sources.base import LeafSource
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, gather_rows
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, gather_rows
 from gpuload.spec import Layout
 
 HASHED_BYTES = 1 << 20  # of the beginning, the middle and the end of each array
@@ -47,8 +47,10 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
     return ArraysSource(made)
 
 
-class ArraysSource(Source):
+class ArraysSource(LeafSource):
     """Arrays in memory; made by ``gl.arrays``."""
+
+    _leaves: tuple[ArrayLeaf, ...]
 
     def __init__(self, fields: dict[str, Array]) -> None:
         self._leaves = tuple(ArrayLeaf(name, array) for name, array in fields.items())
@@ -61,12 +63,6 @@ class ArraysSource(Source):
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_open()
         return type(self), ({name: leaf.array for name, leaf in zip(self._names, self._leaves, strict=True)},)
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaves = self._leaves  # one look: another thread may close the source meanwhile
-        if not leaves:
-            self.check_open()
-        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
 
     def _where(self, number: int) -> str:
         return f"arrays, record {number}"
@@ -92,11 +88,6 @@ class ArraysSource(Source):
                 for value in leaf.values(np.arange(start, min(start + count, self._length), dtype=np.int64)):
                     text.update(np.ascontiguousarray(value).tobytes()[:HASHED_BYTES])
         return text.hexdigest()
-
-    def close(self) -> None:
-        """Let go of the arrays."""
-        super().close()
-        self._leaves = ()
 
 
 class ArrayLeaf(Leaf):

@@ -32,7 +32,7 @@ from gpuload.order import MAX_LENGTH, Split, checked_count
 from gpuload.sources import cached, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import packed
-from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, plain, room, values
+from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
 from gpuload.sources.marks import Padded, is_padded, marked
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec
@@ -456,6 +456,26 @@ class Source(ABC):
         return Cached(self, memory, path)
 
 
+class LeafSource(Source):
+    """A source of one leaf for each group of fields; record i of the source is record i of each leaf.
+
+    A subclass sets ``_leaves``; ``close`` lets go of them, as soon as no thread reads from them any more.
+    """
+
+    _leaves: tuple[Leaf, ...]
+
+    def _resolve(self, numbers: Indices) -> list[Share]:
+        leaves = self._leaves  # read once: another thread may close the source at any time
+        if not leaves:
+            self.check_open()
+        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
+
+    def close(self) -> None:
+        """Let go of the leaves, with the files, arrays or functions that they read."""
+        super().close()
+        self._leaves = ()
+
+
 class Composed(Source):
     """A source made of others."""
 
@@ -693,7 +713,7 @@ class Marked(SameRecords):
         return self._digest_with(sorted(self._marks.items()))
 
 
-class Cached(SameRecords):
+class Cached(LeafSource, SameRecords):
     """A source whose values are kept; made by ``source.cache(...)``.
 
     Raises:
@@ -738,23 +758,12 @@ class Cached(SameRecords):
         """Return one line about how records are read."""
         return self._how
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaves = self._leaves  # one look: another thread may close the source meanwhile
-        if not leaves:
-            self.check_open()
-        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
-
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, of what was cached."""
         return self._source.origin(index)
 
     def _digest(self) -> str:
         return self._source.fingerprint()
-
-    def close(self) -> None:
-        """Let go of the values."""
-        super().close()
-        self._leaves = ()
 
 
 class Sampled(Composed):

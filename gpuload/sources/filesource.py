@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpuload.errors import ChangedFileError
-from gpuload.sources.base import Source
+from gpuload.sources.base import LeafSource, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf
 from gpuload.spec import Spec
 from gpuload.storage.extents import Extents, Storage
@@ -33,7 +35,7 @@ class Opening:
     arguments: dict[str, Any]
 
 
-class FileSource(Source):
+class FileSource(LeafSource):
     """Records in files."""
 
     def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
@@ -83,7 +85,36 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
     return source
 
 
-class WholeFiles(Leaf):
+class ExtentsLeaf(Leaf):
+    """Records of varying length at known places of files.
+
+    Args:
+        spec: the fields of a record.
+        storage: of the files.
+        extents: the place of each record.
+    """
+
+    def __init__(self, spec: Spec, storage: Storage, extents: Extents) -> None:
+        self.spec, self.how, self.num_records = spec, storage.how, len(extents)
+        self._storage, self._places = storage, extents
+
+    def num_bytes(self, numbers: Indices) -> Indices:
+        """Return how many raw bytes each record has, int64 ``[n]``."""
+        return self._places.lengths[numbers]
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._places.take(numbers), out, begins)
+
+    def origin(self, number: int) -> tuple[str, int] | None:
+        """Return the file that holds a record and the byte where it begins."""
+        return self._storage.files.paths[self._places.files[number]], int(self._places.offsets[number])
+
+    def advise(self, numbers: Indices) -> None:
+        """Ask the system to have these records in memory soon."""
+        self._storage.advise(self._places.take(numbers))
+
+
+class WholeFiles(ExtentsLeaf):
     """A file a record: all of its bytes, or those from a byte on.
 
     Args:
@@ -94,23 +125,8 @@ class WholeFiles(Leaf):
     """
 
     def __init__(self, spec: Spec, storage: Storage, offsets: Indices, lengths: Indices) -> None:
-        self.spec, self.how, self.num_records = spec, storage.how, lengths.size
-        self._storage, self._offsets, self._lengths = storage, offsets, lengths
-
-    def num_bytes(self, numbers: Indices) -> Indices:
-        """Return how many raw bytes each record has, int64 ``[n]``."""
-        return self._lengths[numbers]
-
-    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        self._storage.read(self._extents(numbers), out, begins)
+        super().__init__(spec, storage, Extents(np.arange(lengths.size, dtype=np.int64), offsets, lengths))
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file of a record, which is all of it, and so begins at byte 0."""
         return self._storage.files.paths[number], 0
-
-    def advise(self, numbers: Indices) -> None:
-        """Ask the system to have these files in memory soon."""
-        self._storage.advise(self._extents(numbers))
-
-    def _extents(self, numbers: Indices) -> Extents:
-        return Extents(numbers, self._offsets[numbers], self._lengths[numbers])

@@ -22,9 +22,9 @@ from gpuload import strings
 from gpuload.errors import GpuloadError, SpecError, noted
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
-from gpuload.sources.base import Source
+from gpuload.sources.base import LeafSource
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Values
 from gpuload.spec import Field, Shape, Spec, check_name, dtype_of, is_whole
 
 Reader = Callable[[Indices], Mapping[str, Any]]
@@ -85,30 +85,24 @@ def records(
     return RecordsSource(int(length), read, _found(int(length), read) if fields is None else _given(fields), version)
 
 
-class RecordsSource(Source):
+class RecordsSource(LeafSource):
     """Records of the user's own reader; made by ``gl.records``."""
+
+    _leaves: tuple[CallLeaf, ...]
 
     def __init__(self, length: int, read: Reader, spec: Spec, version: str) -> None:
         super().__init__((Group(spec, None),))
         self._length, self._version = length, version
-        self._leaf: CallLeaf | None = CallLeaf(length, read, spec)
+        self._leaves = (CallLeaf(length, read, spec),)
 
     def __len__(self) -> int:
         return self._length
 
     def __reduce__(self) -> tuple[Any, ...]:
-        leaf = self._leaf
-        if leaf is None:
+        leaves = self._leaves  # read once: another thread may close the source at any time
+        if not leaves:
             self.check_open()
-            raise RuntimeError("an open source has its reader")
-        return type(self), (self._length, leaf.call, self.spec, self._version)
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._leaf  # one look: another thread may close the source meanwhile
-        if leaf is None:
-            self.check_open()
-            return []
-        return [Share(leaf, 0, numbers)]
+        return type(self), (self._length, leaves[0].call, self.spec, self._version)
 
     def _where(self, number: int) -> str:
         return f"gl.records, record {number}"
@@ -124,11 +118,6 @@ class RecordsSource(Source):
         about = [(one.name, one.dtype.str, one.shape, *([one.text] if one.text else [])) for one in self.spec]
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-    def close(self) -> None:
-        """Let go of the reader."""
-        super().close()
-        self._leaf = None
 
 
 class CallLeaf(Leaf):

@@ -218,8 +218,3 @@ class RecordFiles(FileSource):
         about = [(told(form.layout), form.item_bytes) for form in self._stored.forms]
         bad = (self._stored.bad.numbers,) if self._stored.bad else ()
         return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts), *bad)
-
-    def close(self) -> None:
-        """Undo the maps, as soon as no thread reads from them any more."""
-        super().close()
-        self._leaves = ()

@@ -401,6 +401,20 @@ class Files:
         if now != self.stamp(number):
             raise self.changed(number, difference(self.stamp(number), now))
 
+    def read(self, number: int, descriptor: int, memory: memoryview, offset: int) -> None:
+        """Fill memory with the bytes of an open file from an offset on.
+
+        Raises:
+            ChangedFileError: the file ends before the memory is full.
+            FileError: it cannot be read.
+        """
+        try:
+            num_read = read_at(descriptor, memory, offset)
+        except OSError as error:
+            raise open_error(self.paths[number], error) from None
+        if num_read < len(memory):
+            raise self.changed(number, f"it ends at byte {offset + num_read}")
+
     def digest(self, *more: object) -> str:
         """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``more``.
 
@@ -426,12 +440,7 @@ class Files:
         with self.opened(number) as descriptor:
             for begin in _spread(max(1, size - PIECE_BYTES + 1), num_pieces):
                 piece = bytearray(min(PIECE_BYTES, size - begin))
-                try:
-                    num_read = read_at(descriptor, memoryview(piece), begin)
-                except OSError as error:
-                    raise open_error(self.paths[number], error) from None
-                if num_read < len(piece):
-                    raise self.changed(number, f"it ends at byte {begin + num_read}")
+                self.read(number, descriptor, memoryview(piece), begin)
                 pieces += piece
             self.check_opened(number, descriptor)
         return bytes(pieces)

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.storage.files import Files, open_error, read_at
+from gpuload.storage.files import Files
 
 EXPANSION = "GPULOAD_EXPANSION"
 USUAL_EXPANSION = 256  # of real data little is above 100
@@ -59,12 +59,7 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         def read(length: int) -> bytes:
             chunk = bytearray(min(length, size - at))
-            try:
-                num_read = read_at(descriptor, memoryview(chunk), at)
-            except OSError as error:
-                raise open_error(path, error) from None
-            if num_read < len(chunk):
-                raise files.changed(number, f"it ends at byte {at + num_read}")
+            files.read(number, descriptor, memoryview(chunk), at)
             return bytes(chunk)
 
         while True:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, plain
-from gpuload.storage.files import ADVISE, Files, open_error, read_at
+from gpuload.storage.files import ADVISE, Files
 
 GAP_BYTES = 1000
 STRETCH_BYTES = 1 << 23  # what is read together at most, but for the last extent
@@ -61,21 +61,13 @@ class Positioned:
             for first, after in _stretches(apart, len(extents)):
                 if after - first == 1:
                     low, high, begin = (array[first] for array in numbers)
-                    self._read(number, descriptor, low, to[begin : begin + high - low])
+                    self.files.read(number, descriptor, to[begin : begin + high - low], low)
                 else:
                     low, high = int(offsets[first]), int(ends[first:after].max())
                     stretch = np.empty(high - low, np.uint8)
-                    self._read(number, descriptor, low, stretch.data)
+                    self.files.read(number, descriptor, stretch.data, low)
                     _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
             self.files.check_opened(number, descriptor)
-
-    def _read(self, number: int, descriptor: int, offset: int, to: memoryview) -> None:
-        try:
-            num_read = read_at(descriptor, to, offset)
-        except OSError as error:
-            raise open_error(self.files.paths[number], error) from None
-        if num_read < len(to):
-            raise self.files.changed(number, f"it ends at byte {offset + num_read}, before its last record")
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv.columns import Dialect
-from gpuload.storage.files import GZIP, Files, open_error, read_at
+from gpuload.storage.files import GZIP, Files
 from gpuload.storage.inflate import inflate_file
 
 Piece = bytes | bytearray
@@ -317,13 +317,8 @@ class _Stream:
             offset = self.lead_bytes
             while offset < size:
                 piece = bytearray(min(self._piece_bytes, size - offset))
-                try:
-                    num_read = read_at(descriptor, memoryview(piece), offset)
-                except OSError as error:
-                    raise open_error(files.paths[number], error) from None
-                if num_read < len(piece):
-                    raise files.changed(number, f"it ends at byte {offset + num_read}")
-                offset += num_read
+                files.read(number, descriptor, memoryview(piece), offset)
+                offset += len(piece)
                 yield piece
             files.check_opened(number, descriptor)
 

@@ -38,7 +38,7 @@ from gpuload.formats.csv.table import Table
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.badfiles import GapLeaf, Origin
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.leaf import Group, Indices, Leaf, Share, starts_of
+from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
 from gpuload.storage import kept, open_storage
 from gpuload.storage.extents import Storage
@@ -151,12 +151,6 @@ class CsvSource(FileSource):
     def __len__(self) -> int:
         return int(self._lines.starts[-1])
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaves = self._leaves  # one look: another thread may close the source meanwhile
-        if not leaves:
-            self.check_open()
-        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
-
     def _where(self, number: int) -> str:
         return self._lines.where(number)
 
@@ -168,11 +162,6 @@ class CsvSource(FileSource):
         job = self._lines.job
         columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in job.columns]
         return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
-
-    def close(self) -> None:
-        """Let go of the rows, as soon as no thread reads them any more."""
-        super().close()
-        self._leaves = ()
 
 
 def _tell_of_words(job: Job, form: Form) -> None:

@@ -31,7 +31,7 @@ from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
 from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.leaf import Array, Group, Indices, Leaf, Share
+from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
@@ -141,12 +141,6 @@ class ImagesSource(FileSource):
     def __len__(self) -> int:
         return len(self._files)
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaves = self._leaves  # one look: another thread may close the source meanwhile
-        if not leaves:
-            self.check_open()
-        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
-
     def _where(self, number: int) -> str:
         return _below(self._root, self._files.paths[number])
 
@@ -157,11 +151,6 @@ class ImagesSource(FileSource):
 
     def _place(self) -> str:
         return self._root
-
-    def close(self) -> None:
-        """Let go of the files."""
-        super().close()
-        self._leaves = ()
 
 
 class ImageFiles(WholeFiles):

@@ -39,8 +39,8 @@ from gpuload import aside
 from gpuload.errors import FormatError, SpecError
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged
-from gpuload.sources.base import Source
-from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Share, Values, starts_of
+from gpuload.sources.base import LeafSource
+from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Values, starts_of
 from gpuload.spec import Field, Spec
 from gpuload.storage.files import Files, Paths, expand, look_at
 
@@ -72,7 +72,7 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
     return PickledSource(ObjectFiles(files, record))
 
 
-class PickledSource(Source):
+class PickledSource(LeafSource):
     """Records of pickled files."""
 
     def __init__(self, objects: ObjectFiles) -> None:
@@ -82,12 +82,6 @@ class PickledSource(Source):
 
     def __len__(self) -> int:
         return int(self._objects.starts[-1])
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaves = self._leaves  # one look: another thread may close the source meanwhile
-        if not leaves:
-            self.check_open()
-        return [Share(leaf, group, numbers) for group, leaf in enumerate(leaves)]
 
     def _where(self, number: int) -> str:
         return self._objects.where(number)
@@ -101,11 +95,6 @@ class PickledSource(Source):
     def file_paths(self) -> Sequence[str]:
         """Return the absolute paths of the files that are read."""
         return self._objects.files.paths
-
-    def close(self) -> None:
-        """Let go of the objects."""
-        super().close()
-        self._leaves = ()
 
 
 class ObjectFiles:

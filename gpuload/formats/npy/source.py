@@ -24,7 +24,7 @@ from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolera
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.layouts import layout_of, told
-from gpuload.sources.leaf import Group, Indices, Leaf, Share, Values
+from gpuload.sources.leaf import Group, Indices, Values
 from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import open_storage
@@ -224,28 +224,16 @@ class RaggedNpySource(FileSource):
     def __init__(self, files: Files, leaf: NpyFiles, opening: Opening, bad: BadFiles) -> None:
         super().__init__(files, opening, (Group(leaf.spec, None),), leaf.storage)
         self._layouts, self._bad = leaf.layouts, bad.numbers
-        self._leaf: Leaf | None = bad.gaps(leaf, bad.numbers, bad.numbers)
+        self._leaves = (bad.gaps(leaf, bad.numbers, bad.numbers),)
 
     def __len__(self) -> int:
         return len(self._files)
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._leaf
-        if leaf is None:
-            self.check_open()
-            return []
-        return [Share(leaf, 0, numbers)]
 
     def _where(self, number: int) -> str:
         return f"{self._files.names[number]}, record 0"
 
     def _digest(self) -> str:
         return self._files.digest([told(layout) for layout in self._layouts], *([self._bad] if self._bad else []))
-
-    def close(self) -> None:
-        """Let go of the files."""
-        super().close()
-        self._leaf = None
 
 
 class NpyFiles(WholeFiles):

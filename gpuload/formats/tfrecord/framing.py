@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gpuload import core
 from gpuload.errors import FormatError
 from gpuload.formats.tfrecord import checksums
-from gpuload.storage.files import Files, open_error, read_at
+from gpuload.storage.files import Files
 
 HEADER = struct.Struct("<QI")
 HEADER_BYTES, FOOTER_BYTES = HEADER.size, 4
@@ -64,12 +64,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
     with files.opened(number) as descriptor:
         while place < size:
             part = piece[: min(want, size - place)]
-            try:
-                num_read = read_at(descriptor, part.data, place)
-            except OSError as error:
-                raise open_error(files.paths[number], error) from None
-            if num_read < part.size:
-                raise files.changed(number, f"it ends at byte {place + num_read}")
+            files.read(number, descriptor, part.data, place)
             some, after = _walk(part, size - place, room, verify=verify)
             if not some:
                 unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)

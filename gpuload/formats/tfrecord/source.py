@@ -30,7 +30,7 @@ from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.sources import spanindex
 from gpuload.sources.badfiles import GapLeaf, Origin, check_on_error
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.leaf import Group, Indices, Leaf, Share
+from gpuload.sources.leaf import Group, Indices
 from gpuload.sources.spans import Show, bounds_of
 from gpuload.spec import Spec
 from gpuload.storage import kept, open_storage
@@ -158,22 +158,16 @@ class TFRecordSource(FileSource):
         super().__init__(files, Opening(tfrecord, {**arguments, **said}), groups, storage)
         self.features, self.sequence = said.get("features"), said.get("sequence")
         self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
-        self._leaf: TFRecordLeaf | None = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
-        self._how, self._bounds = self._leaf.how, bounds
+        leaf = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
+        self._leaf: TFRecordLeaf | None = leaf
+        self._how, self._bounds = leaf.how, bounds
         self._errors = {int(starts[file + 1]) - 1: error for file, error in sorted(errors.items())}
-        self._served: Leaf | None = self._leaf
+        self._leaves = (leaf,)
         if self._errors:
-            self._served = GapLeaf(self._leaf, np.array(list(self._errors), np.int64), self._error, self._origin)
+            self._leaves = (GapLeaf(leaf, np.array(list(self._errors), np.int64), self._error, self._origin),)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        leaf = self._served  # one look: another thread may close the source meanwhile
-        if leaf is None:
-            self.check_open()
-            return []
-        return [Share(leaf, 0, numbers)]
 
     def _error(self, number: int) -> RecordError:
         """Return the error for the record of a file behind which no further one can be found."""
@@ -210,7 +204,7 @@ class TFRecordSource(FileSource):
     def close(self) -> None:
         """Undo the maps, as soon as no thread reads from them any more."""
         super().close()
-        self._leaf = self._served = None
+        self._leaf = None
 
     def compare_first(self) -> None:
         """Compare the first records with the fields.
