@@ -220,7 +220,10 @@ class Lane:
         DLPack: there it names its own stream, which CuPy then makes wait for the current one.
         """
         with cupy().cuda.Device(self._open().number):
-            event.hold_back(cupy().cuda.get_current_stream())
+            stream = cupy().cuda.get_current_stream()
+            if event.holder != stream:  # the batches of steps that were done together have one event
+                event.hold_back(stream)
+                event.holder = stream
 
     def lend(self, array: Any) -> Any:
         """Return the same device memory as an array for the consumer, in whose thread this is called.
@@ -310,10 +313,11 @@ class Lane:
 class Event:
     """A point in the work of a stream; it has passed when all that was queued there before has run."""
 
-    __slots__ = ("_event", "_track")
+    __slots__ = ("_event", "_track", "holder")
 
     def __init__(self, event: Any, track: _Track) -> None:
         self._event, self._track = event, track
+        self.holder: Any = None  # the consumer's stream that waits for it; kept, so that no other gets its handle
 
     @property
     def done(self) -> bool:
@@ -464,7 +468,7 @@ class _Ledger:
     def add(self, array: Any) -> None:
         """Count an array that is lent."""
         with self._lock:
-            loans, num_bytes = self._loans.get(array.data.mem.ptr, (0, _memory_bytes(array)))
+            loans, num_bytes = self._loans.get(array.data.mem.ptr, (0, memory_bytes(array)))
             self._loans[array.data.mem.ptr] = loans + 1, num_bytes
 
     def remove(self, array: Any) -> None:
@@ -477,7 +481,8 @@ class _Ledger:
                 self._loans.pop(array.data.mem.ptr, None)
 
 
-def _memory_bytes(array: Any) -> int:
+def memory_bytes(array: Any) -> int:
+    """Return the bytes of the device memory that an array lies in, and that it keeps."""
     return max(int(array.data.mem.size), int(array.nbytes))  # CuPy 14 has too small a size for DLPack's memory
 
 

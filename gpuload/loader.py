@@ -160,9 +160,11 @@ class Loader:
             executor=rows if on_host else None,
             num_threads=self.num_threads,
             prefetch=asked,
+            any_length=made.kind == "batches" and made.any_length,
         )
-        prefetch = asked or max(1, min(2, AHEAD_BYTES // max(recipe.batch_bytes, 1)))
-        self.prefetch = recipe.num_ahead * recipe.num_joined if recipe.on_rows else prefetch
+        ahead_bytes = recipe.batch_bytes * recipe.num_joined
+        prefetch = max(1, asked // recipe.num_joined if asked else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return Session(
             recipe,
             batches if behind else None,

@@ -3,7 +3,7 @@
 In     uint8 ``[N, record_bytes]`` and the ``Layout`` that says where the fields lie in a record.
 Out    for each field ``[N, *shape]``, native byte order, C order within a record.
 Views  where the bytes already are what is asked, no byte is copied: on NumPy at any alignment and distance, on CuPy
-       (which has neither) where a field fills the record. Anything else is one pass.
+       (which has neither) where a field fills the record or its numbers are bytes. Anything else is one pass.
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ def _on_any(xp: ModuleType, raw: Array, part: Part) -> Array:
     shape, item_bytes = (len(raw), *part.field.fixed_shape), part.dtype.itemsize
     if 0 in shape:
         return xp.empty(shape, part.field.dtype)
+    if item_bytes == 1:  # no order of bytes, and no alignment
+        begin = raw[:, part.offset_bytes :]
+        return xp.lib.stride_tricks.as_strided(begin, shape, (raw.strides[0], *part.strides)).view(part.field.dtype)
     steps = (raw.strides[0], *part.strides, 1)
     values = xp.lib.stride_tricks.as_strided(raw[:, part.offset_bytes :], (*shape, item_bytes), steps)
     if part.dtype != part.field.dtype:

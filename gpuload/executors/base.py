@@ -71,12 +71,14 @@ class BatchExecutor(Protocol):
         kind: ``"batches"``.
         name: ``"array"`` or ``"dali"``.
         device: ``"cpu"`` or ``"gpu:0"`` ...
+        any_length: True if batches may have any number of rows.
         graph: what it runs.
     """
 
     kind: Literal["batches"]
     name: str
     device: str
+    any_length: bool
     graph: Graph
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:

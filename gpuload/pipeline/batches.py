@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -26,7 +26,9 @@ from gpuload import rawdecode, threads
 from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
 from gpuload.ops.base import RowError
+from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, raw_region
+from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.step import Packed, Step
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
@@ -34,16 +36,19 @@ from gpuload.ragged import Ragged
 from gpuload.spec import Layout
 from gpuload.stats import Counters
 
+CROWDED_BYTES = 1 << 28  # a consumer who keeps more device memory gets arrays that keep none but their own
 STARTED = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
 
 
 @dataclass
 class Made:
-    """What became of a step.
+    """What became of a step, or of some short steps that were done together.
 
     Attributes:
         step: the step.
         fields: its fields after all ops, on the device.
+        each: of steps that were done together: the fields of each of them.
+        alone: of steps that were done together and of which one failed: what became of each, done anew by itself.
         event: on a GPU: when it has passed, the fields are there.
         error: what went wrong, in place of the fields.
         refused: why a row could not be used, as long as its batch may be made anew with another record in its place.
@@ -52,6 +57,8 @@ class Made:
 
     step: Step
     fields: dict[str, Any]
+    each: list[dict[str, Any]] = field(default_factory=list)
+    alone: list[Made] = field(default_factory=list)
     event: Any = None
     error: BaseException | None = None
     refused: RowError | None = None
@@ -65,19 +72,19 @@ class Batches:
         workers: do the steps; closed with this.
         executor: runs whole batches, used by this thread alone until it ends; None where there are no ops.
         lane: of the GPU; None on a CPU.
-        num_steps: how many steps there are.
+        joining: which steps are done together.
         num_ahead: how many batches are begun beyond the one that is being taken, at most.
         give_back: takes the executor when the thread ends.
         counters: ``wait_s`` is added to.
     """
 
     def __init__(
-        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, *, num_steps: int,
+        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, *, joining: Joining,
         num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters,
     ) -> None:  # fmt: skip
         self._workers = workers
         self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
-        self._board = board = _Board(workers, executor, lane, num_steps, give_back)
+        self._board = board = _Board(workers, executor, lane, joining, give_back)
         board.calls.put(num_ahead)
         board.dropped = weakref.ref(self, board.calls.put)
         self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
@@ -92,7 +99,7 @@ class Batches:
 
     def num_ready(self) -> int:
         """Return how many are finished."""
-        return len(self._board.tray)
+        return sum(made.step.num_steps for made in self._board.tray.items())
 
     def forget(self, number: int) -> None:
         """Let go of a batch that was taken."""
@@ -109,14 +116,14 @@ class _Board:
     """What the thread and ``Batches`` share; see ``workers._Board``."""
 
     def __init__(
-        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, num_steps: int,
+        self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, joining: Joining,
         give_back: Callable[[BatchExecutor | None], None],
     ) -> None:  # fmt: skip
         self.workers, self.executor, self.lane, self.give_back = workers, executor, lane, give_back
         self.calls: SimpleQueue[object] = SimpleQueue()
         self.dropped: object = None
         self.tray: Tray[Made] = Tray()
-        self._num_steps, self._next, self._allowed = num_steps, 0, 0
+        self._joining, self._next, self._allowed = joining, 0, 0
         self._started: deque[tuple[int, Made]] = deque()
         self._uploading: deque[Made] = deque()  # the device may read their slots until their events have passed
 
@@ -129,13 +136,15 @@ class _Board:
     def serve(self) -> None:
         """Be the thread: start what may be started, finish what was started, wait when there is neither."""
         while self._listen():
-            if self._next < self._allowed:
+            if self._next < self._allowed and self._joining.steps(self._next)[1]:
                 self._start(self._next)
                 self._next += 1
+            else:
+                self._allowed = min(self._allowed, self._next)
             if len(self._started) > STARTED or (self._started and self._next >= self._allowed):
                 number, made = self._started.popleft()
                 self._finish(made)
-                self.tray.put(number, made if made.refused is None else self._mended(made, made.refused))
+                self.tray.put(number, self._settled(made))
                 del made  # a thread that waits must not keep a batch alive
 
     def _listen(self) -> bool:
@@ -147,7 +156,7 @@ class _Board:
                 return not self.tray.stopped
             if not isinstance(until, int):
                 return False
-            self._allowed = max(self._allowed, min(until, self._num_steps))
+            self._allowed = max(self._allowed, min(until, self._joining.most_groups))
 
     def _start(self, number: int) -> None:
         """Take the next step from the workers, upload it and start it in the executor; an error waits for its turn."""
@@ -157,7 +166,7 @@ class _Board:
         self.workers.forget(number)
         made = Made(step, {}, error=step.error)
         self._started.append((number, made))
-        if step.error is not None:
+        if step.error is not None or step.alone:
             return
         try:
             if self.lane is None:
@@ -178,7 +187,7 @@ class _Board:
 
     def _finish(self, made: Made) -> None:
         """Take the batch from the executor."""
-        if made.error is not None or made.refused is not None or made.is_done:
+        if made.error is not None or made.refused is not None or made.is_done or made.step.alone:
             return
         made.is_done = True
         try:
@@ -186,7 +195,10 @@ class _Board:
                 made.fields |= self._result()
                 return
             with self.lane:
-                made.fields = side_by_side({**made.fields, **self._result()}, made.step.recipe.names)
+                is_crowded = self.lane.bytes > CROWDED_BYTES
+                fields = {**made.fields, **self._result()}
+                made.fields = side_by_side(fields, made.step.recipe.names, copy=is_crowded)
+                made.each = each_step(made.step, made.fields, copy=is_crowded)
                 made.event = self.lane.mark()
         except Exception as error:
             self._failed(made, error)
@@ -196,21 +208,28 @@ class _Board:
 
     def _failed(self, made: Made, error: Exception) -> None:
         """Keep an error for its turn; whatever of the step was queued before it may still read the slot."""
-        if isinstance(error, RowError) and made.step.mends:
+        if isinstance(error, RowError) and (made.step.mends or made.step.num_steps > 1):
             made.refused = error
         else:
             made.error = made.step.damaged(error) if isinstance(error, RowError) else error
         if self.lane is not None:
             made.event = self.lane.mark()
 
-    def _mended(self, made: Made, error: RowError) -> Made:
-        """Return a batch that was refused, made anew with another record in the place of the damaged one.
+    def _settled(self, made: Made) -> Made:
+        """Return a batch as it is handed out: one that was refused is made anew, with another record if that may be.
 
+        Of steps that were done together only the one at fault should raise the error, so each is done anew by itself.
         The executor finishes batches in order, so those that were started behind this one are finished before.
         """
+        together = made.step.num_steps > 1
+        if made.refused is None and not made.step.alone and not (together and isinstance(made.error, Exception)):
+            return made
         for _, other in self._started:
             self._finish(other)
-        return mended(made.step, error, self.executor, self.lane)
+        if not together and made.refused is not None:
+            return mended(made.step, made.refused, self.executor, self.lane)
+        steps = made.step.alone or made.step.separate()
+        return Made(made.step, {}, alone=[made_alone(step, self.executor, self.lane) for step in steps])
 
     def _release(self, lane: devices.Lane) -> None:
         """Let go of the slots that the device has read, and free what consumers have done with."""
@@ -267,6 +286,36 @@ def mended(step: Step, error: RowError, executor: BatchExecutor | None, lane: de
             return Made(step, {}, error=failure)
 
 
+def made_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
+    """Return what becomes of a step that is done by itself, in the calling thread; its error is kept for its turn."""
+    if step.error is not None:
+        return Made(step, {}, error=step.error)
+    try:
+        return run_alone(step, executor, lane)
+    except RowError as error:
+        return mended(step, error, executor, lane) if step.mends else Made(step, {}, error=step.damaged(error))
+    except Exception as error:
+        return Made(step, {}, error=error)
+
+
+def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[str, Any]]:
+    """Return the fields of each of some steps that were done together; for a single step nothing.
+
+    They are slices, and copies where frameworks could not take them from where they lie; ``copy``: each has memory of
+    its own, so that a batch which the consumer keeps does not keep that of its neighbours.
+    """
+    if step.num_steps == 1:
+        return []
+    rows = [step.rows(step.position.step + i) for i in range(step.num_steps)]
+    return [{name: _cut(values, part, copy=copy) for name, values in fields.items()} for part in rows]
+
+
+def _cut(values: Any, rows: slice, *, copy: bool) -> Any:
+    part = values[rows]
+    is_view = not isinstance(part, np.ndarray) and (copy or part.data.ptr % ALIGN_BYTES)
+    return part.copy() if is_view else part
+
+
 def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
     """Return what an executor of whole batches, which has no other one now, makes of a step, in the calling thread."""
 
@@ -289,14 +338,19 @@ def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | N
     return Made(step, fields, event=event)
 
 
-def side_by_side(fields: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the named fields as frameworks take them from a GPU: in C order, a copy only where they are not."""
-    return {name: _in_c_order(fields[name]) for name in names}
+def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
+    """Return the named fields as frameworks take them from a GPU: in C order, a copy only where they are not.
+
+    ``copy``: also of arrays that are a small part of a memory, which a consumer who keeps them would keep, too.
+    """
+    return {name: _in_c_order(fields[name], copy=copy) for name in names}
 
 
-def _in_c_order(values: Any) -> Any:
-    is_array = not isinstance(values, (np.ndarray, Ragged, list))
-    return values.copy(order="C") if is_array and not values.flags.c_contiguous else values
+def _in_c_order(values: Any, *, copy: bool) -> Any:
+    if isinstance(values, (np.ndarray, Ragged, list)):
+        return values
+    is_part = copy and 2 * values.nbytes < devices.memory_bytes(values)
+    return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
 
 
 def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
@@ -304,12 +358,13 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
 
     What is uploaded lies in page-locked slots of the step, which are kept until the event behind it has passed.
     """
-    recipe, fields = step.recipe, {}
+    recipe, on_device = step.recipe, step.on_device(lane.upload)
+    fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     for route in recipe.routes:
-        if route.layout is not None and raw_region(route.group) in step.arrays:
-            fields.update(_uploaded_group(step.arrays[raw_region(route.group)], _needed(route.layout, recipe), lane))
-    on_host = {name: step.arrays[name] for name in recipe.host.results if name in step.arrays}
-    for name, values in {**on_host, **step.varying}.items():
+        if route.layout is not None and (region := raw_region(route.group)) in fields:
+            layout = _needed(route.layout, recipe, step.arrays)
+            fields |= _decoded(step.arrays[region], fields.pop(region), layout)
+    for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
             values = values.with_payload(lane.upload(values.flat))
@@ -321,14 +376,14 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     return fields
 
 
-def _needed(layout: Layout, recipe: Recipe) -> Layout:
-    """Return the layout of a group, with the parts that the batch or an op there needs."""
-    wanted = recipe.rest.touched.union(recipe.names) - recipe.host.touched
+def _needed(layout: Layout, recipe: Recipe, decoded: Collection[str]) -> Layout:
+    """Return the layout of a group, with the parts that the batch or an op there needs and the host has not decoded."""
+    wanted = recipe.rest.touched.union(recipe.names) - recipe.host.touched - set(decoded)
     return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in wanted))
 
 
-def _uploaded_group(raw: Any, layout: Layout, lane: devices.Lane) -> dict[str, Any]:
-    """Upload raw records once and decode their fields on the GPU; host-only fields are decoded on the host."""
+def _decoded(raw: Any, on_device: Any, layout: Layout) -> dict[str, Any]:
+    """Decode the fields of raw records on the GPU; host-only fields on the host, of the same records there."""
     host = tuple(part for part in layout.parts if part.field.host_only)
     numeric = tuple(part for part in layout.parts if not part.field.host_only)
     fields: dict[str, Any] = {}
@@ -336,5 +391,5 @@ def _uploaded_group(raw: Any, layout: Layout, lane: devices.Lane) -> dict[str, A
         decoded = rawdecode.decode(np, raw, replace(layout, parts=host))
         fields.update({name: np.array(values) for name, values in decoded.items()})
     if numeric:
-        fields.update(rawdecode.decode(devices.cupy(), lane.upload(raw), replace(layout, parts=numeric)))
+        fields.update(rawdecode.decode(devices.cupy(), on_device, replace(layout, parts=numeric)))
     return fields

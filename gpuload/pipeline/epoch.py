@@ -335,8 +335,8 @@ class Epoch:
             self._count_ready(run, number, num_ready)
             made = taken if isinstance(taken, Made) else _made(taken)
             run.latest = number, made
-        if made is not None and made.step.alone:
-            return _made(made.step.alone[step - made.step.position.step])
+        if made is not None and made.alone:
+            return made.alone[step - made.step.position.step]
         return made
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
@@ -362,7 +362,8 @@ class Epoch:
 
 def _made(step: Step) -> Made:
     """Return what became of a step that its workers finished."""
-    return Made(step, {} if step.failed or step.alone else step.fields, error=step.error)
+    alone = [_made(single) for single in step.alone]
+    return Made(step, {} if step.failed or alone else step.fields, alone=alone, error=step.error)
 
 
 def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
@@ -370,7 +371,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     done, names = made.step, session.names
     rows = done.rows(step) if done.num_steps > 1 else None
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
-    fields = {name: made.fields[name] for name in names}
+    fields = made.each[step - done.position.step] if made.each else {name: made.fields[name] for name in names}
     if session.lane is not None:
         session.lane.hand_over(made.event)
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}

@@ -14,6 +14,7 @@ rows in the workers, as in the first lane; the others on what these have made.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -29,11 +30,13 @@ from gpuload.ops.graph import Graph
 from gpuload.order import MAX_LENGTH, Plan
 from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
-from gpuload.spec import Layout, Spec
+from gpuload.spec import Layout, Part, Spec
 
 JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
+RESULT_BYTES = 4  # of results on a GPU, for a byte of what is uploaded there: steps done together have no more
 STRETCH_RECORDS = 4096  # of so many records it is found out at once which they are, where they lie and what is drawn
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
+SMALL_PART = 16  # a field of at most this part of a record is small
 SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
 
 
@@ -81,6 +84,7 @@ class Recipe:
         on_host: the places of the ops that run on rows in the workers.
         host, rest: the graph of these ops, and that of the others, which are run on whole batches behind them.
         executor: runs ``host``; None where it has no ops.
+        any_length: True if what runs ``rest`` takes batches of any length, and so several short steps at once.
         routes: for each group of the source that is needed, what becomes of it.
         regions: the arrays of a slot, by name.
         num_parts: into how many parts a step is cut, which workers do side by side.
@@ -100,6 +104,7 @@ class Recipe:
     executor: RowExecutor | None
     routes: tuple[Route, ...]
     regions: dict[str, Region]
+    any_length: bool = False
     num_parts: int = 1
     num_joined: int = 1
     num_ahead: int = 2
@@ -153,6 +158,10 @@ class Recipe:
             )
         return records + first
 
+    def place(self, name: str) -> int:
+        """Return the byte of a slot where a region begins."""
+        return self._begins[name]
+
     def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
         return {
@@ -169,7 +178,7 @@ class Recipe:
 
 def make_recipe(
     source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, on_host: tuple[int, ...],
-    executor: RowExecutor | None, num_threads: int, prefetch: int | None,
+    executor: RowExecutor | None, num_threads: int, prefetch: int | None, any_length: bool = False,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -183,6 +192,7 @@ def make_recipe(
         executor: runs them; None where there are none.
         num_threads: how many workers there are.
         prefetch: how many steps the user wants to be ahead; None to choose.
+        any_length: as of the recipe.
     """
     needed = frozenset(names) | graph.touched
     host = graph.part(on_host)
@@ -193,7 +203,7 @@ def make_recipe(
         for number, group in enumerate(source.groups)
         if not needed.isdisjoint(group.spec.names)
     )
-    recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions)
+    recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions, any_length)
     return _divided(recipe, num_threads, prefetch)
 
 
@@ -208,16 +218,30 @@ def _regions(
     """Return what a slot holds: the batch, or what the executor of whole batches is fed."""
     wanted = rest.touched.union(names)
     if device != "cpu":
-        groups = [(number, group.layout) for number, group in enumerate(source.groups)]
-        raw = {
-            raw_region(number): Region(np.dtype(np.uint8), (layout.record_bytes,))
-            for number, layout in groups
-            if layout is not None and any(part.field.name in wanted - host.touched for part in layout.parts)
-        }
-        held = [field for field in host.spec_out if field.name in wanted & host.results]
+        raw, names_held = {}, wanted & host.results
+        for number, group in enumerate(source.groups):
+            parts = (
+                [part for part in group.layout.parts if part.field.name in wanted - host.touched]
+                if group.layout
+                else []
+            )
+            if parts and group.layout is not None:
+                raw[raw_region(number)] = Region(np.dtype(np.uint8), (group.layout.record_bytes,))
+                names_held |= _beside(group.layout, parts)
+        held = [field for field in host.spec_out if field.name in names_held]
+        held.sort(key=lambda field: field.host_only)  # those behind are not uploaded
     else:
         raw, held = {}, [field for field in host.spec_out if field.name in wanted]
     return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}
+
+
+def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
+    """Return the fields that are decoded on the host although raw records go to a GPU: labels beside an image.
+
+    They cost the host next to nothing there, and on a GPU a kernel each.
+    """
+    small = {p.field.name for p in parts if p.num_bytes * SMALL_PART <= layout.record_bytes and not p.field.host_only}
+    return small if len(small) < len(parts) else set()
 
 
 def _route(
@@ -229,7 +253,9 @@ def _route(
     wanted = [part for part in layout.parts if part.field.name in needed]
     to_ops = tuple(part for part in wanted if part.field.name in host.touched)
     if raw_region(number) in regions:
-        return Route(number, spec, layout, raw_region(number), nothing, replace(layout, parts=to_ops))
+        beside = tuple(part for part in wanted if part.field.name in regions and part not in to_ops)
+        slot_parts, op_parts = replace(layout, parts=beside), replace(layout, parts=to_ops)
+        return Route(number, spec, layout, raw_region(number), slot_parts, op_parts)
     to_slot = tuple(part for part in wanted if part.field.name not in host.touched and part.field.name in regions)
     direct = to_slot[0].field.name if layout.is_direct and to_slot else None
     if direct is not None:
@@ -250,7 +276,8 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     joined = 1
     if _can_be_joined(recipe):
         most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
-        joined = max(1, min(JOINED_BYTES // max(recipe.slot_bytes, 1), most, recipe.plan.end()))
+        step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
+        joined = max(1, min(JOINED_BYTES // step_bytes, most, recipe.plan.end()))
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
     stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
@@ -268,7 +295,9 @@ def _can_be_joined(recipe: Recipe) -> bool:
     fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed)
     uniform = fixed and all(recipe.graph.spec_out[name].has_rows for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
-    return quick and uniform and recipe.on_rows and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
+    if not recipe.on_rows:  # a GPU copies what is not aligned in no time
+        return quick and uniform and recipe.any_length
+    return quick and uniform and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
 
 def _hands_out_ragged(recipe: Recipe) -> bool:

@@ -95,7 +95,7 @@ class Session:
                 workers,
                 self._executor(),
                 self.lane,
-                num_steps=num_steps,
+                joining=joining,
                 num_ahead=self.prefetch,
                 give_back=self._give_back,
                 counters=self.counters,

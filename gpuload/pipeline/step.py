@@ -122,9 +122,7 @@ class Step:
         if self.num_steps == 1 or not isinstance(error, Exception):
             self.error, self.failed = error, True
             return
-        plan = self.recipe.plan
-        positions = [plan.at(self.position, self.position.step + i) for i in range(self.num_steps)]
-        self.alone = [self._step(position).run() for position in positions]
+        self.alone = self.separate()
 
     def _step(self, position: Position, attempts: Mapping[int, int] | None = None) -> Step:
         """Return one step, not done yet, that shares everything with this one."""
@@ -405,6 +403,22 @@ class Step:
     def varying(self) -> dict[str, Values]:
         """The fields that are in no region of the slot."""
         return {name: _together(parts) for name, parts in self._varying.items()}
+
+    def on_device(self, upload: Callable[[Bytes], Any]) -> dict[str, Any]:
+        """Return the regions of the slot that a GPU can hold as arrays there; ``upload`` copies all at once."""
+        recipe, held = self.recipe, self.recipe.host.spec_out
+        names = [name for name in self.arrays if name not in held or not held[name].host_only]
+        if not names:
+            return {}
+        end = max(recipe.place(name) + self.arrays[name].nbytes for name in names)
+        memory = upload(self._slot.array(0, np.dtype(np.uint8), (end,)))
+        return {name: _typed(memory, recipe.place(name), self.arrays[name]) for name in names}
+
+    def separate(self) -> list[Step]:
+        """Return steps that were done together each by itself, done anew in the calling thread."""
+        plan = self.recipe.plan
+        positions = [plan.at(self.position, self.position.step + i) for i in range(self.num_steps)]
+        return [self._step(position).run() for position in positions]
 
     def release(self) -> None:
         """Let go of the step's memory; what it was, records and all, is still known."""

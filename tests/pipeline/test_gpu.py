@@ -132,6 +132,26 @@ def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
     assert np.allclose(sums, [first.astype(np.float64).sum() for first in firsts])
 
 
+def test_short_steps_are_uploaded_together_and_their_batches_are_those_of_the_cpu(sim, loaders):
+    cpu, on_gpu = loaders(batch_size=2)
+    with on_gpu:
+        kept = list(on_gpu)
+        assert len(sim.works("upload")) < len(kept) / 2
+        for ours, theirs in zip(kept, cpu, strict=True):
+            assert_same(ours, theirs)
+
+
+def test_where_much_is_kept_a_batch_keeps_no_memory_but_its_own(monkeypatch, gpu, loaders):
+    monkeypatch.setattr(batches_module, "CROWDED_BYTES", -1)
+    cpu, on_gpu = loaders(batch_size=2)
+    with on_gpu:
+        kept = list(on_gpu)
+        for ours, theirs in zip(kept, cpu, strict=True):
+            assert_same(ours, theirs)
+        arrays = [values for batch in kept for values in batch.values() if not isinstance(values, np.ndarray)]
+        assert on_gpu._session.lane.bytes <= sum(512 + array.nbytes for array in arrays)
+
+
 def test_any_batch_is_made_again(gpu, loaders):
     cpu, on_gpu = loaders()
     with on_gpu:
@@ -141,7 +161,7 @@ def test_any_batch_is_made_again(gpu, loaders):
 
 
 def test_device_memory_of_batches_that_were_dropped_is_used_again(gpu, loaders):
-    on_gpu = loaders(batch_size=2)[1]
+    on_gpu = loaders(batch_size=2, prefetch=1)[1]
     with on_gpu:
         lent = []
         for batch in on_gpu:
@@ -164,7 +184,7 @@ def test_a_row_that_an_op_cannot_take_is_named_at_its_step_and_the_rest_comes(gp
 
 
 def test_upload_decode_and_ops_of_the_next_step_run_while_the_consumer_holds_one(sim, loaders):
-    on_gpu = loaders()[1]
+    on_gpu = loaders(prefetch=1)[1]
     with on_gpu:
         on_gpu.batch_at(0)
         uploads_a_step = len(sim.works("upload"))

@@ -35,6 +35,7 @@ class ArrayBatchExecutor:
 
     kind: Literal["batches"] = "batches"
     name = "array"
+    any_length = True
 
     def __init__(self, graph: Graph, *, device: str) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]

@@ -50,6 +50,7 @@ class DaliExecutor:
 
     kind: Literal["batches"] = "batches"
     name = "dali"
+    any_length = False
 
     def __init__(self, graph: Graph, *, device: str = "cpu", batch_size: int, num_threads: int) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]

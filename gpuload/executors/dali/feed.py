@@ -141,7 +141,7 @@ class Feeding:
     """A ``BatchExecutor`` that runs nothing: what it returns for a batch are the inputs of a pipeline elsewhere."""
 
     kind: Literal["batches"] = "batches"
-    name, device = "dali", "cpu"
+    name, device, any_length = "dali", "cpu", False
 
     def __init__(self, program: Program, batch_size: int) -> None:
         self._program, self._batch_size, self.graph = program, batch_size, program.graph
