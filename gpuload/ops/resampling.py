@@ -166,7 +166,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
 
     Args:
         xp: CuPy; the kernels are queued on its current stream.
-        images: an array ``[N, height, width, channels]`` or a list of N images; N at least 1.
+        images: an array ``[N, height, width, channels]``, a ``Ragged`` or a list of N images; N at least 1.
         boxes: int ``[N, 4]``, top, left, height and width of each box, inside its image; pixels.
         new: int ``[N, 2]``, height and width of each result.
         interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.

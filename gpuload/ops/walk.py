@@ -181,8 +181,9 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     Args:
         xp: CuPy; the kernel is queued on its current stream.
         walk: what to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
-        x: the images, an array ``[N, ...]`` or a list of arrays of three axes.
+        x: the images, an array ``[N, ...]``, a ``Ragged`` or a list of arrays of three axes.
     """
+    x = list(x) if isinstance(x, Ragged) else x
     count, planes = len(walk.start), walk.out_axes == "CHW"
     out = xp.empty((count, *walk.out_shape), walk.dtype)
     if not out.size:

@@ -9,7 +9,8 @@ from gpuload import device as devices
 from gpuload import ops
 from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.ops.graph import compile_ops, image_sizes
-from gpuload.spec import Spec
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
 from gpuload.testing.ops import array_form, assert_identical, numbers, uniform, varying
 
 pytestmark = pytest.mark.gpu
@@ -46,6 +47,11 @@ CHAINS = {
         (ops.Transpose("HWC"), ops.Resize(shorter=10), ops.Cast("float32")),
     ),
     "shorter sides": (varying(np.uint8, 3), (ops.Resize(shorter=11), ops.RandomCrop(9))),
+    "images of different heights": (Field("image", np.dtype(np.uint8), (None, 8, 3)), (ops.Resize(6, 4),)),
+    "windows of different heights": (
+        Field("image", np.dtype(np.float32), (None, 9, 2)),
+        (ops.RandomCrop(7, 5, pad=3), ops.RandomFlip(), ops.Normalize(1, 2)),
+    ),
     "labels of nearest": (varying(np.int64, 1), (ops.Resize(9, 31, interpolation="nearest"),)),
     "cubic": (varying(np.float32, 4), (ops.RandomResizedCrop(9, 20, interpolation="cubic", antialias=False),)),
 }  # fmt: skip
@@ -98,6 +104,9 @@ def test_pixels_that_are_not_numbers_and_infinite_ones_stay_what_they_are():
 def on_gpu(graph, field, values, draws):
     """Return what the executor on a GPU makes of host values."""
     executor, cupy = ArrayBatchExecutor(graph, device="gpu:0"), devices.cupy()
-    on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
+    if isinstance(values, Ragged):
+        on_device = values.with_payload(cupy.asarray(values.flat))
+    else:
+        on_device = [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
     executor.start({field.name: on_device}, draws)
     return executor.finish()[field.name]

@@ -132,6 +132,7 @@ def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
     assert np.allclose(sums, [first.astype(np.float64).sum() for first in firsts])
 
 
+@pytest.mark.parametrize("loaders", ["rows", "records", "chain"], indirect=True)
 def test_short_steps_are_uploaded_together_and_their_batches_are_those_of_the_cpu(sim, loaders):
     cpu, on_gpu = loaders(batch_size=2)
     with on_gpu:
