@@ -46,7 +46,8 @@ STEP_THREADS, STEP_BLOCKS_EACH = 256, 2
 
 def problem() -> str | None:
     """Return why no question about a GPU can be asked here, None if it can."""
-    return device.gpu_problem(0)
+    found = device.gpu_problem(0)
+    return None if found is None else found.cause
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections import deque
 from contextlib import ExitStack
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from gpuload import aside
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 
 PAGE_BYTES = 4096
+INSTALL = 'pip install ".[cuda12]" in a checkout of gpuload'
+CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
 UNSEEN_TOGETHER = 8  # so many arrays wait until they are freed together, as that waits for the whole GPU
 STREAM_ORDERED = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
@@ -43,33 +45,78 @@ def choose(device: str) -> tuple[str, str]:
         return "cpu", "asked for"
     if device == "auto":
         problem = gpu_problem(0)
-        return ("cpu", f"no usable GPU: {problem}") if problem else ("gpu:0", "a GPU is there")
+        return ("cpu", f"no usable GPU: {problem.cause}") if problem else ("gpu:0", "a GPU is there")
     match = re.fullmatch(r"gpu(?::(\d+))?", device) if isinstance(device, str) else None
     if match is None:
         raise SpecError(f"device = {device!r}", cause="it is not known", remedy="use 'auto', 'cpu', 'gpu' or 'gpu:N'")
     number = int(match[1] or 0)
     if problem := gpu_problem(number):
-        raise DeviceError(
-            f"device = {device!r}",
-            cause=problem,
-            remedy='install an NVIDIA driver and pip install ".[cuda12]" in a checkout of gpuload, or use device="cpu"',
-        )
+        raise DeviceError(f"device = {device!r}", cause=problem.cause, remedy=f'{problem.remedy}, or use device="cpu"')
     return f"gpu:{number}", "asked for"
 
 
-def gpu_problem(number: int) -> str | None:
+class Problem(NamedTuple):
+    """Why a GPU cannot be used, and what a user can do about it."""
+
+    cause: str
+    remedy: str
+
+
+def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
     return aside.call(lambda: _gpu_problem(number))  # what a signal handler raises meanwhile is no fault of the GPU
 
 
-def _gpu_problem(number: int) -> str | None:
+def _gpu_problem(number: int) -> Problem | None:
     if not aside.is_installed("cupy"):
-        return "CuPy is not installed"
+        return Problem("CuPy is not installed", INSTALL)
     try:
-        count = int(cupy().cuda.runtime.getDeviceCount())
+        module = cupy()
+        runtime = module.cuda.runtime
+        count = int(runtime.getDeviceCount())
     except Exception as error:  # CuPy raises its own types for a missing driver, a missing library, an old driver
-        return f"CuPy finds no working CUDA driver ({type(error).__name__}: {str(error).splitlines()[0]})"
-    return None if number < count else f"there are {count} GPUs, numbered from 0"
+        return _driver_problem(error)
+    if number >= count:
+        names = "'gpu:0'" if count == 1 else f"'gpu:0' to 'gpu:{count - 1}'"
+        return Problem(f"the driver shows {count} GPUs, numbered from 0", f"use device={names}")
+    return _compiler_problem(runtime, number)
+
+
+def _driver_problem(error: Exception) -> Problem:
+    """Return the problem that an error of the first call of CUDA shows."""
+    text = f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
+    try:
+        runtime = cupy().cuda.runtime
+        driver, needed = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+    except Exception:  # CuPy itself cannot be imported, or finds none of CUDA's libraries
+        return Problem(f"CuPy cannot be used {text}", f"{INSTALL}, into a new environment")
+    if driver == 0:
+        remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
+        return Problem(f"CuPy finds no CUDA driver {text}", remedy)
+    if driver // 1000 < needed // 1000:
+        cause = f"the driver supports CUDA {_version(driver)}, and CuPy is built for CUDA {_version(needed)}"
+        return Problem(cause, "update the NVIDIA driver" + (f", or {INSTALL}" if driver // 1000 == 12 else ""))
+    remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
+    return Problem(f"the CUDA driver shows no GPU that can be used {text}", remedy)
+
+
+def _compiler_problem(runtime: Any, number: int) -> Problem | None:
+    """Return why no kernel can be compiled for a GPU: CuPy would say so at the first one, in the middle of a batch."""
+    try:
+        nvrtc = aside.import_package("cupy_backends.cuda.libs.nvrtc")
+        version, known = nvrtc.getVersion(), nvrtc.getSupportedArchs()
+    except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
+        cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
+        return Problem(cause, 'pip install "cupy-cuda13x[ctk]", or "cupy-cuda12x[ctk]" for CUDA 12')
+    card = 10 * runtime.deviceGetAttribute(CAPABILITY[0], number) + runtime.deviceGetAttribute(CAPABILITY[1], number)
+    if card < min(known):
+        cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(known)} and later, and the GPU is sm_{card}"
+        return Problem(cause, f"take CuPy for CUDA 12: {INSTALL}")
+    return None
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @cache

@@ -385,7 +385,8 @@ def install(monkeypatch: Any, seed: int = 0) -> Simulation:
     """Put a simulated GPU behind ``gpuload.device`` until the test ends, and return it."""
     sim = Simulation(seed)
     monkeypatch.setattr(devices, "cupy", lambda: sim.cupy)
-    monkeypatch.setattr(devices, "gpu_problem", lambda number: None if number == 0 else "there is 1 GPU, numbered 0")
+    outside = devices.Problem("there is 1 GPU, numbered from 0", "use device='gpu:0'")
+    monkeypatch.setattr(devices, "gpu_problem", lambda number: None if number == 0 else outside)
     monkeypatch.setattr(devices, "_idle_tracks", {})
     monkeypatch.setattr(devices, "_tracks", [])
     return sim

@@ -21,9 +21,9 @@ def test_an_unknown_device_is_refused(name):
 
 
 def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
-    monkeypatch.setattr(device, "gpu_problem", lambda number: "the fan is off")
+    monkeypatch.setattr(device, "gpu_problem", lambda number: device.Problem("the fan is off", "switch it on"))
     assert device.choose("auto") == ("cpu", "no usable GPU: the fan is off")
-    with pytest.raises(DeviceError, match="cause:  the fan is off"):
+    with pytest.raises(DeviceError, match="cause:  the fan is off\n  remedy: switch it on, or use device="):
         device.choose("gpu:1")
 
 

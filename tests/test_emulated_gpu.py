@@ -44,3 +44,9 @@ def test_what_is_written_is_what_is_read():
     numbers = {name: dict.fromkeys(counts.COLUMNS, 0.5) for name in counts.WORKS}
 
     assert counts.read(counts.page(numbers)) == numbers
+
+
+def test_the_extra_for_cuda_13_brings_the_compiler_of_kernels():
+    text = (emulated_gpu.HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+
+    assert '"cupy-cuda13x[ctk]>=' in text

@@ -549,7 +549,7 @@ class TestRefusals:
         assert problem
         with pytest.raises(DeviceError) as caught:
             DaliExecutor(training(), device="gpu:99", batch_size=4, num_threads=1)
-        assert caught.value.cause == problem
+        assert caught.value.cause == problem.cause
 
 
 class TestEnd:
