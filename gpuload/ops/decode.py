@@ -14,7 +14,8 @@ Damage   What the bytes of a file show is refused by every executor. That the da
          sees: it is an error of the array executor (`images.decode`), while DALI delivers the rest of the image gray.
 Region   Where a crop follows, only the region that it uses is decoded: equal to the same cut of the whole image. It has
          two pixels at least along each side: of a 4:2:0 JPEG, a region of the first column alone would get other
-         colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4).
+         colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4). On a GPU the whole image is
+         decoded and cut there (`REGIONS_ON_GPU`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from gpuload.spec import Field
 
 CHANNELS = {"RGB": 3, "GRAY": 1}
 DTYPES = ("uint8", "uint16")
+# nvImageCodec 0.9.0 is reported to end the process on H100 and B200 where a region of a JPEG is decoded on the GPU, and to
+# fail with its error 8 on A100; 0.8.0 is fine, but DALI 2.4 takes 0.9 alone. A later version is known when it ran on a card.
+REGIONS_ON_GPU = "whole images are decoded and cut there: nvImageCodec 0.9.0 ends the process at a region of a JPEG"
 LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 
 
@@ -165,18 +169,22 @@ class Decode(Op):
             raise RowError(0, str(error)) from None
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch."""
+        """``decoders.image``, or ``image_slice`` of a region, so that the pixels do not depend on the batch.
+
+        On a GPU a region is cut from the whole image: see `REGIONS_ON_GPU`.
+        """
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if self.dtype == "uint16":
             settings["dtype"] = dali.types.UINT16
         if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
             settings.update(device="mixed", hw_decoder_load=0.0)
         rgb, gray = dali.types.RGB, dali.types.GRAY
-        if "start" in draw:
-            window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
+        window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]} if "start" in draw else {}
+        if window and device == "cpu":
             pixels = dali.fn.decoders.image_slice(x, output_type=rgb, **window, **settings)
         else:
             pixels = dali.fn.decoders.image(x, output_type=rgb, **settings)
+            pixels = dali.fn.slice(pixels, **window) if window else pixels
         if self.mode == "RGB":
             return pixels
         if self.dtype == "uint16":

@@ -12,6 +12,8 @@ from PIL import Image
 
 from gpuload import ops
 from gpuload.executors.array import ArrayRowExecutor
+from gpuload.executors.dali.executor import load, regions
+from gpuload.executors.dali.program import Program
 from gpuload.images import decode, head
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
@@ -101,6 +103,32 @@ def test_single_columns_and_rows_have_the_colours_of_the_whole_image(sampling, o
     assert (left == 0).any()
     np.testing.assert_array_equal(made[:, 0, 0], whole[top, left])
     assert_identical(made, dali_form(graph, files, draws, "cpu"))
+
+
+def operators(graph, device_id):
+    """Return the names of the operators between the inputs and the outputs of a graph in DALI; no GPU is needed."""
+    dali = load("cpu")
+    program = Program(dali, graph, device_id)
+    pipeline = dali.pipeline.Pipeline(1, 1, device_id, exec_dynamic=True, prefetch_queue_depth=1)
+    with pipeline:
+        left = list(program.nodes({source.name: source.node(dali) for source in program.inputs}).values())
+    names = set()
+    while left:
+        operator = left.pop().source
+        names.add(operator.name.strip("_").rpartition("_")[0])
+        left += operator.inputs
+    return names
+
+
+def test_on_a_gpu_whole_images_are_decoded_and_cut_there_which_describe_says():
+    graph = compile_ops(FILES, CHAINS["box"])
+
+    assert "ImageSlice" in operators(graph, None)
+    assert "ImageSlice" not in operators(graph, 0)
+    assert {"Image", "Slice"} <= operators(graph, 0)
+    assert regions(graph, "cpu") == {"regions": "decoded alone"}
+    assert "nvImageCodec 0.9.0" in regions(graph, "gpu:1")["regions"]
+    assert regions(compile_ops(FILES, [ops.Decode()]), "gpu:0") == {}
 
 
 def test_only_the_region_is_decoded(monkeypatch):

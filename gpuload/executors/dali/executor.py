@@ -28,6 +28,7 @@ from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecEr
 from gpuload.executors.base import Fields, one_row
 from gpuload.executors.dali.program import Program, Started, reason, refusal
 from gpuload.ops.base import Draw, RowError
+from gpuload.ops.decode import REGIONS_ON_GPU
 from gpuload.ops.graph import Graph
 
 OLDEST = (2, 4)
@@ -136,6 +137,7 @@ class DaliExecutor:
             "executor": f"dali {self._dali.__version__}, pipeline mode",
             "device": self.device,
             "decoder": decoder if self._program.decodes else "none: no encoded images",
+            **regions(self.graph, self.device),
             "threads": str(self.num_threads),
         }
 
@@ -198,6 +200,13 @@ class DaliExecutor:
     def _stream(self) -> Any:
         """Return CuPy's current stream; None on the CPU."""
         return None if self.device == "cpu" else devices.cupy().cuda.get_current_stream().ptr
+
+
+def regions(graph: Graph, device: str) -> dict[str, str]:
+    """Return the line of ``describe`` about regions of images; none where no op uses a region."""
+    if all(crop is None for crop in graph.crops):
+        return {}
+    return {"regions": "decoded alone" if device == "cpu" else f"on {device} {REGIONS_ON_GPU}"}
 
 
 def load(device: str) -> ModuleType:
