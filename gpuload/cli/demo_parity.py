@@ -1,4 +1,9 @@
-"""Parity in the demo: the same JPEG files decoded and augmented on two executors, pixel by pixel."""
+"""Parity in the demo: the same JPEG files decoded and augmented on two executors, pixel by pixel.
+
+On a CPU both decode with libjpeg-turbo, and the largest difference is bounded. On a GPU nvJPEG decodes, which rounds
+otherwise: DALI's own tests bound the mean difference alone, at 1 level with fancy upsampling, and so does this one. The
+largest difference is said.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +18,47 @@ import gpuload as gl
 from gpuload.cli import demo_data
 
 PIXELS = 224
+MEAN_ON_GPU = 1.0  # levels of 255
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How far two executors are apart: the largest difference in levels, and the share of values that differ."""
+    """How far two executors are apart: the largest and the mean difference, and the share of values that differ.
+
+    ``tolerance`` is of the largest difference: 0 where pixels only move, 1 where RandomResizedCrop makes new ones; on a
+    GPU it is None, and the mean is bounded by ``MEAN_ON_GPU``. All differences are levels of 255.
+    """
 
     work: str
-    tolerance: int  # levels of 255: 0 where pixels only move, 1 where RandomResizedCrop makes new ones
+    tolerance: int | None
     largest: int
+    mean: float
     share: float
     num_images: int
 
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is within its bound."""
+        return self.mean <= MEAN_ON_GPU if self.tolerance is None else self.largest <= self.tolerance
+
+    @property
+    def bound(self) -> str:
+        """The bound, in words."""
+        return f"mean {MEAN_ON_GPU:g}" if self.tolerance is None else str(self.tolerance)
+
     def __str__(self) -> str:
-        apart = f"{self.largest} of 255 levels" + (f", on {self.share:.4%} of the values" if self.largest else "")
+        apart = f"{self.largest} of 255 levels"
+        if self.largest:
+            apart += f", mean {self.mean:.3f}, on {self.share:.4%} of the values"
         return f"{self.num_images:,} {self.work}: largest difference {apart}"
 
 
 def compare(folder: Path, *, seed: int, device: str = "cpu") -> list[Parity]:
     """Compare the array executor on the CPU to DALI on ``device``: on all digits, and on the photographs."""
+    of_moves, of_resizing = (0, 1) if device == "cpu" else (None, None)
     return [
-        _apart("digits decoded, cut, mirrored", 0, *_pair(digit_loader, folder, seed, device)),
-        _apart("photographs decoded, cut, resized, mirrored", 1, *_pair(photo_loader, folder, seed, device)),
+        _apart("digits decoded, cut, mirrored", of_moves, *_pair(digit_loader, folder, seed, device)),
+        _apart("photographs decoded, cut, resized, mirrored", of_resizing, *_pair(photo_loader, folder, seed, device)),
     ]
 
 
@@ -59,16 +83,16 @@ def _pair(make: Any, folder: Path, seed: int, device: str) -> tuple[gl.Loader, g
     )
 
 
-def _apart(work: str, tolerance: int, ours: gl.Loader, theirs: gl.Loader) -> Parity:
+def _apart(work: str, tolerance: int | None, ours: gl.Loader, theirs: gl.Loader) -> Parity:
     """Return how far two loaders are apart over an epoch, and close them."""
-    largest, differing, total, num_images = 0, 0, 0, 0
+    largest, levels, differing, total, num_images = 0, 0, 0, 0, 0
     with ours, theirs:
         for one, other in zip(ours, theirs, strict=True):
             apart = np.abs(_levels(one["image"]) - _levels(other["image"]))
-            largest = max(largest, int(apart.max()))
+            largest, levels = max(largest, int(apart.max())), levels + int(apart.sum(dtype=np.int64))
             differing, total = differing + int(np.count_nonzero(apart)), total + apart.size
             num_images += len(apart)
-    return Parity(work, tolerance, largest, differing / total, num_images)
+    return Parity(work, tolerance, largest, levels / total, differing / total, num_images)
 
 
 def _levels(array: Any) -> NDArray[np.int16]:

@@ -21,7 +21,7 @@ from gpuload.errors import SpecError
 for package in ("sklearn", "PIL", "rich"):
     pytest.importorskip(package)
 
-from gpuload.cli import demo, demo_data, demo_rates, demo_report, demo_resume, demo_sheet, demo_train  # noqa: E402
+from gpuload.cli import demo, demo_data, demo_parity, demo_rates, demo_report, demo_resume, demo_sheet, demo_train  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -321,3 +321,22 @@ def test_the_whole_demo_holds(tmp_path: Path) -> None:
     for fact in ("held-out digits right", "never stopped", "largest difference", "digits alone is wrong", "same work"):
         assert fact in done.stdout
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
+
+
+def test_parity_bounds_the_largest_difference_on_a_cpu_and_the_mean_on_a_gpu():
+    images = np.zeros((4, 2, 2, 3), np.uint8)
+    other = images.copy()
+    other[0, 0, 0] = 9, 0, 0  # 9 of 48 values: a mean of 0.1875
+
+    def apart(tolerance, changed):
+        loaders = (gl.Loader(gl.arrays(image=values), 2, device="cpu") for values in (images, changed))
+        return demo_parity._apart("squares", tolerance, *loaders)
+
+    assert apart(0, images).holds
+    assert not apart(1, other).holds
+    assert apart(None, other).holds
+    assert not apart(None, images + 2).holds
+    assert str(apart(None, other)) == (
+        "4 squares: largest difference 9 of 255 levels, mean 0.188, on 2.0833% of the values"
+    )
+    assert apart(None, other).bound == "mean 1"

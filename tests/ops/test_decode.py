@@ -90,8 +90,10 @@ class TestDecode(OpContract):
         return Ragged.of(list(MANY.values())[:count], np.dtype(np.uint8))
 
     def compare_gpu(self, got, expected):
-        """The GPU has another decoder: most pixels within a few levels."""
+        """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy upsampling at 1."""
         for one, other in zip(got, expected, strict=True):
+            levels = 1 if one.dtype == np.uint8 else 257
+            assert np.abs(one.astype(np.float64) - other).mean() <= levels
             error = (one.astype(np.float64) - other) ** 2
             assert 10 * np.log10(float(np.iinfo(one.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
 
