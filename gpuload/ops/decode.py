@@ -36,8 +36,8 @@ from gpuload.spec import Field
 
 CHANNELS = {"RGB": 3, "GRAY": 1}
 DTYPES = ("uint8", "uint16")
-# nvImageCodec 0.9.0 is reported (its issue 55) to end the process on H100 and B200 where a region of a JPEG is decoded on
-# the GPU, and to fail with its error 8 on A100. 0.8.0 is fine, but DALI 2.4 takes 0.9 alone.
+# nvImageCodec 0.9.0 is reported (its issue 55) to end the process on H100 and B200 where a region of a JPEG is decoded
+# on the GPU, and to fail with its error 8 on A100. 0.8.0 is fine, but DALI 2.4 takes 0.9 alone.
 REGIONS_ON_GPU = "whole images are decoded and cut there: nvImageCodec 0.9.0 ends the process at a region of a JPEG"
 LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 

@@ -418,6 +418,18 @@ class TestDamage:
             executor.finish()
         assert caught.value.row == row
 
+    def test_few_pipelines_are_built_to_find_the_row(self, executor: DaliExecutor, monkeypatch: Any) -> None:
+        built: list[int] = []
+        build = executor._program.build
+        monkeypatch.setattr(executor._program, "build", lambda size, *rest: built.append(size) or build(size, *rest))
+        begin(executor, range(10), {9: DAMAGED["no image"]})
+
+        with pytest.raises(RowError) as caught:
+            executor.finish()
+
+        assert caught.value.row == 9
+        assert built == [5]  # the first half's pipeline finds the row in each later half, where it is the last
+
     def test_only_the_damaged_batches_raise_of_several_in_flight(self, executor: DaliExecutor, reference: Any) -> None:
         damaged = {1: {3: DAMAGED["no image"]}, 3: {0: DAMAGED["ends early"], 9: DAMAGED["empty"]}}
         for step in range(5):

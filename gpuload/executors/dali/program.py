@@ -14,6 +14,7 @@ import ctypes
 import os
 import re
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -117,8 +118,8 @@ class Program:
             checks.ask(self.graph.ops[place], fields[name])
         return Started(count, inputs, checks)
 
-    def values(self, outputs: Any) -> Fields:
-        """Return DALI's outputs as values of the fields.
+    def values(self, outputs: Any, reads: Reads) -> Fields:
+        """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued copies still read.
 
         Raises:
             RowError: an op cannot take the values of a row.
@@ -126,10 +127,10 @@ class Program:
         """
         checks = Checks(self._xp)
         for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
-            checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output))
+            checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output, reads))
         checks.answer()
         return {
-            name: _values(self._xp, self.graph.spec_out[name], output)
+            name: _values(self._xp, self.graph.spec_out[name], output, reads)
             for name, output in zip(self.names, outputs[: len(self.names)], strict=True)
         }
 
@@ -269,7 +270,29 @@ def _contiguous(values: Array) -> Array:
     return values if values.flags.c_contiguous else values.copy(order="C")
 
 
-def _values(xp: ModuleType, field: Field, output: Any) -> Values:
+class Reads:
+    """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the copies has passed.
+
+    DALI uses memory again as soon as nobody refers to it, which is earlier than the copy on our stream runs.
+    """
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[Any, list[Any]]] = deque()
+
+    def add(self, rows: list[Any], stream: Any) -> None:
+        """Keep rows until what was queued on a stream up to now has run; let go of those for which it has."""
+        while self._rows and self._rows[0][0].done:
+            self._rows.popleft()
+        self._rows.append((stream.record(), rows))
+
+    def close(self) -> None:
+        """Wait for the copies, and let go of all rows."""
+        while self._rows:
+            self._rows[0][0].synchronize()
+            self._rows.popleft()
+
+
+def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
     """Return an output of DALI as values of a field, in arrays of NumPy or CuPy."""
     convert = np.asarray if xp is np else xp.from_dlpack  # that waits on CuPy's current stream, the host does not
     if field.uniform and output.is_dense_tensor():
@@ -281,7 +304,12 @@ def _values(xp: ModuleType, field: Field, output: Any) -> Values:
         rows = [convert(output[row]) for row in range(len(output))]
         made = rows[0].dtype, rows[0].shape
         if made[0] == field.dtype and not field.uniform:
-            return Ragged.of(rows, field.dtype) if field.ragged else rows
+            if not field.ragged:
+                return rows
+            ragged = Ragged.of(rows, field.dtype)
+            if xp is not np:
+                reads.add(rows, xp.cuda.get_current_stream())
+            return ragged
     raise SpecError(
         f"field {field.name!r}: DALI makes {made[0]} {made[1]}",
         cause=f"the graph's spec says {field.dtype} {field.shape}",
