@@ -105,14 +105,33 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     try:
         nvrtc = aside.import_package("cupy_backends.cuda.libs.nvrtc")
         version, known = nvrtc.getVersion(), nvrtc.getSupportedArchs()
+        card = 10 * runtime.deviceGetAttribute(CAPABILITY[0], number) + runtime.deviceGetAttribute(
+            CAPABILITY[1], number
+        )
+    except runtime.CUDARuntimeError as error:
+        return Problem(f"CUDA fails: {str(error).splitlines()[0]}", "look at nvidia-smi and the kernel's log (dmesg)")
     except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
         cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
         return Problem(cause, 'pip install "cupy-cuda13x[ctk]", or "cupy-cuda12x[ctk]" for CUDA 12')
-    card = 10 * runtime.deviceGetAttribute(CAPABILITY[0], number) + runtime.deviceGetAttribute(CAPABILITY[1], number)
     if card < min(known):
         cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(known)} and later, and the GPU is sm_{card}"
         return Problem(cause, f"take CuPy for CUDA 12: {INSTALL}")
     return None
+
+
+def failure(error: BaseException) -> BaseException:
+    """Return the error to raise for one that CuPy raised, a ``DeviceError``; any other as it is."""
+    if not type(error).__module__.startswith("cupy"):
+        return error
+    text = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    what = "a call of CUDA failed"
+    remedy = "nvidia-smi and the kernel's log (dmesg, Xid) say how the GPU is; CUDA works again in a new process"
+    if "OutOfMemory" in text or "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
+        what = "the GPU has no memory left"
+        remedy = "nvidia-smi shows which processes have it; a smaller batch_size or prefetch needs less"
+    found = DeviceError(what, cause=text, remedy=remedy)
+    found.__cause__ = error
+    return found
 
 
 def _version(number: int) -> str:
@@ -214,7 +233,10 @@ class Lane:
         self._entered = threading.local()
         self._reclaiming, self._closing = threading.Lock(), threading.Lock()  # no finalizer takes either
         self._ledger = _Ledger()
-        self._track = _take_track(number(device))
+        try:
+            self._track = _take_track(number(device))
+        except Exception as error:
+            raise failure(error) from error
 
     @property
     def stream(self) -> Any:
@@ -325,9 +347,13 @@ class Lane:
         """
         with self._closing:  # two threads at once would give the stream to two lanes
             if self._track is not None and self._track.is_ours():
-                self._track.stream.synchronize()
-                self.reclaim(wait=True)
-                self._give_back()
+                try:
+                    self._track.stream.synchronize()
+                    self.reclaim(wait=True)
+                except Exception as error:
+                    raise failure(error) from error
+                finally:
+                    self._give_back()
 
     def __del__(self) -> None:
         self._give_back()

@@ -338,7 +338,10 @@ class Loader:
 
     def batch_of(self, position: Position) -> Batch:
         """Return the batch of a position that ``position`` or ``after`` gave, made anew as by ``batch_at``."""
-        return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
+        try:
+            return to_batch(self._session, self._session.at(_checked_position(position)), position.step, self.output)
+        except Exception as error:
+            raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
 
     def peek(self) -> Batch:
         """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.

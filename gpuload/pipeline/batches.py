@@ -12,6 +12,7 @@ may be read by others on streams that wait for the event (``device.Lane``).
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
@@ -52,6 +53,7 @@ class Made:
         event: on a GPU: when it has passed, the fields are there.
         error: what went wrong, in place of the fields.
         refused: why a row could not be used, as long as its batch may be made anew with another record in its place.
+        is_started: True while the executor has it: from its start until its result was asked for.
         is_done: True once the executor has finished it.
     """
 
@@ -62,6 +64,7 @@ class Made:
     event: Any = None
     error: BaseException | None = None
     refused: RowError | None = None
+    is_started: bool = False
     is_done: bool = False
 
 
@@ -184,26 +187,39 @@ class _Board:
     def _run(self, made: Made) -> None:
         if self.executor is not None:
             start(made.step, made.fields, self.executor)
+            made.is_started = True
 
     def _finish(self, made: Made) -> None:
-        """Take the batch from the executor."""
-        if made.error is not None or made.refused is not None or made.is_done or made.step.alone:
+        """Take the batch from the executor.
+
+        An executor finishes batches in the order in which they were started. So what it makes of a batch that failed
+        behind its start is taken, too, and dropped: the next batch would get it.
+        """
+        if made.is_done or made.step.alone:
             return
         made.is_done = True
-        try:
-            if self.lane is None:
-                made.fields |= self._result()
-                return
-            with self.lane:
-                is_crowded = self.lane.bytes > CROWDED_BYTES
-                fields = {**made.fields, **self._result()}
-                made.fields = side_by_side(fields, made.step.recipe.names, copy=is_crowded)
-                made.each = each_step(made.step, made.fields, copy=is_crowded)
-                made.event = self.lane.mark()
-        except Exception as error:
-            self._failed(made, error)
+        if made.error is None and made.refused is None:
+            try:
+                self._take_result(made)
+            except Exception as error:
+                self._failed(made, error)
+        if made.is_started:
+            with contextlib.suppress(Exception):  # the batch has an error already
+                self._result(made)
 
-    def _result(self) -> dict[str, Any]:
+    def _take_result(self, made: Made) -> None:
+        if self.lane is None:
+            made.fields |= self._result(made)
+            return
+        with self.lane:
+            is_crowded = self.lane.bytes > CROWDED_BYTES
+            fields = {**made.fields, **self._result(made)}
+            made.fields = side_by_side(fields, made.step.recipe.names, copy=is_crowded)
+            made.each = each_step(made.step, made.fields, copy=is_crowded)
+            made.event = self.lane.mark()
+
+    def _result(self, made: Made) -> dict[str, Any]:
+        made.is_started = False
         return self.executor.finish() if self.executor is not None else {}
 
     def _failed(self, made: Made, error: Exception) -> None:
@@ -213,7 +229,7 @@ class _Board:
         else:
             made.error = made.step.damaged(error) if isinstance(error, RowError) else error
         if self.lane is not None:
-            made.event = self.lane.mark()
+            made.event = _mark_or_wait(self.lane)
 
     def _settled(self, made: Made) -> Made:
         """Return a batch as it is handed out: one that was refused is made anew, with another record if that may be.
@@ -239,13 +255,25 @@ class _Board:
 
     def end(self) -> None:
         """Wait for the device, which may still read slots, and give the executor back."""
-        if self.lane is not None:
-            if self._uploading:
-                self.lane.mark().synchronize()  # behind all that was queued
-            self._uploading.clear()
-            self.lane.reclaim()
-        self._started.clear()
-        self.give_back(self.executor)
+        try:
+            if self.lane is not None:
+                if self._uploading:
+                    self.lane.stream.synchronize()  # all that was queued
+                self._uploading.clear()
+                self.lane.reclaim()
+        finally:
+            self._started.clear()
+            self.give_back(self.executor)
+
+
+def _mark_or_wait(lane: devices.Lane) -> devices.Event | None:
+    """Return an event behind all that was queued; None where CUDA refuses, after waiting for the stream."""
+    try:
+        return lane.mark()
+    except Exception:  # the batch has an error already; on a GPU that is gone nothing reads a slot any more
+        with contextlib.suppress(Exception):
+            lane.stream.synchronize()
+        return None
 
 
 def _serve(board: _Board) -> None:

@@ -175,7 +175,10 @@ class Epoch:
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
-            batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
+            try:
+                batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
+            except Exception as error:
+                raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
                 try:
                     batch = cast(Batch, self._finish(batch))

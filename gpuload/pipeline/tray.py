@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Generic, TypeVar
 
+from gpuload import device as devices
 from gpuload.errors import ClosedError
 from gpuload.stats import Counters
 
@@ -93,9 +94,9 @@ class Tray(Generic[Item]):
 
 
 def raisable(error: BaseException) -> BaseException:
-    """Return an error as it may leave ``next``, for which StopIteration means something else."""
+    """Return an error as it may leave ``next``, for which StopIteration means something else; see `device.failure`."""
     if not isinstance(error, StopIteration):
-        return error
+        return devices.failure(error)
     wrapped = RuntimeError("a source or an op raised StopIteration, which would end the epoch unseen")
     wrapped.__cause__ = error
     return wrapped

@@ -53,6 +53,7 @@ struct Work {
   std::function<void()> run;
   Event* awaited = nullptr;  // runs when `awaited` has passed its point `point`
   uint64_t point = 0;
+  bool is_event = false;  // it passes an event, also on a broken device: whoever waits for it ends
 };
 
 struct Stream {
@@ -161,9 +162,10 @@ void serve(Stream* stream) {
     Work& work = stream->work.front();
     state.changed.wait(lock, [&] { return !work.awaited || work.awaited->passed >= work.point || state.broken; });
     auto run = std::move(work.run);
+    const bool is_event = work.is_event;
     lock.unlock();
     if (state.options.late_us) sleep_a_while();
-    if (run && !state.broken) run();
+    if (run && (!state.broken || is_event)) run();
     run = nullptr;
     lock.lock();
     stream->work.pop_front();
@@ -172,9 +174,10 @@ void serve(Stream* stream) {
   }
 }
 
-// Waits for what was queued on a stream; the error of a device that breaks meanwhile.
+// Waits for what was queued on a stream, also on a broken device, whose streams drop it: work that has begun may still
+// write to the memory of who waits. Returns the error of a broken device.
 cudaError_t wait_until(Lock& lock, Stream* stream, uint64_t number) {
-  state.changed.wait(lock, [&] { return stream->num_done >= number || state.broken; });
+  state.changed.wait(lock, [&] { return stream->num_done >= number; });
   return returned(static_cast<cudaError_t>(state.broken.load()));
 }
 
@@ -184,7 +187,7 @@ cudaError_t wait_until(Stream* stream, uint64_t number) {
 }
 
 // Queues work and returns its number on the stream.
-uint64_t queue(Stream* stream, std::function<void()> run, Event* awaited = nullptr, uint64_t point = 0) {
+uint64_t queue(Stream* stream, std::function<void()> run, Event* awaited = nullptr, uint64_t point = 0, bool is_event = false) {
   Lock lock(state.mutex);
   Stream* null = null_stream(stream->device);
   if (stream == null) {
@@ -197,7 +200,7 @@ uint64_t queue(Stream* stream, std::function<void()> run, Event* awaited = nullp
     stream->is_started = true;
     std::thread(serve, stream).detach();
   }
-  stream->work.push_back({std::move(run), awaited, point});
+  stream->work.push_back({std::move(run), awaited, point, is_event});
   stream->num_queued++;
   state.changed.notify_all();
   return stream->num_queued;
@@ -241,13 +244,13 @@ cudaError_t wait_for_device() {
     for (Stream* stream : state.streams)
       if (stream->device == current_device) ends.emplace_back(stream, stream->num_queued);
   }
-  for (auto& [stream, number] : ends)
-    if (cudaError_t error = wait_until(stream, number)) return error;
-  return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  for (auto& [stream, number] : ends) error = wait_until(stream, number);
+  return error;
 }
 
 cudaError_t release(const char* call, void* address, Blocks& blocks) {
-  wait_for_device();
+  wait_for_device();  // nothing may use memory that is freed
   Lock lock(state.mutex);
   auto block = blocks.find(static_cast<char*>(address));
   if (block == blocks.end()) {
@@ -682,11 +685,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event_handle, cudaStream_t handle) {
     Lock lock(state.mutex);
     point = ++event->recorded;
   }
-  queue(stream, [=] {
+  const auto pass = [=] {
     Lock lock(state.mutex);
     if (event->passed < point) event->passed = point;
     state.changed.notify_all();
-  });
+  };
+  queue(stream, pass, nullptr, 0, true);
   return cudaSuccess;
 }
 
@@ -704,7 +708,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   if (cudaError_t error = check_event(__func__, event)) return error;
   Lock lock(state.mutex);
   const uint64_t point = event->recorded;
-  state.changed.wait(lock, [&] { return event->passed >= point || state.broken; });
+  state.changed.wait(lock, [&] { return event->passed >= point; });
   return returned(static_cast<cudaError_t>(state.broken.load()));
 }
 

@@ -266,3 +266,38 @@ def fails(monkeypatch, folder):
             if abs(found - expected) > 0.01:
                 return True
     return False
+
+
+@pytest.mark.parametrize("door", ["__enter__", "__exit__"])
+def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, tmp_path, monkeypatch, door):
+    source, refused = records(tmp_path), []
+    original = getattr(devices.Lane, door)
+
+    def arguments(device):
+        return {"batch_size": 7, "ops": CHAIN, "shuffle": True, "seed": 5, "executor": "array", "device": device}
+
+    expected = {batch.step: batch["image"] for batch in gl.Loader(source, **arguments("cpu"))}
+    for turn in range(1, 30):
+        counter = iter(range(1, 10_000))
+
+        def fails_once(self, *rest, counter=counter, turn=turn):
+            if threading.current_thread().name.startswith("gpuload-batches") and next(counter) == turn:
+                if door == "__exit__":
+                    original(self, *rest)
+                raise RuntimeError("the card sneezed")
+            return original(self, *rest)
+
+        monkeypatch.setattr(devices.Lane, door, fails_once)
+        with gl.Loader(source, **arguments("gpu")) as loader:
+            batches = iter(loader)
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    break
+                except RuntimeError:
+                    refused.append(turn)
+                    continue
+                assert np.array_equal(on_host(batch["image"]), expected[batch.step])
+        monkeypatch.setattr(devices.Lane, door, original)
+    assert refused

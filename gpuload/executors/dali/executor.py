@@ -87,7 +87,11 @@ class DaliExecutor:
         """
         if not self._started:
             raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
-        pipeline = self._take()
+        try:
+            pipeline = self._take()
+        except Exception:
+            self._started.popleft()  # else the next call would return this batch
+            raise
         if pipeline is None:
             self._started.popleft()
             return {}
