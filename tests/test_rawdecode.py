@@ -163,7 +163,7 @@ def test_cupy_decodes_what_numpy_decodes(case):
     on_gpu = rawdecode.decode(cupy, cupy.asarray(raw), layout)
 
     for name, expected in rawdecode.decode(np, raw, layout).items():
-        assert on_gpu[name].flags.c_contiguous
+        assert on_gpu[name].flags.c_contiguous or expected.itemsize == 1  # bytes stay where they lie
         assert_same(cupy.asnumpy(on_gpu[name]), expected)
 
 
