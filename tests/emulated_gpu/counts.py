@@ -28,10 +28,11 @@ from tests import emulated_gpu
 
 RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
 NUM_BATCHES, WARM_EPOCHS, HOST_EPOCHS = 24, 1, 10
-TOLERANCE = (
-    0.1,
-    0.25,
-)  # of the count, and of itself: how far ahead the loader is when the epoch ends is a matter of time
+# A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends varies; on a busy
+# machine more memory and more events are in flight at once.
+TOLERANCE = 0.1
+SLACK = {"allocations": 2.0, "streams and events": 2.0}
+LEAST_SLACK = 0.25
 
 COLUMNS = {
     "launches": ("cuLaunchKernel",),
@@ -233,13 +234,16 @@ def read(text: str) -> dict[str, dict[str, float]]:
 
 def grown(counts: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> list[str]:
     """Return a line for each count that is larger than it was."""
-    share, least = TOLERANCE
     return [
         f"{name}: {column} {row[column]:g} a batch, before {before[name][column]:g}"
         for name, row in counts.items()
         for column in COLUMNS
-        if column in before.get(name, {}) and row[column] > before[name][column] * (1 + share) + least
+        if column in before.get(name, {}) and row[column] > _most(column, before[name][column])
     ]
+
+
+def _most(column: str, before: float) -> float:
+    return before * (1 + TOLERANCE) + SLACK.get(column, LEAST_SLACK)
 
 
 if __name__ == "__main__":
