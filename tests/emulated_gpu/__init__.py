@@ -82,6 +82,11 @@ def install(
     _patch_cupy()
 
 
+def is_installed() -> bool:
+    """Return True if it is behind the CuPy of this process."""
+    return bool(_patch_cupy.cache_info().currsize)
+
+
 def configure(
     *, devices: int = 1, late_us: int = 0, memory_bytes: int = 80 << 30, driver: int = CUDA_13, idle: bool = False
 ) -> None:
