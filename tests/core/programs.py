@@ -67,11 +67,10 @@ def compile_sources(sources: list[Path], cxx: str, flags: list[str]) -> list[Pat
         return list(pool.map(compile_source, sources))
 
 
-def works(cxx: str, flags: list[str]) -> bool:
-    """Return True if a compiler is there and knows these flags."""
+def works(cxx: str, flags: list[str], program: str = "int main() {}") -> bool:
+    """Return True if a compiler is there, and makes a program with these flags."""
     if shutil.which(cxx) is None:
         return False
-    program = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
     command = [cxx, "-x", "c++", "-", "-o", os.devnull, *flags]
     return subprocess.run(command, input=program, text=True, capture_output=True, check=False).returncode == 0
 

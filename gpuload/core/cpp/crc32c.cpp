@@ -41,12 +41,17 @@ constexpr std::array<Table, 8> byte_tables() {  // table k: what a byte adds tha
 
 constexpr std::array<Table, 8> TABLES = byte_tables();
 
-std::array<Table, 4> shift_tables(size_t num_zeros) {  // what each byte of a checksum becomes over that many zero bytes
+// What each byte of a checksum becomes over that many zero bytes: the sum of what its bits become.
+constexpr std::array<Table, 4> shift_tables(size_t num_zeros) {
     std::array<Table, 4> tables{};
     for (size_t k = 0; k < 4; ++k)
-        for (uint32_t value = 0; value < 256; ++value) {
-            uint32_t sum = value << (8 * k);
-            for (size_t i = 0; i < num_zeros; ++i) sum = sum >> 8 ^ TABLES[0][sum & 0xFF];
+        for (uint32_t value = 1; value < 256; ++value) {
+            const uint32_t lowest = value & (~value + 1);
+            uint32_t sum = tables[k][lowest] ^ tables[k][value ^ lowest];
+            if (value == lowest) {
+                sum = value << (8 * k);
+                for (size_t i = 0; i < num_zeros; ++i) sum = sum >> 8 ^ TABLES[0][sum & 0xFF];
+            }
             tables[k][value] = sum;
         }
     return tables;
@@ -77,8 +82,13 @@ uint32_t shifted(const std::array<Table, 4>& tables, uint32_t sum) {
     return tables[0][sum & 0xFF] ^ tables[1][sum >> 8 & 0xFF] ^ tables[2][sum >> 16 & 0xFF] ^ tables[3][sum >> 24];
 }
 
+constexpr std::array<Table, 4> OVER_LANE = shift_tables(LANE_BYTES);
+
+// Asked when the program is loaded: a static variable of a function would have a lock, which stays locked in a child that
+// is forked in that moment.
+const bool INSTRUCTION = is_there();
+
 WITH_INSTRUCTION uint32_t by_instruction(const uint8_t* data, size_t size, uint32_t sum) {
-    static const std::array<Table, 4> over_one = shift_tables(LANE_BYTES);
     for (; size >= 3 * LANE_BYTES; size -= 3 * LANE_BYTES, data += 3 * LANE_BYTES) {
         uint32_t second = 0, third = 0;
         for (size_t i = 0; i < LANE_BYTES; i += 8) {
@@ -86,7 +96,7 @@ WITH_INSTRUCTION uint32_t by_instruction(const uint8_t* data, size_t size, uint3
             second = add_word(second, word_at(data + LANE_BYTES + i));
             third = add_word(third, word_at(data + 2 * LANE_BYTES + i));
         }
-        sum = shifted(over_one, shifted(over_one, sum) ^ second) ^ third;
+        sum = shifted(OVER_LANE, shifted(OVER_LANE, sum) ^ second) ^ third;
     }
     for (; size >= 8; size -= 8, data += 8) sum = add_word(sum, word_at(data));
     for (; size > 0; --size, ++data) sum = add_byte(sum, *data);
@@ -108,8 +118,7 @@ uint32_t by_tables(const uint8_t* data, size_t size, uint32_t sum) {
 
 uint32_t crc32c(const uint8_t* data, size_t size, uint32_t before) {
 #ifdef HAS_INSTRUCTION
-    static const bool instruction = is_there();
-    if (instruction) return ~by_instruction(data, size, ~before);
+    if (INSTRUCTION) return ~by_instruction(data, size, ~before);
 #endif
     return ~by_tables(data, size, ~before);
 }

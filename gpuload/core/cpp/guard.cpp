@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <system_error>
 
 namespace core::guard {
@@ -30,13 +31,37 @@ struct Range {
 
 static_assert(std::atomic<uintptr_t>::is_always_lock_free, "a signal handler takes no lock");
 
+// What a signal does, written and read by threads at the same time: word by word, for a handler of signals takes no lock.
+class Action {
+  public:
+    void store(const struct sigaction& action) {
+        uint64_t words[NUM_WORDS] = {};
+        std::memcpy(words, &action, sizeof action);
+        for (size_t i = 0; i < NUM_WORDS; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+    }
+
+    struct sigaction load() const {
+        uint64_t words[NUM_WORDS];
+        for (size_t i = 0; i < NUM_WORDS; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+        struct sigaction action;
+        std::memcpy(&action, words, sizeof action);
+        return action;
+    }
+
+  private:
+    static constexpr size_t NUM_WORDS = (sizeof(struct sigaction) + 7) / 8;
+    std::atomic<uint64_t> words_[NUM_WORDS];
+};
+
 Range ranges[MAX_RANGES];
 std::atomic<int> next{0};  // where the search for a free range begins
-struct sigaction old_action, default_action;
+std::atomic<int> range_count{0};  // 0: not counted yet
+std::atomic<uintptr_t> page_size{4096};
+Action old_action;  // of the handler that stood there; written before `passed_on`
 std::atomic<bool> passed_on{false};
 
 int count_ranges() {  // a quarter of the maps that the system allows a process; the rest is for others
-    int most = 4 * MAX_RANGES / 4;
+    int most = MAX_RANGES;
     if (FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
         if (std::fscanf(file, "%d", &most) != 1) most = MAX_RANGES;
         std::fclose(file);
@@ -44,13 +69,13 @@ int count_ranges() {  // a quarter of the maps that the system allows a process;
     return std::clamp(most / 4, 1, MAX_RANGES);
 }
 
+// Counts once, without the lock of a static variable: see "Locks" in guard.hpp. The first count stays.
 int num_ranges() {
-    static const int count = count_ranges();
-    return count;
+    int count = range_count.load(std::memory_order_acquire);
+    if (count > 0) return count;
+    const int counted = count_ranges();
+    return range_count.compare_exchange_strong(count, counted) ? counted : count;
 }
-
-std::atomic<int> range_count{0};  // the same for the handler, which may not run an initialisation
-uintptr_t page_size = 4096;
 
 void on_bus_error(int number, siginfo_t* information, void*) {  // integers only: no allocation, no lock
     const int error = errno;
@@ -62,8 +87,12 @@ void on_bus_error(int number, siginfo_t* information, void*) {  // integers only
             const uintptr_t end = range->end.load(std::memory_order_acquire);
             const uintptr_t start = range->start.load(std::memory_order_acquire);
             if (start <= TAKEN || address < start || address >= end) continue;
+            // Another thread may have released the range and taken it again between the two: the start of the one and
+            // the end of the other would be no range. With the same end before and after, both are of one range, which
+            // is mapped while this address is: so the address lies in it only if it is the one that is read.
+            if (range->end.load(std::memory_order_acquire) != end) continue;
             range->broken.store(true, std::memory_order_release);
-            const uintptr_t page = address - address % page_size;
+            const uintptr_t page = address - address % page_size.load(std::memory_order_relaxed);
             void* wanted = reinterpret_cast<void*>(page);
             const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
             const bool zeros = mmap(wanted, end - page, PROT_READ, flags, -1, 0) == wanted;
@@ -72,7 +101,9 @@ void on_bus_error(int number, siginfo_t* information, void*) {  // integers only
             break;
         }
     }
-    sigaction(number, passed_on.exchange(true) ? &default_action : &old_action, nullptr);
+    struct sigaction action = {};  // the system's own
+    if (!passed_on.exchange(true)) action = old_action.load();
+    sigaction(number, &action, nullptr);
     if (!is_fault) raise(number);
     errno = error;
 }
@@ -93,14 +124,11 @@ bool supported() {
 }
 
 void install() {
-    page_size = uintptr_t(sysconf(_SC_PAGESIZE));
-    range_count.store(num_ranges(), std::memory_order_release);
+    page_size.store(uintptr_t(sysconf(_SC_PAGESIZE)), std::memory_order_relaxed);
     struct sigaction now;
     if (sigaction(SIGBUS, nullptr, &now) != 0) throw std::system_error(errno, std::generic_category(), "sigaction");
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error) return;
-    old_action = now;
-    default_action = {};
-    default_action.sa_handler = SIG_DFL;
+    old_action.store(now);
     passed_on.store(false);
     const struct sigaction action = action_of_ours();
     sigaction(SIGBUS, &action, nullptr);

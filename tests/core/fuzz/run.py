@@ -24,6 +24,7 @@ from tests.core.fuzz.seeds import SEEDS
 FOLDER = Path(__file__).parent
 CORPUS = programs.ROOT / "build" / "fuzz"
 CLANGS = ("clang++", *(f"clang++-{version}" for version in range(21, 13, -1)))
+EMPTY_TARGET = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 OPTIONS = {"UBSAN_OPTIONS": "print_stacktrace=1"}
 MOST_BYTES, MOST_MB, SHOWN = 1 << 14, 4096, 6000
@@ -57,7 +58,7 @@ def engine() -> tuple[str, list[str]] | None:
     """Return the compiler and its flags of the engine, None where there is no compiler."""
     libfuzzer = [*SANITIZERS, "-fsanitize=fuzzer"]
     for cxx in CLANGS:
-        if programs.works(cxx, libfuzzer):
+        if programs.works(cxx, libfuzzer, EMPTY_TARGET):
             return cxx, libfuzzer
     cxx = programs.compiler()
     return cxx and (cxx, [*SANITIZERS, "-fsanitize-coverage=trace-pc"])

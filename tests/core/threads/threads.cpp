@@ -1,0 +1,209 @@
+// Threads that use the core at the same time, for ThreadSanitizer. Each scenario is what Python's threads do with the lock
+// of the interpreter free; whatever a scenario expects is checked, too. Prints "N scenarios" at its end.
+//
+//     threads FOLDER ROUNDS
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../../../gpuload/core/cpp/crc32c.hpp"
+#include "../../../gpuload/core/cpp/guard.hpp"
+#include "../../../gpuload/core/cpp/maps.hpp"
+
+// The guard puts other pages in place of lost ones while threads read them: the system does so at once for a page, and
+// nobody uses bytes of a range that is broken. ThreadSanitizer would take it for writing these bytes, so it does not see it:
+// the linker takes this function for mmap (--wrap=mmap).
+extern "C" void* __real_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset);
+extern "C" void* __wrap_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
+    if (flags & MAP_FIXED) return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, file, offset));
+    return __real_mmap(address, size, protection, flags, file, offset);
+}
+
+namespace {
+
+constexpr int64_t FILE_BYTES = 1 << 17, PAGE = 4096;
+constexpr int NUM_THREADS = 4;
+
+std::string folder;
+int num_rounds = 0;
+
+void ensure(bool holds, const char* what) {
+    if (holds) return;
+    std::fprintf(stderr, "ERROR: this does not hold: %s\n", what);
+    std::abort();
+}
+
+void at_once(const std::vector<std::function<void()>>& works) {
+    std::atomic<size_t> num_waiting{0};
+    std::vector<std::thread> threads;
+    for (const auto& work : works)
+        threads.emplace_back([&] {
+            ++num_waiting;
+            while (num_waiting < works.size()) std::this_thread::yield();
+            work();
+        });
+    for (std::thread& thread : threads) thread.join();
+}
+
+uint8_t content(int64_t file, int64_t offset) { return uint8_t(offset * 7 + offset / 256 + file); }
+
+struct Files {
+    std::string paths;
+    std::vector<int64_t> stamps;
+
+    explicit Files(int64_t count) {
+        for (int64_t file = 0; file < count; ++file) {
+            const std::string path = path_of(file);
+            std::vector<uint8_t> bytes(FILE_BYTES);
+            for (int64_t i = 0; i < FILE_BYTES; ++i) bytes[size_t(i)] = content(file, i);
+            std::FILE* to = std::fopen(path.c_str(), "wb");
+            ensure(to != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), to) == bytes.size(), "a file can be written");
+            std::fclose(to);
+            struct stat status;
+            ensure(stat(path.c_str(), &status) == 0, "a file has a stamp");
+            paths += path + '\0';
+            stamps.insert(stamps.end(), {status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec,
+                                         int64_t(status.st_ino)});
+        }
+    }
+
+    static std::string path_of(int64_t file) { return folder + "/" + std::to_string(file); }
+};
+
+core::Maps::Result copy(core::Maps& maps, int64_t file, int64_t offset) {
+    const int64_t length = 3000, begin = 0;
+    std::vector<uint8_t> out(static_cast<size_t>(length));
+    const auto [number, result] = maps.copy({&file, &offset, &length, 1}, &begin, out.data(), length);
+    for (int64_t i = 0; i < length && result == core::Maps::COPIED; ++i)
+        ensure(out[size_t(i)] == content(file, offset + i), "bytes are those of the file");
+    return result;
+}
+
+void map_the_same_files() {
+    const Files files(8);
+    for (int round = 0; round < num_rounds; ++round) {
+        const int before = core::guard::num_free();
+        {
+            core::Maps maps(files.paths, files.stamps.data(), 8, round % 2 ? PAGE : 0);
+            at_once(std::vector<std::function<void()>>(NUM_THREADS, [&] {
+                for (int64_t file = 0; file < 8; ++file) {
+                    ensure(copy(maps, file, 5000 * file) == core::Maps::COPIED, "bytes are copied");
+                    maps.state(file);
+                    maps.any_refused();
+                }
+            }));
+            ensure(core::guard::num_free() == before - 8, "of two maps of a file one stays");
+        }
+        ensure(core::guard::num_free() == before, "ranges are given back");
+    }
+}
+
+// Maps come and go, with their ranges, while others copy, and a program replaces the handler.
+void make_and_drop() {
+    const Files files(4);
+    core::Maps shared(files.paths, files.stamps.data(), 4, 0);
+    std::atomic<bool> has_ended{false};
+    const auto copies = [&] {
+        for (int i = 0; i < 20 * num_rounds; ++i) ensure(copy(shared, i % 4, 31 * i % 90000) == core::Maps::COPIED, "bytes are copied");
+    };
+    const auto drops = [&] {
+        for (int i = 0; i < 20 * num_rounds; ++i) {
+            core::Maps maps(files.paths, files.stamps.data(), 4, 0);
+            ensure(copy(maps, i % 4, 100) == core::Maps::COPIED, "bytes are copied");
+        }
+    };
+    std::thread replaces([&] {
+        struct sigaction action = {};
+        action.sa_handler = SIG_DFL;
+        while (!has_ended) {
+            sigaction(SIGBUS, &action, nullptr);
+            std::this_thread::yield();
+        }
+    });
+    at_once({copies, copies, drops, drops});
+    has_ended = true;
+    replaces.join();
+}
+
+// Files are cut while threads copy from their maps: the handler runs in all of them, and others go on.
+void cut_while_others_copy() {
+    for (int round = 0; round < num_rounds; ++round) {
+        const Files files(3);
+        core::Maps maps(files.paths, files.stamps.data(), 3, 0);
+        for (int64_t file = 0; file < 3; ++file) copy(maps, file, 0);
+        const auto copies = [&] {
+            for (int i = 0; i < 40; ++i) {
+                const auto result = copy(maps, i % 3, 2999 * i % 100000);
+                ensure(i % 3 == 0 || result == core::Maps::COPIED, "bytes of a whole file are copied");
+            }
+        };
+        const auto cuts = [&] { ensure(truncate(Files::path_of(0).c_str(), 4000) == 0, "a file can be cut"); };
+        at_once({copies, copies, copies, cuts});
+        ensure(copy(maps, 0, 50000) != core::Maps::COPIED, "bytes of a file that was cut are refused");
+    }
+}
+
+// Ranges below and above a page are taken and released all the time, while the page faults: what lies between it and the
+// ranges belongs to others.
+void fault_between_other_ranges() {
+    constexpr int64_t NUM_PAGES = 8;
+    void* const memory = mmap(nullptr, size_t(3 * NUM_PAGES * PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ensure(memory != MAP_FAILED, "there is memory");
+    uint8_t *const below = static_cast<uint8_t*>(memory), *const middle = below + NUM_PAGES * PAGE;
+    uint8_t *const above = middle + NUM_PAGES * PAGE, *const others = middle + PAGE;
+    const std::string path = folder + "/short";
+    std::fclose(std::fopen(path.c_str(), "wb"));
+    const int file = open(path.c_str(), O_RDONLY);
+    core::guard::install();
+    std::atomic<bool> has_ended{false};
+    std::thread turns([&] {
+        while (!has_ended) {
+            core::guard::release(core::guard::protect(above, PAGE));
+            core::guard::release(core::guard::protect(below, PAGE));
+        }
+    });
+    for (int i = 0; i < 100 * num_rounds; ++i) {
+        ensure(mmap(middle, size_t(PAGE), PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == middle, "a file can be mapped");
+        const int range = core::guard::protect(middle, PAGE);
+        std::memset(others, 7, 100);
+        ensure(*const_cast<volatile uint8_t*>(middle) == 0, "lost pages are zeros");
+        ensure(core::guard::broken(range), "a range that lost pages is broken");
+        ensure(others[0] == 7 && others[99] == 7, "memory of others is left alone");
+        core::guard::release(range);
+    }
+    has_ended = true;
+    turns.join();
+    close(file);
+    munmap(memory, size_t(3 * NUM_PAGES * PAGE));
+}
+
+void checksums() {
+    const std::vector<uint8_t> data(10000, 1);
+    at_once(std::vector<std::function<void()>>(NUM_THREADS, [&] {
+        ensure(core::crc32c(data.data(), data.size()) == core::crc32c_by_tables(data.data(), data.size()), "both forms agree");
+    }));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    ensure(count == 3, "arguments are FOLDER and ROUNDS");
+    folder = arguments[1];
+    num_rounds = std::atoi(arguments[2]);
+    const std::function<void()> scenarios[] = {checksums, map_the_same_files, make_and_drop, cut_while_others_copy,
+                                               fault_between_other_ranges};
+    for (const auto& scenario : scenarios) scenario();
+    std::printf("%zu scenarios\n", std::size(scenarios));
+}
