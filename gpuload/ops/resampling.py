@@ -256,6 +256,7 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
     _check(image, box, out)
     if core.native is None:
         raise RuntimeError(f"resize_into: {core.problem}")
+    image = image if image.flags.aligned else image.copy()  # a field of a record may begin at any byte
     (top, left, height, width), (new_height, new_width, channels) = box, out.shape
     stride = image.shape[1] * channels
     vertical = _taps(height, new_height, interpolation, antialias, side_by_side=True)

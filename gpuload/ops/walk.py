@@ -255,8 +255,8 @@ def _shape(axes: str, height: int, width: int, channels: int) -> tuple[int, int,
 def _flat(x: Array) -> tuple[Array, int]:
     """Return the memory of a batch as one dimension, and the elements from record to record; a copy only if need be."""
     item, size = x.itemsize, prod(x.shape[1:])
-    if x.flags.c_contiguous:
-        return x.reshape(-1), size
+    if x.flags.c_contiguous:  # also the only record of a batch, which may begin at any byte
+        return (x if x.flags.aligned else x.copy()).reshape(-1), size
     regular = x.strides[0] >= size * item and x.strides[0] % item == 0 and x.flags.aligned
     if not (regular and x[0].flags.c_contiguous):
         return np.ascontiguousarray(x).reshape(-1), size

@@ -645,8 +645,12 @@ def _chunk_size() -> int:
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return what must stay the same about a file while it is open: size, time of modification, inode."""
-    inode = status.st_ino if status.st_ino < 2**63 else status.st_ino - 2**64  # kept in an int64
-    return status.st_size, status.st_mtime_ns, inode
+    return status.st_size, _int64(status.st_mtime_ns), _int64(status.st_ino)
+
+
+def _int64(number: int) -> int:
+    """Return a number as it is in an int64: inodes may have 64 bits, and times in ns more."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def difference(before: Stamp, now: Stamp) -> str:

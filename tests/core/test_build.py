@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sysconfig
 
+import numpy as np
 import pytest
 
 from gpuload import core
@@ -43,6 +44,16 @@ def test_compilers_have_no_warnings_about_the_core(compiler, monkeypatch):
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_memory_that_is_not_aligned_is_refused():
+    if core.native is None:
+        return
+    records, out = memoryview(bytearray(33)), np.zeros((4, 4), np.uint64)
+    core.native.philox(records[:32].cast("q"), 0, 0, 0, out)
+
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        core.native.philox(records[1:].cast("q"), 0, 0, 0, out)
 
 
 def test_all_that_the_face_promises_is_there_and_nothing_else():

@@ -60,6 +60,16 @@ def test_nothing_is_written_beyond_the_result():
     assert (memory[-16:] == 99).all()
 
 
+def test_an_image_may_begin_at_any_byte():
+    image, (out, other) = pixels((9, 11, 3), np.float32), np.zeros((2, 5, 3, 3), np.float32)
+    odd = np.frombuffer(b"x" + image.tobytes(), np.uint8)[1:].view(np.float32).reshape(image.shape)
+
+    resampling.resize_into(odd, (0, 0, 9, 11), "linear", True, out)
+    resampling.resize_into(image, (0, 0, 9, 11), "linear", True, other)
+
+    np.testing.assert_array_equal(out, other)
+
+
 @pytest.mark.parametrize("box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)])
 def test_a_box_beyond_the_image_is_refused(box):
     with pytest.raises(SpecError, match="do not lie in the image"):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
 from gpuload.ops.walk import Walk, walk_into
@@ -63,6 +64,30 @@ def test_images_may_lie_within_larger_records_and_be_read_only(offset, dtype):
     walk_into(walk, images, out)
 
     np.testing.assert_array_equal(out, images.transpose(0, 2, 3, 1).astype(np.float32))
+
+
+def test_an_image_may_begin_at_any_byte():
+    pixels = np.random.default_rng(0).normal(size=(1, 3, 8, 9)).astype(np.float32)
+    images = np.frombuffer(b"x" + pixels.tobytes(), np.uint8)[1:].view(np.float32).reshape(pixels.shape)
+    out = np.empty((1, 8, 9, 3), np.float32)
+
+    walk_into(plain(images), images, out)
+
+    np.testing.assert_array_equal(out, pixels.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+@pytest.mark.parametrize("op", [gl.ops.RandomCrop(8, 8), gl.ops.Resize(8, 8)])
+def test_fields_of_records_of_an_odd_size_are_transformed_in_batches_of_any_size(tmp_path, batch_size, op):
+    record = np.dtype([("label", "u1"), ("image", "<f4", (8, 8, 3))])
+    records = np.zeros(5, record)
+    records["image"] = np.arange(5 * 192).reshape(5, 8, 8, 3)
+    records.tofile(tmp_path / "a.bin")
+
+    with gl.Loader(gl.fixed(tmp_path / "a.bin", record), batch_size, ops=[op], device="cpu") as load:
+        images = np.concatenate([batch["image"] for batch in load])
+
+    np.testing.assert_array_equal(images, records["image"])
 
 
 @pytest.mark.parametrize("change", [lambda x: x[::-1], lambda x: x[..., ::-1], lambda x: np.asfortranarray(x)])

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import (
     ChangedFileError,
     DirectoryError,
@@ -343,6 +345,25 @@ def test_any_other_system_error_says_what_the_system_said():
 
     assert isinstance(error, GpuloadError)
     assert "Input/output error" in str(error)
+
+
+def test_a_time_of_modification_that_no_int64_holds_is_compared_as_any(folder):
+    memory = Path("/dev/shm")  # its files hold any time
+    if not memory.is_dir():
+        pytest.skip("there is no file system in memory")
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        path = Path(name) / "a"
+        path.write_bytes(bytes(100_000))
+        os.utime(path, (2**40, 2**40))
+        found, _ = look(path)
+
+        found.check(0)
+        with gl.fixed(path, "u1") as source:
+            (values,) = source.read(np.arange(10)).values()
+            assert values.tolist() == [0] * 10
+        os.utime(path, (2**41, 2**41))
+        with pytest.raises(ChangedFileError, match="changed"):
+            found.check(0)
 
 
 def test_an_unchanged_file_passes_the_check(folder):

@@ -1,5 +1,5 @@
 // Arrays: NumPy arrays as arguments of functions. An argument of type `Array<T, N>` takes an array of T with N axes in C
-// order, writeable if T is not const, and nothing else; it holds the array's memory until the call returns, also while
+// order, aligned, writeable if T is not const, and nothing else; it holds the array's memory until the call returns, also while
 // the interpreter's lock is free.
 #pragma once
 
@@ -33,7 +33,9 @@ class Array {
             view_.obj = nullptr;
             return false;
         }
-        return view_.ndim == N && view_.itemsize == Py_ssize_t(sizeof(T)) && is_kind(view_.format);
+        // NumPy says so of an array that is not aligned, a memoryview does not.
+        const bool is_aligned = reinterpret_cast<uintptr_t>(view_.buf) % alignof(T) == 0;
+        return view_.ndim == N && view_.itemsize == Py_ssize_t(sizeof(T)) && is_kind(view_.format) && is_aligned;
     }
 
   private:

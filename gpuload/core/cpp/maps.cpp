@@ -240,7 +240,7 @@ Maps::Result Maps::check(const File& file, int descriptor) const {
     const char* path = by_path ? paths_.c_str() + file.path : "";
     const unsigned wanted = STATX_INO | STATX_SIZE | STATX_MTIME;
     if (statx(descriptor, path, by_path ? 0 : AT_EMPTY_PATH, wanted, &now) != 0) return CHANGED;
-    const int64_t mtime_ns = now.stx_mtime.tv_sec * 1'000'000'000 + now.stx_mtime.tv_nsec;
+    const auto mtime_ns = int64_t(uint64_t(now.stx_mtime.tv_sec) * 1'000'000'000 + now.stx_mtime.tv_nsec);  // wraps around
     const bool same = int64_t(now.stx_size) == file.size && mtime_ns == file.mtime_ns && int64_t(now.stx_ino) == file.inode;
     return same ? COPIED : CHANGED;
 }

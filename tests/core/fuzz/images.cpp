@@ -1,4 +1,5 @@
 // Encoded images: LZW data of TIFF beside a decoder that makes the bytes, and the scans of JPEGs at any places.
+#include "../../../gpuload/core/cpp/jpeg.hpp"
 #include "../../../gpuload/core/cpp/lzw.hpp"
 #include "../../../gpuload/core/cpp/scans.hpp"
 #include "target.hpp"
@@ -69,6 +70,15 @@ void lzw(Input input) {
     const int64_t other = decode(coded, enough);
     if (other < MOST_BYTES && count != other) std::fprintf(stderr, "%ld, by the decoder %ld\n", long(count), long(other));
     ensure(other >= MOST_BYTES || count == other, "a decoder makes as many bytes");
+}
+
+void heads(Input input) {
+    const Block<uint8_t> file = input.rest();
+    core::JpegHead head{};
+    if (!core::read_jpeg_head(file.data(), file.size(), head)) return;
+    ensure(head.height > 0 && head.width > 0 && head.height * head.width <= 1 << 28, "an image has pixels, and not too many");
+    ensure(head.channels >= 1 && head.channels <= 4 && head.orientation >= 1 && head.orientation <= 8, "numbers are usual");
+    ensure(head.scans >= 1 && head.scan_end >= 0 && head.scan_end <= file.size(), "the data end in the file");
 }
 
 // The header is read as `images.heads.jpeg` reads it, or places are any.

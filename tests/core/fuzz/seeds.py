@@ -70,15 +70,17 @@ def _lzw() -> Iterator[bytes]:
             yield file.getvalue()[offset : offset + length] + ALL_BYTES
 
 
+def _heads() -> Iterator[bytes]:
+    yield from (data for data in corpus() if data.startswith(b"\xff\xd8"))
+    yield imagefiles.jpeg(40, 30, restart_marker_blocks=1)
+    yield imagefiles.jpeg(40, 30, progressive=True)
+
+
 def _scans() -> Iterator[bytes]:
-    for data in corpus():
-        if data.startswith(b"\xff\xd8"):
-            yield data + HEADER
-    yield imagefiles.jpeg(40, 30, restart_marker_blocks=1) + HEADER
-    yield imagefiles.jpeg(40, 30, progressive=True) + HEADER
+    yield from (data + HEADER for data in _heads())
 
 
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "checksums": _checksums, "copies": _numbers, "examples": _examples, "frames": _frames, "lzw": _lzw,
+    "checksums": _checksums, "copies": _numbers, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw,
     "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "scans": _scans, "walks": _numbers,
 }  # fmt: skip

@@ -90,6 +90,7 @@ void checksums(Input input);
 void copies(Input input);
 void examples(Input input);
 void frames(Input input);
+void heads(Input input);
 void lzw(Input input);
 void maps(Input input);
 void permutations(Input input);
