@@ -35,11 +35,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)  # of `make test`
 settings.register_profile("deep", max_examples=2000, derandomize=False, deadline=None)
 settings.load_profile("ci")
 
 
-_num_modules = 0  # that were imported when objects were last left out of garbage collection
+_file = ""  # of the tests that run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,13 +87,13 @@ def gpu_is_required() -> bool:
     return os.environ.get("GPULOAD_REQUIRE_GPU") == "1"
 
 
-def pytest_runtest_logstart() -> None:
-    """Have garbage collection leave out what packages keep, which is nearly all: a collection takes 0.3 s with it."""
-    global _num_modules
-    if len(sys.modules) > _num_modules + 100:  # the first test, or one behind the first that uses a large package
+def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
+    """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s."""
+    global _file
+    if location[0] != _file:
+        _file = location[0]
         gc.collect()  # what is garbage now would stay forever
         gc.freeze()
-        _num_modules = len(sys.modules)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -394,6 +394,7 @@ ENDINGS = {
     ),
     "a thread that is no daemon ends last": ("threading.Thread(target=time.sleep, args=(0.1,)).start()", 0),
 }  # fmt: skip
+USUAL = {"the last line", "an exception", "work is being done"}  # endings
 FINALIZERS = {
     "no finalizer": ("", ""),
     "a finalizer before": (FINALIZE.format(call="int"), ""),
@@ -405,8 +406,16 @@ def run_script(text):
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("finalizer", FINALIZERS)
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("ending", "finalizer"),
+    [
+        pytest.param(
+            ending, finalizer, marks=() if "no finalizer" in finalizer or ending in USUAL else pytest.mark.slow
+        )
+        for ending in ENDINGS
+        for finalizer in FINALIZERS
+    ],
+)
 def test_every_thread_has_ended_before_the_script_has(ending, finalizer):
     line, status = ENDINGS[ending]
     before, after = FINALIZERS[finalizer]

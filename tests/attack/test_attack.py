@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -52,7 +53,8 @@ from tests.core.fuzz import run
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
 SECONDS = 100  # for all parts together, which with imports are more than two minutes
 SHORT_S = 0.3  # for each part, and at least one trial
-LONG = {"parsers", "natives"}  # they start many fuzzers, the second one compiles them
+LONG = {"forks", "parsers", "natives"}  # they start many processes, the last one compiles what they run
+ALONE = {"interrupts", "endings"}  # signals and threads of other tests would disturb them: a process of their own
 SEED = 20_000  # always the same: new ones are for `make attack`
 
 
@@ -67,7 +69,9 @@ def kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in LONG])
 def test_a_short_attack_finds_nothing(kept, part):
-    report = importlib.import_module(f"tests.attack.{part}").attack(SHORT_S, SEED)
+    attack = partial(run_part, part) if part in ALONE else importlib.import_module(f"tests.attack.{part}").attack
+
+    report = attack(SHORT_S, SEED)
 
     if "all of it" in report.without:
         pytest.skip(report.without)
@@ -262,6 +266,7 @@ def test_a_byte_that_the_core_reads_beyond_its_input_is_found_and_repeated(monke
     assert run.repeat(run.PLANTED, path) != 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, kept):
     def forgetful(lane, folder):
@@ -277,6 +282,7 @@ def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, kept):
     assert any(attacked(most_s) for most_s in (0.1, 0.3, 1, 3))
 
 
+@pytest.mark.slow
 def test_a_child_of_fork_whose_batches_are_others_is_found(tmp_path, monkeypatch):
     other = "import os; from tests.attack import lanes; real = lanes.digest; "
     other += "lanes.digest = lambda batch: (*real(batch), os.getpid()); "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from gpuload.bridges.tensorflow import plugin  # noqa: E402
 from gpuload.errors import DeviceError, MissingPackageError, SpecError  # noqa: E402
 from tests import imagefiles  # noqa: E402
 from tests.interrupts import Alarm  # noqa: E402
+from tests.threads import none_left  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 needs_plugin = pytest.mark.skipif(
@@ -318,29 +317,15 @@ def test_the_text_of_an_error_is_ours_and_names_the_record():
 
 
 def test_leaving_early_and_dropping_everything_ends_the_threads():
-    code = """
-import os, threading, time, gc
-import numpy as np, gpuload as gl
-from gpuload.bridges import tensorflow as gltf
-source = gl.arrays(image=np.zeros((1000, 8, 8, 3), np.uint8))
-for _ in range(3):
-    loader = gl.Loader(source, 4, ops=[gl.ops.RandomFlip()], executor="dali", device="cpu")
-    for number, batch in enumerate(gltf.dataset(loader, via="plugin")):
-        if number == 5:
-            break
-    loader.close()
-    del loader, batch
-gc.collect()
-end = time.monotonic() + 20
-while any(thread.name.startswith("gpuload-") for thread in threading.enumerate()) and time.monotonic() < end:
-    time.sleep(0.01)
-print([thread.name for thread in threading.enumerate() if thread.name.startswith("gpuload-")])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
-    )
-
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr[-3000:]
+    source = gl.arrays(image=np.zeros((1000, 8, 8, 3), np.uint8))
+    with none_left():
+        for _ in range(3):
+            loader = gl.Loader(source, 4, ops=[gl.ops.RandomFlip()], executor="dali", device="cpu")
+            for number, _batch in enumerate(gltf.dataset(loader, via="plugin")):
+                if number == 5:
+                    break
+            loader.close()
+            del loader, _batch
 
 
 # --- the plugin itself: what is worked around, so that a release which needs it no more is noticed

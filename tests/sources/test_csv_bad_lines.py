@@ -277,10 +277,10 @@ def test_a_bad_record_is_told_without_reading_its_file_again(tmp_path, place, mo
 def test_many_wrong_lines_with_long_names_come_back_from_the_table(tmp_path, place, conversions):
     name = "数" * 2000
     path = tmp_path / "a.csv"
-    path.write_text(f"{name},b\n" + ",1\n" * 3000 + "5,1\n", encoding="utf-8")
+    path.write_text(f"{name},b\n" + ",1\n" * 1000 + "5,1\n", encoding="utf-8")
     for _ in range(2):
         source = gl.csv(path, {name: "i4", "b": bytes}, bad_lines="keep")
-        assert (len(source), source[3000][name]) == (3001, 5)
+        assert (len(source), source[1000][name]) == (1001, 5)
         with pytest.raises(RecordError, match="line 2: column '数"):
             source[0]
     assert len(conversions) == (2 if place == "in memory" else 1)
