@@ -27,7 +27,7 @@ from gpuload.errors import (
 from gpuload.formats.tfrecord import checksums, crc32c, framing
 from gpuload.sources import spanindex
 from gpuload.storage import derived, kept
-from gpuload.storage.files import look_at
+from gpuload.storage.files import Files, look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
 
 PAYLOADS = [b"a" * 20, b"", b"bcd", bytes(range(256)) * 3]
@@ -117,14 +117,16 @@ class TestFinding:
         monkeypatch.setattr(framing, "SPARSE_BYTES", 300)
         monkeypatch.setattr(framing, "PIECE_BYTES", 1000)
         payloads = [bytes(5)] * 30 + [bytes(999)] * 30 + [bytes(5)] * 30
-        path, read_at, sizes = write(tmp_path / "a.tfrecord", payloads), framing.read_at, []
+        path, read, sizes = write(tmp_path / "a.tfrecord", payloads), Files.read, []
 
-        def counted(descriptor, to, offset):
-            sizes.append(len(to))
-            return read_at(descriptor, to, offset)
+        def counted(files, number, descriptor, memory, offset):
+            sizes.append(len(memory))
+            read(files, number, descriptor, memory, offset)
 
-        monkeypatch.setattr(framing, "read_at", counted)
-        assert payloads_of(opened(path)) == payloads
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "read", counted)
+            source = opened(path)
+        assert payloads_of(source) == payloads
         assert sizes.count(12) >= 29
         assert sum(sizes) < 6000
 
