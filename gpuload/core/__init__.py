@@ -31,11 +31,15 @@ def _load() -> tuple[Native | None, str]:
     if os.environ.get(SWITCH) == "0":
         return None, f"the compiled core is switched off: {SWITCH}=0"
     try:
-        return cast(Native, importlib.import_module("gpuload.core._native")), ""
+        extension = importlib.import_module("gpuload.core._native")
     except ModuleNotFoundError:
         return None, "the compiled core is not installed: there was no C++ compiler, or it failed"
     except ImportError as error:
         return None, f"the compiled core cannot be loaded: {error}"
+    for name in vars(Native):
+        if not name.startswith("_") and not hasattr(extension, name):  # a checkout with new source
+            return None, f"the compiled core was built from older source and has no {name}; make core builds it again"
+    return cast(Native, extension), ""
 
 
 native, problem = _load()

@@ -105,6 +105,14 @@ def test_a_core_that_is_missing_is_told_once_in_the_log_with_its_remedy():
     assert "remedy: install a C++ compiler (g++), then gpuload again" in printed
 
 
+def test_a_core_of_older_source_is_not_used_and_the_log_says_so():
+    printed = run(WARN.format(native="type(sys)('gpuload.core._native')")).stdout
+
+    assert printed.count("LOG WARNING hot loops run in NumPy, many times slower") == 1
+    assert "cause: the compiled core was built from older source and has no " in printed
+    assert "make core builds it again" in printed
+
+
 def test_one_that_was_switched_off_is_not_told_in_the_log():
     assert run(WARN.format(native=None), GPULOAD_CORE="0").stdout == ""
 
