@@ -43,7 +43,7 @@ def run(pytester, monkeypatch):
     def run(cupy: str, *, required: bool) -> pytest.RunResult:
         conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
         pytester.makepyfile(conftest=conftest, cupy=cupy, test_a=TESTS, test_b=FILE_THAT_SKIPS_ITSELF)
-        pytester.makeini("[pytest]\nmarkers = gpu")
+        pytester.makeini(f"[pytest]\nmarkers = gpu\npythonpath = {Path(__file__).parents[1]}")
         monkeypatch.setenv("GPULOAD_REQUIRE_GPU", str(int(required)))
         return pytester.runpytest_subprocess("-ra", "-p", "no:cacheprovider", "--continue-on-collection-errors")
 
