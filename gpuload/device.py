@@ -15,8 +15,8 @@ import os
 import re
 import sys
 import threading
-from collections import deque
-from contextlib import ExitStack
+from collections import defaultdict, deque
+from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,13 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import aside, threads
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 
 PAGE_BYTES = 4096
 INSTALL = 'pip install ".[cuda12]" in a checkout of gpuload'
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
-UNSEEN_TOGETHER = 8  # so many arrays wait until they are freed together, as that waits for the whole GPU
+UNSEEN_TOGETHER = 8  # so many arrays are freed together by a thread that waits for the whole GPU
+MOST_UNSEEN = 64  # of these arrays; whoever would exceed that waits, too
+MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its next use
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers
 STREAM_ORDERED = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
 
@@ -165,9 +168,53 @@ def page_aligned(num_bytes: int) -> NDArray[np.uint8]:
 
 
 def pinned(num_bytes: int) -> NDArray[np.uint8]:
-    """Return page-locked host memory for fast copies to a GPU, uint8 ``[num_bytes]``."""
-    memory = cupy().cuda.alloc_pinned_memory(max(num_bytes, 1))
-    return np.frombuffer(memory, np.uint8, num_bytes)
+    """Return page-locked host memory for fast copies to a GPU, uint8 ``[num_bytes]``.
+
+    Memory that is dropped serves the next call for as many bytes: CUDA takes milliseconds to lock pages, and may wait
+    for the GPU to unlock them. CuPy's pool is not used because it rounds the size up to a power of two.
+    """
+    size = max(num_bytes, 1)
+    idle = _idle_pinned[size]
+    try:
+        memory = idle.pop()
+    except IndexError:
+        memory = _lock_pages(size)
+    return np.asarray(_PinnedLoan(memory, idle))[:num_bytes]
+
+
+class _PinnedLoan:
+    """Lends page-locked memory to the arrays that refer to it; its finalizer takes no lock and frees nothing."""
+
+    def __init__(self, memory: NDArray[np.uint8], idle: deque[NDArray[np.uint8]]) -> None:
+        self._memory, self._idle, self.__array_interface__ = memory, idle, memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._idle.append(self._memory)
+
+
+def _lock_pages(size: int) -> NDArray[np.uint8]:
+    cuda = cupy().cuda
+    _unlock_pages(MOST_IDLE_PINNED_BYTES)
+    try:
+        memory = cuda.PinnedMemory(size)
+    except cuda.runtime.CUDARuntimeError:
+        _unlock_pages(0)  # idle memory may be all that is missing
+        memory = cuda.PinnedMemory(size)
+    return np.frombuffer(cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
+
+
+def _unlock_pages(most_bytes: int) -> None:
+    """Free idle page-locked memory beyond so many bytes, the largest first; other threads may take some meanwhile."""
+    sizes = sorted(_idle_pinned, reverse=True)
+    num_bytes = sum(size * len(_idle_pinned[size]) for size in sizes)
+    for size in sizes:
+        with suppress(IndexError):
+            while num_bytes > most_bytes:
+                _idle_pinned[size].popleft()
+                num_bytes -= size
+
+
+_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # memory that nobody uses, by its bytes
 
 
 def upload(host: NDArray[Any], device: str) -> Any:
@@ -176,6 +223,28 @@ def upload(host: NDArray[Any], device: str) -> Any:
         on_gpu = cupy().empty(host.shape, host.dtype)
         on_gpu.set(host, stream=cupy().cuda.get_current_stream())
         return on_gpu
+
+
+def fetch(array: Any) -> tuple[NDArray[Any], Any]:
+    """Queue the copy of a small array to the host on CuPy's current stream; the host does not wait.
+
+    Returns:
+        The host array, and CuPy's event behind the copy: once that has passed, the array holds the numbers. The memory
+        is kept until then, also where the caller drops it.
+    """
+    host = pinned(array.nbytes).view(array.dtype).reshape(array.shape)
+    stream = cupy().cuda.get_current_stream()
+    array.get(stream=stream, out=host, blocking=False)
+    copy = host, stream.record()
+    _copies.append(copy)
+    with suppress(IndexError):  # taken out before it is looked at: other threads do the same
+        while (oldest := _copies.popleft())[1].done:
+            pass
+        _copies.appendleft(oldest)
+    return copy
+
+
+_copies: deque[tuple[NDArray[Any], Any]] = deque()  # host memory that a GPU may still write to, and the event behind it
 
 
 def compiles(xp: ModuleType) -> bool:
@@ -317,7 +386,8 @@ class Lane:
         because CuPy gives such memory only to work of the stream that it was allocated on, which is the lane's. Memory
         of somebody else (DALI's) is kept until its events have passed, because its owner does not wait for our stream.
         Memory that was read on streams that CuPy does not see (TensorFlow's, JAX's) is collected until there are
-        ``UNSEEN_TOGETHER`` arrays; then the host waits until the whole GPU is idle.
+        ``UNSEEN_TOGETHER`` arrays; then a thread of its own waits until the GPU has done all that was queued by then,
+        while others queue more work. Only where that falls ``MOST_UNSEEN`` arrays behind, the host waits here.
 
         Args:
             wait: have the host wait, so that nothing that came back before is left.
@@ -327,10 +397,10 @@ class Lane:
             returned = track.returned
             # By index: a finalizer may append at any time, and an iterator would not survive that.
             unseen = [one for one in (returned[i] for i in range(len(returned))) if one.events is None]
-            if unseen and (wait or len(unseen) >= UNSEEN_TOGETHER):
-                cupy().cuda.Device(track.number).synchronize()
-                for one in unseen:
-                    one.events = []
+            if unseen and (wait or len(unseen) >= MOST_UNSEEN):
+                track.wait_for_readers(unseen)
+            elif len(unseen) >= UNSEEN_TOGETHER and not track.is_waiting:
+                track.wait_aside(unseen)
             for _ in range(len(returned)):
                 # What comes back meanwhile is appended at the other end. An entry leaves only after all waits are
                 # queued, so that an exception on the way (Ctrl-C) loses none: the next call begins with it again.
@@ -432,6 +502,7 @@ class _Track:
         with cupy().cuda.Device(number):
             self.stream = cupy().cuda.Stream(non_blocking=True)
         self.returned: deque[_Returned] = deque()
+        self.is_waiting = False  # True while a thread waits for readers that CuPy does not see
         self.events: list[Any] = []
         self.idle_events: deque[Any] = deque()
 
@@ -448,6 +519,21 @@ class _Track:
                 remedy="make the loader in the process that uses it, or start processes with the 'spawn' method",
             )
 
+    def wait_for_readers(self, unseen: list[_Returned]) -> None:
+        """Wait until the GPU has done all that was queued up to now, so that nobody reads this memory any more."""
+        cupy().cuda.Device(self.number).synchronize()
+        for memory in unseen:
+            memory.events = []
+
+    def wait_aside(self, unseen: list[_Returned]) -> None:
+        """Have a thread wait for the readers of this memory; one at a time."""
+        self.is_waiting = True
+        try:
+            threads.start(1, _wait_for_readers, self, unseen, name="gpuload-readers", stop=_do_nothing)
+        except BaseException:
+            self.is_waiting = False
+            raise
+
     def mark(self, stream: Any) -> Event:
         """Return an event that passes when all that was queued on a stream of this GPU up to now has run."""
         try:
@@ -459,6 +545,19 @@ class _Track:
             self.events.append(event)
         event.record(stream)
         return Event(event, self)
+
+
+def _wait_for_readers(track: _Track, unseen: list[_Returned]) -> None:
+    """Be the thread that waits; where CUDA fails the memory stays, and the host meets the error where it waits."""
+    try:
+        with suppress(Exception), cupy().cuda.Device(track.number):
+            track.wait_for_readers(unseen)
+    finally:
+        track.is_waiting = False
+
+
+def _do_nothing() -> None:
+    """Stop a thread that waits for the GPU: it ends by itself."""
 
 
 class _Loan:
@@ -480,7 +579,8 @@ class _Loan:
 
     Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
     - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lent_class``). TensorFlow and
-      JAX let go of it when a kernel is queued, on streams that CuPy does not see;
+      JAX let go of it when a kernel is queued, on streams that CuPy does not see. Torch reads it on the stream that it
+      names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
@@ -492,6 +592,7 @@ class _Loan:
     def __init__(self, array: Any, track: _Track, ledger: _Ledger, stream: Any) -> None:
         self._array, self._track, self._ledger, self._stream = array, track, ledger, stream
         self.is_seen = True
+        self.readers: list[Any] = []  # the streams that other libraries have named
         ledger.add(array)
 
     def __del__(self) -> None:
@@ -503,7 +604,10 @@ class _Loan:
         try:
             with cupy().cuda.Device(self._track.number):
                 here = cupy().cuda.get_current_stream()
-                streams = [self._stream] if here == self._stream else [self._stream, here]
+                streams = []
+                for stream in (*self.readers, self._stream, here):
+                    if stream not in streams:
+                        streams.append(stream)
                 if any(stream.is_capturing() for stream in streams):
                     return None
                 return [self._track.mark(stream) for stream in streams]
@@ -587,6 +691,36 @@ def _lent_class(module: Any) -> Any:
             return super().__cuda_array_interface__
 
     return Lent
+
+
+class _StreamExport:
+    """A lent array for a library that reads it on the stream which it names, or in the order of that stream."""
+
+    def __init__(self, array: Any, loan: _Loan) -> None:
+        self._array, self._loan = array, loan
+
+    def __dlpack_device__(self) -> Any:
+        """See DLPack."""
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """See DLPack; where ``stream`` names none, the readers of the memory are not known."""
+        if stream is None or (stream <= PER_THREAD_STREAM and stream != LEGACY_STREAM):
+            return self._array.__dlpack__(stream=stream, **options)
+        cuda = cupy().cuda
+        capsule = cupy().ndarray.__dlpack__(self._array, stream=stream, **options)
+        self._loan.readers.append(cuda.Stream.null if stream == LEGACY_STREAM else cuda.ExternalStream(stream))
+        return capsule
+
+
+def stream_export(array: Any) -> Any:
+    """Return what to give to a library that keeps to the stream which it names in ``__dlpack__(stream=)``.
+
+    The memory is used again when what was queued on that stream has run, once the library has let go of it. Torch is
+    such a library: work on other streams is its user's to order, as for any tensor.
+    """
+    loan = getattr(array.data.mem, "_owner", None)
+    return _StreamExport(array, loan) if isinstance(loan, _Loan) else array
 
 
 _tracks: list[_Track] = []

@@ -40,7 +40,7 @@ import operator
 import random
 import threading
 import traceback
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -142,6 +142,7 @@ class Simulation:
         self._chunks: list[Chunk] = []
         self._dropped: deque[Any] = deque()  # filled by finalizers, which do nothing else
         self._pinned: list[np.ndarray[Any, Any]] = []
+        self.num_returns: Counter[int] = Counter()  # of pinned memory, by its address: how often it was given back
         self.cupy = _cupy(self)
         self.null = self.cupy.cuda.Stream.null
 
@@ -321,7 +322,7 @@ class Simulation:
         self._dropped.append(chunk)
 
     def pin(self, num_bytes: int) -> Any:
-        """Return pinned memory, an object with a buffer; when it is dropped the memory becomes poison."""
+        """Return pinned memory, an object with a buffer; when it is freed the memory becomes poison."""
         block = _aligned(num_bytes)
         self._pinned.append(block)
 
@@ -330,6 +331,10 @@ class Simulation:
                 block[:] = POISON
 
         return PinnedMemoryPointer.from_buffer(block)
+
+    def stream_of(self, handle: int) -> Any:
+        """Return the stream of a handle that another library named."""
+        return self._streams[handle]
 
     def unpinned(self, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the same memory without keeping pinned memory alive, as CUDA does not either."""
@@ -381,6 +386,20 @@ class Simulation:
         return self._streams[0 if handle in (1, 2) else handle]
 
 
+class _IdlePages(deque[Any]):
+    """Pinned memory that nobody uses: it holds poison, and a device that writes to it is at fault."""
+
+    def __init__(self, sim: Simulation) -> None:
+        super().__init__()
+        self._sim = sim
+
+    def append(self, memory: Any) -> None:
+        """Take memory back."""
+        memory[:] = POISON
+        self._sim.num_returns[memory.ctypes.data] += 1
+        super().append(memory)
+
+
 def install(monkeypatch: Any, seed: int = 0) -> Simulation:
     """Put a simulated GPU behind ``gpuload.device`` until the test ends, and return it."""
     sim = Simulation(seed)
@@ -389,6 +408,8 @@ def install(monkeypatch: Any, seed: int = 0) -> Simulation:
     monkeypatch.setattr(devices, "gpu_problem", lambda number: None if number == 0 else outside)
     monkeypatch.setattr(devices, "_idle_tracks", {})
     monkeypatch.setattr(devices, "_tracks", [])
+    monkeypatch.setattr(devices, "_idle_pinned", defaultdict(lambda: _IdlePages(sim)))
+    monkeypatch.setattr(devices, "_copies", deque())
     return sim
 
 
@@ -451,8 +472,12 @@ class Array:
         stream = sim.current_stream() if stream is None else stream
         host.reshape(-1).view(np.uint8)[:] = POISON
         target = host if blocking else sim.unpinned(host)
+        address = target.ctypes.data
+        num_returns = sim.num_returns[address]
 
         def run() -> None:
+            if sim.num_returns[address] != num_returns:
+                raise sim.fault("a download writes to host memory that was given back meanwhile")
             _check_defined(sim, "download", chunk, source)
             np.copyto(target, source)
 
@@ -934,7 +959,9 @@ def _cuda(sim: Simulation) -> Any:
         Device=Device,
         MemoryPointer=MemoryPointer,
         UnownedMemory=lambda ptr, size, owner, device_id=-1: _UnownedMemory(sim, ptr, size, owner, device_id),
-        alloc_pinned_memory=sim.pin,
+        PinnedMemory=sim.pin,
+        PinnedMemoryPointer=lambda memory, offset: memory,
+        ExternalStream=sim.stream_of,
         get_current_stream=lambda device_id=-1: sim.current_stream(),
         runtime=SimpleNamespace(getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError),
     )

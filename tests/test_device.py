@@ -76,3 +76,64 @@ def test_pinned_memory_goes_to_the_gpu_and_comes_back(gpu):
     device.synchronize("gpu:0")
     host[:] = 0
     assert np.array_equal(device.cupy().asnumpy(on_gpu), np.arange(1 << 20) % 251)
+
+
+@pytest.fixture
+def page_locks(monkeypatch):
+    """How many bytes were locked, each time."""
+    sim = simdevice.install(monkeypatch)
+    sizes: list[int] = []
+    lock = sim.cupy.cuda.PinnedMemory
+    monkeypatch.setattr(sim.cupy.cuda, "PinnedMemory", lambda size: sizes.append(size) or lock(size))
+    yield sizes
+    sim.finish()
+
+
+def test_page_locked_memory_has_the_size_that_was_asked_for_and_is_used_again(page_locks):
+    host = device.pinned(5000)
+    address, part = host.ctypes.data, host[10:20]
+    del host
+    other = device.pinned(5000)
+    del part
+    again = device.pinned(5000)
+
+    assert page_locks == [5000, 5000]
+    assert other.ctypes.data != address
+    assert again.ctypes.data == address
+
+
+def test_idle_page_locked_memory_is_freed_where_another_size_needs_more_than_the_limit(page_locks, monkeypatch):
+    monkeypatch.setattr(device, "MOST_IDLE_PINNED_BYTES", 10_000)
+    lent = [device.pinned(4000) for _ in range(3)]
+    del lent
+    device.pinned(100)
+
+    lent = [device.pinned(4000) for _ in range(3)]
+    assert len(lent) == 3
+    assert page_locks == [4000, 4000, 4000, 100, 4000]
+
+
+def test_where_no_more_pages_can_be_locked_idle_ones_are_freed_first(page_locks, monkeypatch):
+    cuda = device.cupy().cuda
+    lock = cuda.PinnedMemory
+    device.pinned(4000)
+
+    def lock_the_second_time(size):
+        monkeypatch.setattr(cuda, "PinnedMemory", lock)
+        raise cuda.runtime.CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+    monkeypatch.setattr(cuda, "PinnedMemory", lock_the_second_time)
+    first = device.pinned(200)
+    device.pinned(4000)
+
+    assert first.size == 200
+    assert page_locks == [4000, 200, 4000]
+
+
+def test_a_small_array_is_fetched_without_a_wait_of_the_host(gpu):
+    cupy = device.cupy()
+    with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):
+        numbers, event = device.fetch(cupy.arange(3, dtype=np.int64) * 7)
+        event.synchronize()
+
+    assert numbers.tolist() == [0, 7, 14]

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from gpuload import device as devices
-from gpuload.device import UNSEEN_TOGETHER, Event, Lane
+from gpuload.device import UNSEEN_TOGETHER, Event, Lane, stream_export
 from gpuload.errors import ClosedError, DeviceError, SpecError
 from tests import simdevice
+from tests.threads import until
 
 ROWS = np.arange(4096, dtype=np.float32)
 
@@ -431,6 +432,33 @@ class TestNobodyWaits:
         lane.reclaim()
         assert lane.bytes == 0
 
+    def test_a_reader_that_names_its_stream_is_waited_for_by_the_lane_alone(self, sim):
+        lane, stream = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+        for number in range(3 * UNSEEN_TOGETHER):
+            lane.reclaim()
+            result, event = step(lane, pinned(ROWS + number))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            stream_export(image).__dlpack__(stream=stream.ptr)  # as torch.from_dlpack calls it
+            with stream:
+                image + 1
+            del image
+
+        assert sim.host_waits == []
+        assert sim.used_bytes <= 4 * ROWS.nbytes
+
+    @pytest.mark.parametrize("handle", [None, -1, 0, 2])
+    def test_a_reader_that_names_no_stream_of_its_own_is_waited_for_with_the_whole_device(self, sim, handle):
+        lane = Lane("gpu:0")
+        result, event = step(lane, pinned(ROWS))
+        lane.hand_over(event)
+        stream_export(lane.lend(result)).__dlpack__(stream=handle)
+        del result
+        lane.reclaim(wait=True)
+
+        assert [wait.what for wait in sim.host_waits] == ["Device.synchronize"]
+
     def test_unseen_readers_are_waited_for_together(self, sim):
         lane = Lane("gpu:0")
         for number in range(4 * UNSEEN_TOGETHER):
@@ -438,8 +466,11 @@ class TestNobodyWaits:
             result, event = step(lane, pinned(ROWS + number))
             lane.hand_over(event)
             lane.lend(result).__dlpack__()
+            assert until(lambda: not lane._track.is_waiting)
 
         assert [wait.what for wait in sim.host_waits] == ["Device.synchronize"] * 3
+        assert all(wait.thread.startswith("gpuload-readers") for wait in sim.host_waits)
+        assert sim.used_bytes <= 3 * UNSEEN_TOGETHER * ROWS.nbytes
 
 
 class TestEachWaitIsNeeded:
@@ -520,10 +551,31 @@ class TestEachWaitIsNeeded:
                     image + 1
                 del image
             lane.reclaim(wait=wait)
+            assert until(lambda: not lane._track.is_waiting)
+            lane.reclaim()
 
         consume()
         with sim.expect_fault("gives memory back to its pool while 'add'"), monkeypatch.context() as patch:
             patch.setattr(sim.cupy.cuda.Device, "synchronize", lambda self: None)
+            consume()
+
+    def test_the_event_on_the_stream_that_a_reader_names(self, sim, monkeypatch):
+        lane, stream = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
+
+        def consume():
+            result, event = step(lane, pinned(ROWS))
+            lane.hand_over(event)
+            image = lane.lend(result)
+            del result
+            stream_export(image).__dlpack__(stream=stream.ptr)
+            with stream:
+                image + 1
+            del image
+            lane.reclaim()
+
+        consume()
+        with sim.expect_fault("gives memory back to its pool while 'add'"), monkeypatch.context() as patch:
+            patch.setattr(sim.cupy.cuda, "ExternalStream", lambda handle: sim.null)
             consume()
 
     def test_that_capsules_are_noticed(self, sim, monkeypatch):

@@ -328,7 +328,7 @@ def _converter(loader: Loader) -> common.Convert:
         loader.count("tensors_shared")
         # An array on a GPU is asked by torch, with its stream, which then waits for it. Of one on the host the capsule
         # is enough, and takes half the time.
-        return torch.from_dlpack(array.__dlpack__() if isinstance(array, np.ndarray) else array)
+        return torch.from_dlpack(array.__dlpack__() if isinstance(array, np.ndarray) else device.stream_export(array))
 
     def convert(values: Any) -> Any:
         if not isinstance(values, Ragged):

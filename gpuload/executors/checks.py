@@ -1,9 +1,9 @@
 """Checks: values that ops cannot take, found where the values are and told on the host later.
 
-Flow  ``ask`` as soon as the values are there; ``answer`` when the batch is handed out. On a GPU the question is queued
-      on CuPy's current stream with an event behind it. ``answer`` waits for that event alone and then fetches one byte
-      on a stream of its own: work that was queued later, of other batches, is not waited for. Nothing on the host is
-      written to by the device in between, so that a batch that is forgotten needs no waiting.
+Flow  ``ask`` as soon as the values are there, ``send`` after the last question, ``answer`` when the batch is handed
+      out. On a GPU the questions and the copy of one byte to the host are queued on CuPy's current stream, with an
+      event behind them. ``answer`` waits for that event alone, if it has not passed; work that was queued later, of
+      other batches, is not waited for. The byte is kept until then, also where the batch is forgotten.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gpuload import device as devices
 from gpuload.executors.base import Values
 from gpuload.ops.base import Op
 from gpuload.ragged import Ragged
@@ -30,6 +32,7 @@ class Checks:
         self._asked: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
         self._is_wrong = False  # of what lies on the host
         self._flag: Any = None  # the same of what lies on the device, there
+        self._answer: NDArray[np.bool_] | None = None  # a copy of the flag on the host, there once the event has passed
         self._event: Any = None
 
     def ask(self, op: Op, values: Values) -> None:
@@ -41,7 +44,11 @@ class Checks:
             self._is_wrong |= bool(wrong.any())
             return
         self._flag = wrong.any() if self._flag is None else self._flag | wrong.any()
-        self._event = xp.cuda.get_current_stream().record()
+
+    def send(self) -> None:
+        """Queue the copy of the answer to the host; nothing is asked after it."""
+        if self._flag is not None:
+            self._answer, self._event = devices.fetch(self._flag)
 
     def answer(self) -> None:
         """Raise ``RowError`` for the first row that was found wrong; waits until that is known."""
@@ -55,8 +62,9 @@ class Checks:
     def _is_wrong_there(self) -> bool:
         if self._event is None:
             return False
-        self._event.synchronize()
-        return bool(self._flag.get(stream=self._xp.cuda.Stream(non_blocking=True)))
+        if not self._event.done:
+            self._event.synchronize()
+        return bool(self._answer)
 
 
 def _is_on_host(values: Values) -> bool:

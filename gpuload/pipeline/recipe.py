@@ -158,21 +158,24 @@ class Recipe:
             )
         return records + first
 
-    def place(self, name: str) -> int:
-        """Return the byte of a slot where a region begins."""
-        return self._begins[name]
-
     def arrays(self, slot: Slot, count: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a slot, ``[count, ...]`` each, every one aligned."""
+        begins = self.begins(count)
         return {
-            name: slot.array(self._begins[name], region.dtype, (count, *region.shape))
+            name: slot.array(begins[name], region.dtype, (count, *region.shape))
             for name, region in self.regions.items()
         }
 
+    def begins(self, count: int) -> dict[str, int]:
+        """Return the byte of a slot where each region of ``count`` rows begins: one behind the other."""
+        return self._begins if count == self.num_rows else self._begins_of(count)
+
     @cached_property
     def _begins(self) -> dict[str, int]:
-        """The byte of a slot where each region begins."""
-        sizes = [aligned(region.num_bytes(self.num_rows)) for region in self.regions.values()]
+        return self._begins_of(self.num_rows)
+
+    def _begins_of(self, count: int) -> dict[str, int]:
+        sizes = [aligned(region.num_bytes(count)) for region in self.regions.values()]
         return dict(zip(self.regions, accumulate(sizes, initial=0), strict=False))
 
 

@@ -410,9 +410,10 @@ class Step:
         names = [name for name in self.arrays if name not in held or not held[name].host_only]
         if not names:
             return {}
-        end = max(recipe.place(name) + self.arrays[name].nbytes for name in names)
+        begins = recipe.begins(self.records.size)
+        end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = upload(self._slot.array(0, np.dtype(np.uint8), (end,)))
-        return {name: _typed(memory, recipe.place(name), self.arrays[name]) for name in names}
+        return {name: _typed(memory, begins[name], self.arrays[name]) for name in names}
 
     def separate(self) -> list[Step]:
         """Return steps that were done together each by itself, done anew in the calling thread."""

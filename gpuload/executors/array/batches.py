@@ -75,6 +75,7 @@ class ArrayBatchExecutor:
             name, piece = run
             drawn = [draws[place] for place in piece.places]
             now[name] = as_values(self._xp, piece.after, self._done(piece, now[name], drawn, checks))
+        checks.send()
         return now, checks
 
     def _done(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:

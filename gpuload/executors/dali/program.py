@@ -116,6 +116,7 @@ class Program:
         checks = Checks(self._xp)
         for place, name in self._checked_inputs:
             checks.ask(self.graph.ops[place], fields[name])
+        checks.send()
         return Started(count, inputs, checks)
 
     def values(self, outputs: Any, reads: Reads) -> Fields:
@@ -128,6 +129,7 @@ class Program:
         checks = Checks(self._xp)
         for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
             checks.ask(self.graph.ops[place], _values(self._xp, self.graph.before(place)[name], output, reads))
+        checks.send()
         checks.answer()
         return {
             name: _values(self._xp, self.graph.spec_out[name], output, reads)
