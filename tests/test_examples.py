@@ -44,6 +44,7 @@ def test_the_example_with_keras_goes_on_where_it_stopped(tmp_path):
     assert first.splitlines()[-1] == second.splitlines()[-1] == "trained up to epoch 3, step 0"
 
 
-def test_every_example_is_named_in_the_readme():
-    named = re.findall(r"\(examples/(\w+\.py)\)", (ROOT / "README.md").read_text())
+def test_every_example_is_named_in_a_page():
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    named = re.findall(r"\(\.\./examples/(\w+\.py)\)", pages)
     assert sorted(set(named)) == [path.name for path in EXAMPLES]

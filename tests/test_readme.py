@@ -1,8 +1,7 @@
-"""The README's code runs, and its tables name what is there."""
+"""The code of the README, and of the pages to which its parts go, runs; their tables name what is there."""
 
 from __future__ import annotations
 
-import inspect
 import io
 import re
 from pathlib import Path
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from tests import codeblocks
+from tests import codeblocks, opexamples
 
-PAGE = codeblocks.ROOT / "README.md"
-README = PAGE.read_text()
-BLOCKS = codeblocks.blocks_of(PAGE)
+README = codeblocks.ROOT / "README.md"
+PAGES = [README, *(codeblocks.ROOT / "docs" / name for name in ("sources.md", "ops.md", "training.md"))]
+GROUPS = sorted({(page.stem, block.name) for page in PAGES for block in codeblocks.blocks_of(page)})
 
 
 def cifar(folder):
@@ -37,6 +36,13 @@ def cifar(folder):
         model.train_on_batch(images, labels)
 
     return {"model": model, "train_step": train_step}
+
+
+def keras(folder):
+    """What the README leaves behind: a loader and a model."""
+    names = cifar(folder)
+    page = codeblocks.blocks_of(README)
+    return codeblocks.run(README, [block for block in page if block.name == "cifar"], names, folder)
 
 
 def photos(folder):
@@ -114,18 +120,19 @@ def formats(folder):
 
 
 PREPARE = {
-    "cifar": cifar, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels, "masks": masks,
-    "formats": formats,
+    "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
+    "masks": masks, "formats": formats,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("group", PREPARE)
-def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("page", "group"), GROUPS, ids=["-".join(pair) for pair in GROUPS])
+def test_the_code_of_the_pages_runs(page, group, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    path = next(path for path in PAGES if path.stem == page)
     names = {"gl": gl, **PREPARE[group](tmp_path)}
-    blocks = [block for block in BLOCKS if block.name == group]
+    blocks = [block for block in codeblocks.blocks_of(path) if block.name == group]
 
-    codeblocks.run(PAGE, blocks, names, tmp_path)
+    codeblocks.run(path, blocks, names, tmp_path)
 
     if group == "photos":
         assert names["images"].shape == (64, 224, 224, 3)
@@ -151,20 +158,19 @@ def test_the_code_of_the_readme_runs(group, tmp_path, monkeypatch, capsys):
 
 
 def test_every_block_of_python_is_run():
-    assert codeblocks.without_comment(PAGE) == 0
-    assert {block.name for block in BLOCKS} == set(PREPARE)
+    assert [page.stem for page in PAGES if codeblocks.without_comment(page)] == []
+    assert {group for _, group in GROUPS} == set(PREPARE)
 
 
-def test_the_tables_name_every_op_and_source():
-    ops = {
-        name
-        for name, value in vars(gl.ops).items()
-        if inspect.isclass(value) and value.__module__ != "gpuload.ops.base"
-    }
-    for name in ops:
-        assert re.search(rf"`{name}\(", README), f"the README does not mention gl.ops.{name}"
+def test_the_table_of_ops_is_what_their_docstrings_say():
+    page = opexamples.PAGE.read_text(encoding="utf-8")
+    assert opexamples.table() in page, "write it anew: python -m tests.opexamples"
+
+
+def test_the_pages_name_every_source():
+    text = "".join(page.read_text() for page in PAGES)
     for name in set(gl.__all__) - {"GpuloadError", "ops"}:
-        assert re.search(rf"gl\.{name}\b", README), f"the README does not mention gl.{name}"
+        assert re.search(rf"gl\.{name}\b", text), f"neither the README nor the pages of its parts mention gl.{name}"
 
 
 def test_the_figures_are_those_of_the_results():
@@ -174,7 +180,8 @@ def test_the_figures_are_those_of_the_results():
     assert len(quoted) > 5
     for line in quoted:
         assert line.replace("*", "") in tables, f"no results file holds the line {line}"
-    measured = README[README.index("## Measured") : README.index("## More")]
+    text = README.read_text()
+    measured = text[text.index("## Measured") : text.index("## More")]
     for rate in re.findall(r"\d+,\d{3}(?:,\d{3})?", measured):
         assert f"| {rate} |" in tables, f"no results file holds the rate {rate}"
 

@@ -20,6 +20,9 @@ ORDERS = {"HWC": (1, 2, 0), "CHW": (2, 0, 1)}  # to each from the other
 class Reshape(Op):
     """Give each record another shape with the same number of elements, in C order.
 
+    Example:
+        ``gl.ops.Reshape((-1,))``
+
     Args:
         shape: the new shape; one length may be -1, which is found from the others.
     """
@@ -69,6 +72,9 @@ class Reshape(Op):
 @dataclass(frozen=True)
 class Transpose(Op):
     """Reorder the axes of each record.
+
+    Example:
+        ``gl.ops.Transpose("CHW")``
 
     Args:
         axes: ``"HWC"`` or ``"CHW"`` for images in the other of the two orders; or the old axis numbers in their

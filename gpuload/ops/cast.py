@@ -35,6 +35,9 @@ ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))  # floor(x + t
 class Cast(Op):
     """Convert to another dtype; integers are rounded to, halves away from zero, and saturate.
 
+    Example:
+        ``gl.ops.Cast("float32")``
+
     Args:
         dtype: an integer or floating-point dtype, or ``"bfloat16"``, which needs the package ml_dtypes.
     """

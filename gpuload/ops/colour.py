@@ -85,6 +85,9 @@ class _Factor(Op):
 class Brightness(_Factor):
     """Multiply each image by a random factor from ``low`` to ``high``; uint8 or float32, HWC.
 
+    Example:
+        ``gl.ops.Brightness(0.8, 1.2)``
+
     Args:
         low: the least factor, at least 0; 1 changes nothing.
         high: the greatest.
@@ -99,6 +102,9 @@ class Brightness(_Factor):
 @dataclass(frozen=True)
 class Contrast(_Factor):
     """Move the pixels of each image away from a gray, or towards it, by a random factor; uint8 or float32, HWC.
+
+    Example:
+        ``gl.ops.Contrast(0.8, 1.2)``
 
     Args:
         low: the least factor, at least 0; 0 makes the image gray, 1 changes nothing.

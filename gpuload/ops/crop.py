@@ -78,6 +78,9 @@ class RandomCrop(_Crop):
 
     Every whole-pixel place at which the window lies inside the padded image is equally likely.
 
+    Example:
+        ``gl.ops.RandomCrop(32, 32, pad=4)``
+
     Args:
         height: pixels.
         width: pixels; ``height`` if left out.
@@ -120,6 +123,9 @@ class CenterCrop(_Crop):
 
     Of an odd number of pixels that are left over, the one more is cut off at the bottom and right, as in
     ``tf.image.resize_with_crop_or_pad`` and Keras (torchvision rounds halves to even here).
+
+    Example:
+        ``gl.ops.CenterCrop(28, 28)``
 
     Args:
         height: pixels.

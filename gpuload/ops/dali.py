@@ -36,6 +36,9 @@ RANDOM = ("random", "noise", "readers", "jitter", "coin_flip", "uniform", "norma
 class Dali(Op):
     """Run an operator of DALI; by ``executor="dali"`` alone, which ``"auto"`` takes then.
 
+    Example:
+        ``gl.ops.Dali("gaussian_blur", sigma=1.5)``
+
     Args:
         fn: its name below ``nvidia.dali.fn``, ``"gaussian_blur"`` or ``"experimental.median_blur"``; or a function
             that gets a DataNode and returns one.

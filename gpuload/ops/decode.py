@@ -46,6 +46,9 @@ LEAST_PIXELS = 2  # of a region along each side, where the image has as many
 class Decode(Op):
     """Decode image files to HWC images.
 
+    Example:
+        ``gl.ops.Decode()``
+
     Args:
         mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one).
         dtype: ``"uint8"`` or ``"uint16"``. Files of more bits are rounded to uint8, and those of 8 bits multiplied by

@@ -19,6 +19,9 @@ from gpuload.spec import Field
 class RandomFlip(Op):
     """Mirror an image left to right (and, if wanted, top to bottom); HWC, any dtype.
 
+    Example:
+        ``gl.ops.RandomFlip(p=0.5)``
+
     Args:
         p: probability of each mirroring; the two are drawn independently.
         horizontal: mirror left to right.

@@ -28,6 +28,9 @@ FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop
 class Normalize(Op):
     """Return ``(x - mean) / std`` as floating-point numbers.
 
+    Example:
+        ``gl.ops.Normalize(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4))``
+
     Args:
         mean: one number, or one for each channel; in units of the pixels (0 to 255 for uint8).
         std: likewise; not zero.

@@ -19,6 +19,9 @@ from gpuload.spec import Field, Spec
 class OneHot(Op):
     """Make a vector of zeros with a 1 at the label's place, along a new last axis; on ``"label"`` by default.
 
+    Example:
+        ``gl.ops.OneHot(10)``
+
     Args:
         num_classes: how many; labels are 0 to ``num_classes - 1``, others are an error that names the record.
         dtype: dtype of the vector.

@@ -25,6 +25,9 @@ class Pad(Window):
     right, as in ``tf.image.resize_with_crop_or_pad``. An image that is larger is an error: crop or resize it first.
     By a margin it is torchvision's ``Pad``.
 
+    Example:
+        ``gl.ops.Pad(40, 40, fill=0)``
+
     Args:
         height: pixels of the result.
         width: pixels of the result; ``height`` if left out.

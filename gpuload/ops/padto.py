@@ -24,6 +24,9 @@ class PadTo(Op):
     So a batch of sequences is one array, for every framework. ``Ragged.to_dense`` does the same to a batch, up to its
     longest value. `Pad` is for images.
 
+    Example:
+        ``gl.ops.PadTo(50, value=0)``
+
     Args:
         length: elements along the first axis of the result.
         value: what is filled in; for text ``""``.

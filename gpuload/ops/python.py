@@ -45,6 +45,9 @@ class Python(Op):
     Ops behind it may run in DALI and on a GPU. What the function raises reaches the caller as itself, with a note that
     names the record.
 
+    Example:
+        ``gl.ops.Python(np.flipud)``
+
     Args:
         fn: ``fn(x)``, ``fn(x, rng)``, or with ``on=("image", "boxes")`` ``fn(image, boxes, rng)``, which returns both.
             It must return the same for the same record, whatever came before. A loader with a lambda or an inner

@@ -27,6 +27,9 @@ TRIES = 10  # as in torchvision
 class Resize(Op):
     """Resize images to ``height`` x ``width``, or so that the shorter side has ``shorter`` pixels.
 
+    Example:
+        ``gl.ops.Resize(256, 256)``
+
     Args:
         height: pixels; together with ``width``.
         width: pixels.
@@ -121,6 +124,9 @@ class RandomResizedCrop(Op):
     The box has a random part of the image's area and a random ratio of width to height (uniform on a logarithmic
     scale), as in Inception and torchvision: ten tries, then the largest central box within ``ratio``. One pair of
     numbers is drawn for each try and one pair for the place, whichever try fits.
+
+    Example:
+        ``gl.ops.RandomResizedCrop(224, 224)``
 
     Args:
         height: pixels of the result.

@@ -27,6 +27,9 @@ class PerImageStandardization(Op):
     """Bring each image to mean 0 and standard deviation 1; HWC, any dtype, which is taken as float32.
 
     An image of which all values are equal becomes zeros.
+
+    Example:
+        ``gl.ops.PerImageStandardization()``
     """
 
     def field_after(self, field: Field) -> Field:

@@ -16,24 +16,8 @@ from gpuload.ops.base import Op
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
+from tests.opexamples import NAMES, example_arguments
 
-NEEDED: dict[str, dict[str, Any]] = {
-    "Brightness": {"low": 0.5, "high": 1.5},
-    "Cast": {"dtype": "float32"},
-    "CenterCrop": {"height": 4},
-    "Contrast": {"low": 0.5, "high": 1.5},
-    "Dali": {"fn": "gaussian_blur"},
-    "Normalize": {"mean": 0, "std": 1},
-    "OneHot": {"num_classes": 300, "on": "label"},
-    "Pad": {"height": 40},
-    "PadTo": {"length": 50},
-    "Python": {"fn": np.flipud},
-    "RandomCrop": {"height": 4},
-    "RandomResizedCrop": {"height": 4},
-    "Reshape": {"shape": (-1,)},
-    "Resize": {"height": 4, "width": 4},
-    "Transpose": {"axes": "CHW"},
-}
 WRONG: list[Any] = [
     *(object(), None, True, 1j, int, float, np.floating, Op, lambda x: x),
     *("", "nonsense", "image", b"image", "(2", "f4,f4"),
@@ -41,17 +25,15 @@ WRONG: list[Any] = [
     *(-1, 0, 10**9, 10**400, 1e300, float("nan"), float("inf"), np.float32(0.5), np.int64(3)),
     *(np.array(3), np.zeros(0), np.array([0.5, 0.7]), np.array([[1]])),
 ]
-CASES = [
-    (name, one.name) for name in gl.ops.__all__ if name != "Op" for one in dataclasses.fields(getattr(gl.ops, name))
-]
+CASES = [(name, argument.name) for name in NAMES for argument in dataclasses.fields(getattr(gl.ops, name))]
 FILES = Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),))
-IMAGES = Spec((uniform(np.uint8, 8, 8, 3), uniform(np.uint8, name="label")))
+IMAGES = Spec((uniform(np.uint8, 32, 32, 3), uniform(np.uint8, name="label")))
 
 
 @pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])
 def test_a_wrong_argument_is_an_error_of_ours_with_cause_and_remedy(name, argument):
     kind = getattr(gl.ops, name)
-    errors = [error for wrong in WRONG if (error := error_of(kind, {**NEEDED.get(name, {}), argument: wrong}))]
+    errors = [error for wrong in WRONG if (error := error_of(kind, {**example_arguments(name), argument: wrong}))]
 
     for error in errors:
         assert name in error.what or argument in error.what
@@ -59,6 +41,11 @@ def test_a_wrong_argument_is_an_error_of_ours_with_cause_and_remedy(name, argume
         assert error.remedy
         check_what_it_says_to_type(error.remedy)
     assert errors or (name, argument) == ("Dali", "settings")  # those are for DALI to check
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_of_an_op_is_right(name):
+    assert error_of(getattr(gl.ops, name), example_arguments(name)) is None
 
 
 def error_of(kind, given):

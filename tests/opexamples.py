@@ -1,0 +1,59 @@
+"""The examples of ops, which stand in their docstrings: an op is tested and listed by its example.
+
+``python -m tests.opexamples`` writes the table of `docs/ops.md`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from inspect import Parameter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import gpuload as gl
+from gpuload.ops.base import Op
+from tests.codeblocks import ROOT
+
+PAGE = ROOT / "docs" / "ops.md"
+TABLE = re.compile(r"\| op \| does \|\n(?:\|.*\|\n)+")
+NAMES = [name for name in gl.ops.__all__ if name != "Op"]
+
+
+def example_text(name: str) -> str:
+    """Return the example of an op as it stands in its docstring, ``gl.ops.RandomFlip(p=0.5)``."""
+    match = re.search(r"Example:\n\s+``(.*)``", inspect.getdoc(getattr(gl.ops, name)) or "")
+    assert match, f'the docstring of gl.ops.{name} has no "Example:" with a call of it'
+    return match[1]
+
+
+def example(name: str) -> Op:
+    """Return the op that its example makes."""
+    op = eval(example_text(name), {"gl": gl, "np": np})
+    assert type(op) is getattr(gl.ops, name)
+    return op
+
+
+def example_arguments(name: str) -> dict[str, Any]:
+    """Return the arguments of the example of an op by name, without those for ``**settings``."""
+    signature = inspect.signature(getattr(gl.ops, name))
+    calls = SimpleNamespace(ops=SimpleNamespace(**{name: signature.bind}))
+    arguments = eval(example_text(name), {"gl": calls, "np": np}).arguments
+    return {key: arguments[key] for key in arguments if signature.parameters[key].kind is not Parameter.VAR_KEYWORD}
+
+
+def table() -> str:
+    """Return the table of all ops in Markdown: the example and the first sentence of each docstring."""
+    lines = ["| op | does |", "|---|---|"]
+    for name in NAMES:
+        text = (inspect.getdoc(getattr(gl.ops, name)) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+        lines.append(f"| `{example_text(name).removeprefix('gl.ops.')}` | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    assert TABLE.search(page), f"{PAGE} has no table of ops"
+    PAGE.write_text(TABLE.sub(lambda _: table(), page), encoding="utf-8")
