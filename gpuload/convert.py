@@ -38,7 +38,7 @@ from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
 from gpuload.formats import FORMATS
 from gpuload.formats.base import Format, MakeWriter
 from gpuload.formats.npy import pickled
-from gpuload.formats.writing import FolderWriter, Records, Unread, Writer, check_fields
+from gpuload.formats.writing import FolderWriter, Records, SourceReadError, Writer, check_fields
 from gpuload.journal import SUFFIX as JOURNAL
 from gpuload.journal import Journal
 from gpuload.loader import Loader
@@ -414,7 +414,7 @@ class _Work:
                 try:
                     function(file)
                 except Exception as failed:
-                    error = failed.error if isinstance(failed, Unread) else failed
+                    error = failed.error if isinstance(failed, SourceReadError) else failed
                     self._errors.append(error)  # what it stops comes later, so the first one is the cause
                     self._stopped.append(True)
                     raise error from None
@@ -526,7 +526,7 @@ def _writing(path: str) -> Iterator[None]:
     """Say what was written where the system refuses it; an error of the user's own reader is raised as itself."""
     try:
         yield
-    except Unread as failed:
+    except SourceReadError as failed:
         raise failed.error from None
     except OSError as error:
         raise error if isinstance(error, GpuloadError) else _unwritten(path, error) from None

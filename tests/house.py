@@ -7,6 +7,7 @@ imported: the text is parsed, so that imports inside functions count, as do thos
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,6 +86,63 @@ ASIDE = "gpuload.aside.import_package"
 IMPORTERS = ("importlib.import_module", "builtins.__import__", ASIDE)
 # `aside` is what imports; Ctrl-C ends a command; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
+
+# Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends in one of them.
+PARTICIPLES = (
+    "asked began begun came checked chosen coded come converted copied counted cut damaged decoded delivered "
+    "described done drawn dropped encoded ended failed filled finished folded found given got held joined kept "
+    "known lent listed loaded looked made mapped marked measured merged mirrored mixed moved named needed noted "
+    "opened ordered packed padded parsed passed placed planned put reached referred refused renamed restored "
+    "resumed returned said sampled saved scanned seen sent settled shifted shown started stopped stored taken "
+    "told trained typed unpacked unread unseen uploaded used walked wanted withdrawn written zipped "
+)
+PRONOUNS = (
+    "all alone another any anything apart both each either everyone everything few here how it its itself many "
+    "mine more most much nobody none nothing one other others ours own same several so some somebody someone "
+    "something such that their theirs them themselves there these they this those together what when where "
+    "which who whoever whom whose why "
+)
+NO_NAMES = frozenset((PARTICIPLES + PRONOUNS).split())
+WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+# Names that the documentation has: hooks of sources and leaves.
+DOCUMENTED = {"_where", "how", "__all__"}
+# A flag is an adjective: ``is_known``; a count is of what it counts: ``num_done``.
+FLAGS = ("is", "are", "has", "was", "were", "can", "num")
+# Files whose names have not been changed yet. This list only becomes shorter.
+UNNAMED = (
+    "aside.py",
+    "batch.py",
+    "bridges/*",
+    "check.py",
+    "cli/*",
+    "convert.py",
+    "core/*",
+    "device.py",
+    "errors.py",
+    "executors/*",
+    "formats/csv/*",
+    "formats/tfrecord/*",
+    "images/*",
+    "journal.py",
+    "loader.py",
+    "open.py",
+    "ops/*",
+    "order.py",
+    "pipeline/*",
+    "progress.py",
+    "ragged.py",
+    "rawdecode.py",
+    "rng.py",
+    "sources/*",
+    "spec.py",
+    "state.py",
+    "storage/*",
+    "strings.py",
+    "testing/*",
+    "threads.py",
+    "tracebacks.py",
+)
+
 BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
 
@@ -119,6 +177,11 @@ class Module:
         """Line and dotted name of every import, and of every name or attribute that leads to one or to a builtin."""
         parts = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
         return sorted({(node.lineno, name) for node in parts if (name := self._dotted(node))} | set(self.imports))
+
+    @cached_property
+    def bindings(self) -> list[tuple[int, str]]:
+        """Line and name of each variable, argument, attribute, function and class that the module binds."""
+        return [(line, name) for node in self.nodes for line, name in _bound(node)]
 
     @cached_property
     def for_type_checkers(self) -> set[int]:
@@ -156,6 +219,20 @@ class Module:
             yield from ((node.lineno, f"{self._base(node)}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and self._dotted(node.func) in IMPORTERS:
             yield node.lineno, _literal_start(node.args[0]) if node.args else "?"
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of what one node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.attr
+    elif isinstance(node, ast.arg):
+        yield node.lineno, node.arg
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+        yield node.lineno, node.name
+    elif isinstance(node, ast.alias) and node.asname:
+        yield node.lineno, node.asname
 
 
 def _literal_start(node: ast.expr) -> str:
@@ -336,6 +413,22 @@ def modules_say_what_they_are(modules: list[Module]) -> Iterator[str]:
             yield f"{module.path}: no docstring"
 
 
+def names_are_nouns_and_verbs(modules: list[Module]) -> Iterator[str]:
+    """No variable, argument, attribute, function or class has a name that ends in a participle or a pronoun."""
+    for module in modules:
+        if not any(fnmatchcase(module.path, path) for path in UNNAMED):
+            for line, name in module.bindings:
+                if _is_no_name(name):
+                    yield f"{module.path}:{line}: {name} is a participle or a pronoun; say what it is"
+
+
+def _is_no_name(name: str) -> bool:
+    """Return True if the last word of a name is in ``NO_NAMES``, but for flags, counts, tests and documented names."""
+    words = [word.lower() for word in WORD.findall(name)]
+    is_free = not words or name in DOCUMENTED or words[0] in (*FLAGS, "test")
+    return not is_free and words[-1] in NO_NAMES
+
+
 CHECKS = (
     imports_go_downwards,
     modules_import_in_no_circle,
@@ -347,6 +440,7 @@ CHECKS = (
     nothing_is_unpickled_or_executed,
     only_the_command_line_prints,
     modules_say_what_they_are,
+    names_are_nouns_and_verbs,
 )
 
 

@@ -649,10 +649,10 @@ def test_records_go_through_every_format_and_come_back(tmp_path):
 def test_the_function_is_what_the_package_calls_convert():
     assert gl.convert is convert_function
     assert inspect.unwrap(gl.convert) is inspect.unwrap(converting.convert)
-    assert writing.same(np.array([np.nan]), np.array([np.nan]))
-    assert writing.same(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
-    assert writing.same(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
-    assert not writing.same(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
+    assert writing.equal_values(np.array([np.nan]), np.array([np.nan]))
+    assert writing.equal_values(np.array(["NaT", "2020-01-01"], "M8[D]"), np.array(["NaT", "2020-01-01"], "M8[D]"))
+    assert writing.equal_values(np.array(["NaT"], "m8[s]"), np.array(["NaT"], "m8[s]"))
+    assert not writing.equal_values(np.array(["NaT"], "M8[D]"), np.array(["2020-01-01"], "M8[D]"))
 
 
 # --- pickles

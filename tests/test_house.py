@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,16 @@ BROKEN = {
         ("core/copy.py", "import sys\nsys.stderr.write('x')", "core/copy.py:3: sys.stderr; "),
     ],
     "modules_say_what_they_are": [("stats.py", None, "stats.py: no docstring")],
+    "names_are_nouns_and_verbs": [
+        ("formats/text.py", "made = 1", "formats/text.py:2: made is a participle or a pronoun"),
+        ("formats/text.py", "def f(given): pass", "formats/text.py:2: given "),
+        ("formats/text.py", "class _Kept: pass", "formats/text.py:2: _Kept "),
+        ("formats/text.py", "def most_told(): pass", "formats/text.py:2: most_told "),
+        ("formats/text.py", "x = [one for one in 'ab']", "formats/text.py:2: one "),
+        ("formats/text.py", "class A:\n    def f(self): self._own = 1", "formats/text.py:3: _own "),
+        ("formats/text.py", "try: pass\nexcept OSError as seen: pass", "formats/text.py:3: seen "),
+        ("formats/text.py", "import math as what", "formats/text.py:2: what "),
+    ],
 }
 
 
@@ -215,6 +226,21 @@ def test_a_broken_rule_is_told_once_with_its_file(tmp_path, check, path, text, t
     assert len(violations) == 1
     assert violations[0].startswith(path)
     assert told in violations[0]
+
+
+def test_flags_counts_and_documented_names_are_free(tmp_path):
+    text = "is_known = num_done = cached_file = 1\ndef _where(header): pass\ndef test_a_row_is_found(): pass"
+
+    modules = _tree(tmp_path, {"formats/text.py": f'"""Text."""\n{text}'})
+
+    assert list(house.names_are_nouns_and_verbs(modules)) == []
+
+
+@pytest.mark.parametrize("pattern", house.UNNAMED)
+def test_the_files_whose_names_are_not_changed_yet_have_such_names(pattern):
+    files = [module for module in MODULES if fnmatchcase(module.path, pattern)]
+
+    assert [name for module in files for _, name in module.bindings if house._is_no_name(name)] != []
 
 
 def test_every_rule_has_been_seen_broken():

@@ -42,10 +42,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Match:
-    """What a format recognized in the beginning of a file.
+    """The answer of a format that recognized the beginning of a file as its own.
 
     Attributes:
-        title: what the file is, in words.
+        title: the kind of the file, in words.
         call: the call that opens it, for people: ``"gl.csv(delimiter=',')"``.
         options: the keyword arguments of `Format.open`.
     """
@@ -62,7 +62,7 @@ class Salvage:
     Attributes:
         number: which record, counted from 0.
         offset_bytes: the byte where it begins.
-        cause: what is wrong with it; "" if nothing is.
+        cause: the reason why it is damaged; "" if it is not.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Salvage:
 
 @dataclass(frozen=True)
 class Folder:
-    """How a folder of files of a format is opened.
+    """The reader of folders of files of a format.
 
     Attributes:
         open: returns the source of a folder; raises ``MissingFileError`` if no file of the format is in it.
@@ -94,13 +94,13 @@ class Format:
         known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside the file, which
             decides before any bytes do. ``"text"``: the file is text, which is looked at last.
         compressions: the compressions of whole files that ``open`` unpacks.
-        hint: what to call if a file of this format was not recognized, in words; "" if its files always are.
-        folder: how a folder of its files is opened; None if folders are not.
+        hint: the call for a file of this format that was not recognized, in words; "" if its files always are.
+        folder: the reader of a folder of its files; None if folders are not opened.
         open_for_check: returns a source of paths in which only damage is an error, and a function that gives the
             encoded images of a record beyond the fields that the source marks as encoded (or None). By default the
             source that ``open`` returns.
-        salvage: what `gl.check` reads of a file that ``open`` refuses, from its path and its first bytes: a source, or
-            the records one by one; None if it can read nothing.
+        salvage: returns, from path and first bytes of a file that ``open`` refuses, a source or the single records
+            that `gl.check` reads; None if none can be read.
         suffixes: of the files that `gl.convert` writes; none if it writes a folder.
         beside: suffixes, put behind the name of a file that `gl.convert` writes, of small files that belong to it.
         writer: makes the writer, with ``writer_options`` as keyword arguments; None if the format is not written.

@@ -31,14 +31,14 @@ from gpuload.storage.unpacked import named, unpacked
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
-USUAL_AXES = 32  # bytes that say more are no IDX, when a format is looked for
+USUAL_AXES = 32  # more than this is no IDX, when the format of a file is unknown
 HEAD_BYTES = 4 + 4 * MOST_AXES
-ONE_FIELD = "x"  # the name of the field of paths that were given without one
+ONE_FIELD = "x"  # the name of the field of paths without a name
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the header of an IDX file says.
+    """The header of an IDX file.
 
     Attributes:
         dtype: of the elements, as stored.
@@ -50,7 +50,7 @@ class Header:
 
     @property
     def offset_bytes(self) -> int:
-        """Where the elements begin."""
+        """The byte of the file where the elements begin."""
         return 4 + 4 * len(self.shape)
 
 
@@ -70,14 +70,14 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
         SpecError: there is no field; the files of one field have different dtypes or row shapes; two fields have
             different numbers of records.
     """
-    given = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
-    if not given or (paths is not None and ONE_FIELD in fields):
+    field_paths = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
+    if not field_paths or (paths is not None and ONE_FIELD in fields):
         raise SpecError(
-            "gl.idx() without files" if not given else f"gl.idx with two fields {ONE_FIELD!r}",
-            cause="each field has files" if not given else f"paths without a name are the field {ONE_FIELD!r}",
+            "gl.idx() without files" if not field_paths else f"gl.idx with two fields {ONE_FIELD!r}",
+            cause="each field has files" if not field_paths else f"paths without a name are the field {ONE_FIELD!r}",
             remedy='write gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")',
         )
-    sources = [_field(name, files) for name, files in given.items()]
+    sources = [_field(name, files) for name, files in field_paths.items()]
     _check_lengths(sources)
     return sources[0] if len(sources) == 1 else IdxFields(*sources)
 
@@ -89,8 +89,8 @@ class IdxSource(RecordFiles):
         originals: the files that were named; some may have been unpacked.
     """
 
-    def __init__(self, stored: Stored, opening: Opening, originals: Sequence[str]) -> None:
-        super().__init__(stored, opening)
+    def __init__(self, table: Stored, opening: Opening, originals: Sequence[str]) -> None:
+        super().__init__(table, opening)
         self.originals = originals
 
     def _place(self) -> str:
@@ -120,7 +120,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
     called = dict(zip(paths, originals, strict=True))
 
     def read(path: str, size: int, head: bytes) -> Header:
-        return _read(called[path], size, head, " unpacked" * (called[path] != path))
+        return _read_header(called[path], size, head, " unpacked" * (called[path] != path))
 
     files, headers = kept.look_at(places, HEAD_BYTES, read)
     _check_alike(originals, headers)
@@ -129,45 +129,45 @@ def _field(name: str, paths: Paths) -> IdxSource:
         layout = layout_of(first.dtype, first.shape[1:], field=name)
     except GpuloadError as error:
         raise error.within(originals[0]) from None
-    stored = Stored(
+    table = Stored(
         named(files, originals),
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
         forms=(Form(layout),),
         form_of=np.zeros(len(headers), np.int64),
     )
-    return IdxSource(stored, Opening(idx, {name: tuple(originals)}), originals)
+    return IdxSource(table, Opening(idx, {name: tuple(originals)}), originals)
 
 
-def _read(path: str, size: int, head: bytes, unpacked: str) -> Header:
+def _read_header(path: str, size: int, head: bytes, suffix: str) -> Header:
     """Return the header of a file, checked against its size."""
     if not head:
-        raise _refused(path, "the file is empty", "it was never written: copy it again")
+        raise _header_error(path, "the file is empty", "it was never written: copy it again")
     if len(head) < 4 or head[:2] != b"\0\0":
-        told = f"{len(head)} bytes, {head.hex(' ')}" if len(head) < 4 else f"it begins with {head[:4].hex(' ')}"
-        raise _refused(path, f"such a file begins with 00 00, a type and the number of axes; {told}")
+        description = f"{len(head)} bytes, {head.hex(' ')}" if len(head) < 4 else f"it begins with {head[:4].hex(' ')}"
+        raise _header_error(path, f"such a file begins with 00 00, a type and the number of axes; {description}")
     if head[2] not in TYPES:
-        known = ", ".join(f"{number:02x} ({dtype})" for number, dtype in TYPES.items())
-        raise _refused(path, f"the type of its elements is {head[2]:02x}; there are {known}")
+        types = ", ".join(f"{number:02x} ({dtype})" for number, dtype in TYPES.items())
+        raise _header_error(path, f"the type of its elements is {head[2]:02x}; there are {types}")
     dtype, num_axes = np.dtype(TYPES[head[2]]), head[3]
     if not num_axes:
-        raise _refused(path, "it has no axes, so it has no records")
+        raise _header_error(path, "it has no axes, so it has no records")
     if len(head) < 4 + 4 * num_axes:
-        raise _refused(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
+        raise _header_error(path, f"a header of {num_axes} axes does not fit into its {size} bytes", "copy it again")
     header = Header(dtype, struct.unpack_from(f">{num_axes}I", head, 4))
-    wanted = header.offset_bytes + math.prod(header.shape) * dtype.itemsize
-    if size != wanted:
-        told = " x ".join(map(str, header.shape))
-        raise _refused(
+    num_bytes = header.offset_bytes + math.prod(header.shape) * dtype.itemsize
+    if size != num_bytes:
+        shape = " x ".join(map(str, header.shape))
+        raise _header_error(
             path,
-            f"by its header ({told} elements of {dtype.itemsize} bytes) it has {wanted} bytes, "
-            f"and it has {size}{unpacked}",
+            f"by its header ({shape} elements of {dtype.itemsize} bytes) it has {num_bytes} bytes, "
+            f"and it has {size}{suffix}",
             "it was cut short, or something was added: copy it again",
         )
     return header
 
 
-def _refused(path: str, cause: str, remedy: str = "gl.open(path) finds out what it is") -> FormatError:
+def _header_error(path: str, cause: str, remedy: str = "gl.open(path) finds out what it is") -> FormatError:
     return FormatError(f"{path} is no IDX file to read", cause=cause, remedy=remedy)
 
 
@@ -202,7 +202,7 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    """Return a match if the header says how many bytes the file has; of a compressed file nobody knows how many."""
+    """Return a match if the file has the size that its header says; the size of a compressed file is not known."""
     num_bytes = _file_bytes(beginning.head)
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
         return None

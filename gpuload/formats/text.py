@@ -1,9 +1,9 @@
 """Text files: each line is a record, by number.
 
-Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records. What follows the
-         last line end is a record if it has any bytes. A mark at the beginning (BOM) is left out.
-Access   any line by index, one positioned read: where the lines begin is found once, by a walk through the files, and
-         kept (`spanindex.py`).
+Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty lines are records. Bytes behind the
+         last line end are a record. A mark at the beginning (BOM) is left out.
+Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk through the files,
+         and stored (`spanindex.py`).
 Memory   8 bytes a line, for its place.
 Packed   gzip files, which are found by their content, are unpacked once into the cache folder (`storage/unpacked.py`).
 Errors   a line that is no UTF-8 is an error of that record, and names file, line and byte.
@@ -162,7 +162,7 @@ def _lead_bytes(path: str, size: int, head: bytes) -> int:
 
 
 def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int], None]) -> Indices:
-    """Return where the lines of a file begin and the last ends, int64 ``[num_lines + 1]``."""
+    """Return the offsets at which the lines of a file begin and the last one ends, int64 ``[num_lines + 1]``, bytes."""
     size, offset = int(files.sizes[number]), lead_bytes
     bounds = [np.array([lead_bytes], np.int64)]
     piece = np.empty(min(PIECE_BYTES, max(size, 1)), np.uint8)
@@ -174,18 +174,19 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
             offset += part.size
             show(offset)
         files.check_opened(number, descriptor)
-    together = np.concatenate(bounds)
-    return together if together[-1] == size else np.append(together, size)
+    offsets = np.concatenate(bounds)
+    return offsets if offsets[-1] == size else np.append(offsets, size)
 
 
-def _check_lengths(name: str, bounds: Indices, most: int) -> None:
-    """Raise ``RecordError`` if a line is longer than a line may be."""
+def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
+    """Raise ``RecordError`` if a line is longer than ``max_bytes``."""
     lengths = np.diff(bounds)
-    if lengths.size and int(lengths.max()) > most:
+    if lengths.size and int(lengths.max()) > max_bytes:
         longest = int(lengths.argmax())
         raise RecordError(
             f"{name}, line {longest + 1}, byte {int(bounds[longest])}: {int(lengths[longest])} bytes are too many",
-            cause=f"a line has at most max_line_bytes={most}; the file may be of another kind, or end lines with CR",
+            cause=f"a line has at most max_line_bytes={max_bytes}; the file may be of another kind, "
+            "or end lines with CR",
             remedy="check the file; pass max_line_bytes= if its lines are so long",
         )
 

@@ -1,8 +1,8 @@
-"""Writers: what a format can hold of records, how it is written, and how it is read again to compare it.
+"""Writers: they write records to files of a format, and read these again to compare them.
 
-A writer says field by field what it cannot hold, and what to choose instead; nothing is converted without a word. What
-is written is native to no machine: numbers are little-endian, as nearly all machines have them, and each format says so
-in the file or beside it.
+A writer refuses, field by field, values that its format cannot hold, and names another format; nothing is converted
+without a word. Files are the same on all machines: numbers are little-endian, as nearly all machines have them, and
+each format says so in the file or beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuload.spec import Field, Spec
 Refusal = tuple[str, str]  # cause and remedy
 
 
-class Unread(Exception):
+class SourceReadError(Exception):
     """The user's own reader raised an error of the system, which is not one of writing."""
 
     def __init__(self, error: OSError) -> None:
@@ -37,8 +37,8 @@ class Records:
     """The records of one file, some at a time.
 
     Attributes:
-        source: where they come from.
-        begin, end: which of its records.
+        source: the source of the records.
+        begin, end: the first of its records, and the number behind the last.
         names: the fields that the file holds.
         tick: told how many more records were read; raises what ends the work where it was asked to end.
     """
@@ -51,7 +51,7 @@ class Records:
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self.end - self.begin
 
     @property
@@ -60,31 +60,31 @@ class Records:
         return self.source.spec.only(self.names)
 
     def chunks(self, names: tuple[str, ...] | None = None) -> Iterator[tuple[NDArray[np.int64], Fields]]:
-        """Give record numbers of the source, and their fields in the order of the spec, some megabytes at a time."""
-        wanted = self.names if names is None else names
-        ordered = self.source.spec.only(wanted).names
-        for numbers in filtering.chunks(self.source, wanted, self.begin, self.end):
+        """Yield record numbers of the source with their fields in the order of the spec, some megabytes at a time."""
+        selection = self.names if names is None else names
+        field_names = self.source.spec.only(selection).names
+        for numbers in filtering.chunks(self.source, selection, self.begin, self.end):
             self.tick(0)
             try:
-                read = self.source.read_groups(numbers, wanted)
+                batch = self.source.read_groups(numbers, selection)
             except OSError as error:
-                raise error if isinstance(error, GpuloadError) else Unread(error) from None
-            yield numbers, {name: read[name] for name in ordered}
-            self.tick(numbers.size if self.names[-1] in wanted else 0)  # each record is counted once
+                raise error if isinstance(error, GpuloadError) else SourceReadError(error) from None
+            yield numbers, {name: batch[name] for name in field_names}
+            self.tick(numbers.size if self.names[-1] in selection else 0)  # each record is counted once
 
 
 @dataclass(frozen=True)
 class Writer:
-    """How files of a format are written.
+    """The writer of files of a format.
 
     Attributes:
         refusal: why it cannot hold a field, and what to choose instead; None where it can.
         write: writes the file at a path.
         differs: reads the file again, and says how it differs from the records; "" where it does not.
         call: the call that reads files of these fields again, as Python's text.
-        beside: the small files that stand beside a file: what is put behind its name, and the bytes.
-        about: what its files depend on besides the records: arguments, for the record of a conversion.
-        notes: says of a field how it is stored, where that is not how it was; "" else.
+        beside: the small files that stand beside a file: from the suffix behind its name to their bytes.
+        about: the arguments on which its files depend besides the records, for the record of a conversion.
+        notes: returns how a field is stored, if that differs from the source; "" else.
     """
 
     refusal: Callable[[Field], Refusal | None]
@@ -98,12 +98,12 @@ class Writer:
 
 @dataclass(frozen=True)
 class FolderWriter:
-    """How a folder is written that has a file for each record.
+    """The writer of a folder with a file for each record.
 
     Attributes:
         call: the call that reads the folder again, as Python's text; raises ``SpecError`` if the records of a source
             cannot be written so.
-        about: what the folder depends on besides the records.
+        about: the arguments on which the folder depends besides the records.
         write: writes some records into a folder; files of the same names are written anew.
         first_difference: reads files again; returns the number of the first record of which the file differs, or None.
         finish: writes what belongs to the whole folder, when all records are there.
@@ -118,36 +118,40 @@ class FolderWriter:
 
 def check_fields(name: str, writer: Writer, spec: Spec) -> None:
     """Raise ``SpecError`` if the format of a name cannot hold one of the fields; names the field."""
-    refused = [(one, why) for one in spec if (why := foreign(one) or writer.refusal(one)) is not None]
-    if refused:
-        (first, (cause, remedy)), *others = refused
-        more = f", nor can {', '.join(one.name for one, _ in others)}" if others else ""
-        raise SpecError(f"field {first} cannot be written as {name}{more}", cause=cause, remedy=remedy)
+    refusals = [
+        (field, reason)
+        for field in spec
+        if (reason := refuse_foreign_dtype(field) or writer.refusal(field)) is not None
+    ]
+    if refusals:
+        (first, (cause, remedy)), *rest = refusals
+        suffix = f", nor can {', '.join(field.name for field, _ in rest)}" if rest else ""
+        raise SpecError(f"field {first} cannot be written as {name}{suffix}", cause=cause, remedy=remedy)
 
 
-def foreign(one: Field) -> Refusal | None:
+def refuse_foreign_dtype(field: Field) -> Refusal | None:
     """Return why no format holds a dtype that another package added to NumPy: bfloat16, float8 and the like."""
-    if one.dtype.isbuiltin != 2:
+    if field.dtype.isbuiltin != 2:
         return None
     return (
-        f"{one.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
-        f"read it as float32 first, which holds its values exactly: gl.arrays({one.name}=array.astype('f4')), say",
+        f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
+        f"read it as float32 first, which holds its values exactly: gl.arrays({field.name}=array.astype('f4')), say",
     )
 
 
-def uniform_only(one: Field, form: str) -> Refusal | None:
+def uniform_only(field: Field, form: str) -> Refusal | None:
     """Return why a format of records of one size cannot hold a field whose shape varies."""
-    if one.text:
+    if field.text:
         return (
             f"it is text of any length, and every record of {form} has one size",
             "choose TFRecord (.tfrecord), whose texts have any length",
         )
-    if one.uniform:
+    if field.uniform:
         return None
-    what = "the bytes of image files differ in length" if one.encoded else f"its shape {one.shape} varies"
-    folder = ", or format='images' for a folder of image files" if one.encoded else ""
+    reason = "the bytes of image files differ in length" if field.encoded else f"its shape {field.shape} varies"
+    folder = ", or format='images' for a folder of image files" if field.encoded else ""
     return (
-        f"{what}, and every record of {form} has one shape",
+        f"{reason}, and every record of {form} has one shape",
         f"choose TFRecord (.tfrecord), whose records vary in length{folder}",
     )
 
@@ -159,7 +163,7 @@ def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def record_dtype(spec: Spec) -> np.dtype[Any]:
     """Return the structured dtype of records that have all fields side by side, without padding."""
-    return np.dtype([(one.name, stored_dtype(one.dtype), one.fixed_shape) for one in spec])
+    return np.dtype([(field.name, stored_dtype(field.dtype), field.fixed_shape) for field in spec])
 
 
 def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
@@ -171,40 +175,42 @@ def as_rows(fields: Fields, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 
 
 def differs(back: Source, records: Records) -> str:
-    """Return how a file that was opened again differs from the records that were written to it; "" if it does not."""
+    """Return the difference between a file and the records that were written to it, in words; "" if there is none."""
     if len(back) != records.count:
         return f"it has {len(back)} records, not {records.count}"
     first = 0
     for numbers, fields in records.chunks():
-        got = back.read(np.arange(first, first + numbers.size))
+        actual = back.read(np.arange(first, first + numbers.size))
         for name, values in fields.items():
-            if not same(got[name], values):
+            if not equal_values(actual[name], values):
                 return f"field {name!r} differs in records {first} to {first + numbers.size - 1} of the file"
         first += numbers.size
     return ""
 
 
-def same(got: Values, expected: Values) -> bool:
-    """Return True if two batches have the same dtype, shapes and bytes: not-a-number equals itself, not-a-time too."""
-    if isinstance(expected, Ragged) or isinstance(got, Ragged):
+def equal_values(actual: Values, expected: Values) -> bool:
+    """Return True if two batches have equal dtypes, shapes and bytes; not-a-number and not-a-time equal themselves."""
+    if isinstance(expected, Ragged) or isinstance(actual, Ragged):
         return (
-            isinstance(got, Ragged)
+            isinstance(actual, Ragged)
             and isinstance(expected, Ragged)
-            and np.array_equal(got.lengths, expected.lengths)
-            and _same_array(got.flat, expected.flat)
+            and np.array_equal(actual.lengths, expected.lengths)
+            and _equal_arrays(actual.flat, expected.flat)
         )
-    if isinstance(expected, list) or isinstance(got, list):
-        return len(got) == len(expected) and all(map(_same_array, got, expected))
-    return _same_array(got, expected)
+    if isinstance(expected, list) or isinstance(actual, list):
+        return len(actual) == len(expected) and all(map(_equal_arrays, actual, expected))
+    return _equal_arrays(actual, expected)
 
 
-def _same_array(got: Any, expected: Any) -> bool:
-    got, expected = np.asarray(got), np.asarray(expected)
-    if got.dtype != expected.dtype or got.shape != expected.shape:
+def _equal_arrays(actual: Any, expected: Any) -> bool:
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
-    if got.dtype.kind in "fcV" and not has_padding(got.dtype):  # by bytes: other bits of not-a-number are not the same
-        return bool(got.tobytes() == expected.tobytes())
-    return bool(np.array_equal(got, expected, equal_nan=got.dtype.kind in "fcmM"))
+    if actual.dtype.kind in "fcV" and not has_padding(
+        actual.dtype
+    ):  # by bytes: other bits of not-a-number are not the same
+        return bool(actual.tobytes() == expected.tobytes())
+    return bool(np.array_equal(actual, expected, equal_nan=actual.dtype.kind in "fcmM"))
 
 
 def has_padding(dtype: np.dtype[Any]) -> bool:

@@ -82,7 +82,7 @@ def _check_npy(data: bytes) -> None:
     from gpuload.formats.npy import npyheader
 
     try:
-        header = npyheader.read("a.npy", 1 << 50, data)
+        header = npyheader.read_header("a.npy", 1 << 50, data)
     except GpuloadError:  # FormatError, or that there is no file in which a longer header goes on
         return
     if data[6] == 3 and not data[12 : header.offset_bytes].isascii():

@@ -127,7 +127,7 @@ def test_headers_are_those_that_numpy_reads(tmp_path, dtype, shape):
 
     assert (found.dtype, found.shape) == (dtype, shape)
     assert len(header) % 64 == 0
-    assert npyheader.read(str(path), path.stat().st_size, header).dtype == dtype
+    assert npyheader.read_header(str(path), path.stat().st_size, header).dtype == dtype
 
 
 # --- fixed-length records

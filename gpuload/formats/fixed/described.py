@@ -33,13 +33,13 @@ REMEDY = "write it as gpuload convert does, or open the records with gl.fixed(pa
 
 @dataclass(frozen=True)
 class Description:
-    """What a JSON says of a file of records.
+    """The description of a file of records, as a JSON has it.
 
     Attributes:
         dtype: structured, a field of a record each.
-        header_bytes, footer_bytes: what stands before and behind the records.
-        num_records: how many there are.
-        axes: for each field of which it is known, what its axes are.
+        header_bytes, footer_bytes: the number of bytes before and behind the records.
+        num_records: the number of records.
+        axes: (field, axes) of each field whose axes are known.
     """
 
     dtype: np.dtype[Any]
@@ -49,7 +49,7 @@ class Description:
     axes: tuple[tuple[str, str], ...]
 
 
-def written(name: str, spec: Spec, dtype: np.dtype[Any], num_records: int) -> bytes:
+def format_description(name: str, spec: Spec, dtype: np.dtype[Any], num_records: int) -> bytes:
     """Return the description of a file of records without header and footer.
 
     Args:
@@ -58,7 +58,7 @@ def written(name: str, spec: Spec, dtype: np.dtype[Any], num_records: int) -> by
         dtype: structured, as they are stored.
         num_records: how many there are.
     """
-    fields = [_told(one, dtype) for one in spec]
+    fields = [_entry_of(field, dtype) for field in spec]
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -72,10 +72,10 @@ def written(name: str, spec: Spec, dtype: np.dtype[Any], num_records: int) -> by
     return (json.dumps(about, indent=1) + "\n").encode("ascii")
 
 
-def _told(one: Field, dtype: np.dtype[Any]) -> dict[str, Any]:
-    inner, offset = dtype.fields[one.name][:2]  # type: ignore[index]
-    told = {"name": one.name, "dtype": inner.base.str, "shape": list(inner.shape), "offset_bytes": offset}
-    return {**told, "axes": one.axes} if one.axes else told
+def _entry_of(field: Field, dtype: np.dtype[Any]) -> dict[str, Any]:
+    inner, offset = dtype.fields[field.name][:2]  # type: ignore[index]
+    entry = {"name": field.name, "dtype": inner.base.str, "shape": list(inner.shape), "offset_bytes": offset}
+    return {**entry, "axes": field.axes} if field.axes else entry
 
 
 def is_description(head: bytes) -> bool:
@@ -83,8 +83,8 @@ def is_description(head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and FORMAT.encode() in head
 
 
-def read(path: str, size_bytes: int) -> Description:
-    """Return what the JSON at a path says of a file of ``size_bytes``.
+def read_description(path: str, size_bytes: int) -> Description:
+    """Return the description that the JSON at a path has of a file of ``size_bytes``.
 
     Raises:
         FormatError: it is no description, contradicts itself, or is of a file of another size.
@@ -94,36 +94,39 @@ def read(path: str, size_bytes: int) -> Description:
     try:
         if len(raw) > LARGEST_BYTES:
             raise ValueError(f"it has more than {LARGEST_BYTES} bytes")
-        found = _parsed(json.loads(raw))
+        description = _parse_description(json.loads(raw))
     except (ValueError, TypeError, RecursionError) as error:  # JSON's own errors are ValueErrors
         raise FormatError(f"{path} describes no records", cause=str(error), remedy=REMEDY) from None
-    wanted = found.header_bytes + found.num_records * found.dtype.itemsize + found.footer_bytes
-    if size_bytes != wanted:
+    num_bytes = (
+        description.header_bytes + description.num_records * description.dtype.itemsize + description.footer_bytes
+    )
+    if size_bytes != num_bytes:
         raise FormatError(
             f"{path[: -len(SUFFIX)]} has {size_bytes} bytes",
-            cause=f"{path} says {found.num_records} records of {found.dtype.itemsize} bytes, which are {wanted}",
+            cause=f"{path} says {description.num_records} records of {description.dtype.itemsize} bytes, which are "
+            f"{num_bytes}",
             remedy="the file was cut short, or the JSON is that of another one: copy both again",
         )
-    return found
+    return description
 
 
-def _parsed(about: Any) -> Description:
+def _parse_description(about: Any) -> Description:
     if not isinstance(about, dict) or about.get("format") != FORMAT or about.get("version") != VERSION:
         raise ValueError(f"it does not say format {FORMAT!r}, version {VERSION}")
     names = ("record_bytes", "header_bytes", "footer_bytes", "num_records")
     record_bytes, header_bytes, footer_bytes, num_records = (_count(about, name) for name in names)
     fields = about.get("fields")
-    if not isinstance(fields, list) or not fields or not all(isinstance(one, dict) for one in fields):
+    if not isinstance(fields, list) or not fields or not all(isinstance(entry, dict) for entry in fields):
         raise ValueError("fields is no list of at least one field")
     dtype = np.dtype(
         {
-            "names": [_name(one) for one in fields],
-            "formats": [_format(one) for one in fields],
-            "offsets": [_count(one, "offset_bytes") for one in fields],
+            "names": [_name(entry) for entry in fields],
+            "formats": [_format(entry) for entry in fields],
+            "offsets": [_count(entry, "offset_bytes") for entry in fields],
             "itemsize": record_bytes,
         }
     )
-    axes = tuple((one["name"], str(one["axes"])) for one in fields if one.get("axes"))
+    axes = tuple((entry["name"], str(entry["axes"])) for entry in fields if entry.get("axes"))
     return Description(dtype, header_bytes, footer_bytes, num_records, axes)
 
 
@@ -134,17 +137,17 @@ def _count(about: dict[str, Any], name: str) -> int:
     return count
 
 
-def _name(one: dict[str, Any]) -> str:
-    name = one.get("name")
+def _name(entry: dict[str, Any]) -> str:
+    name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise ValueError(f"a field has the name {name!r}")
     return name
 
 
-def _format(one: dict[str, Any]) -> np.dtype[Any]:
-    text, shape = one.get("dtype"), one.get("shape")
+def _format(entry: dict[str, Any]) -> np.dtype[Any]:
+    text, shape = entry.get("dtype"), entry.get("shape")
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
-        raise ValueError(f"field {one.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'")
+        raise ValueError(f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'")
     if not isinstance(shape, list) or len(shape) > 32 or not all(is_whole(n) and n < 1 << 40 for n in shape):
-        raise ValueError(f"field {one.get('name')!r} has the shape {shape!r}, which is no list of lengths")
+        raise ValueError(f"field {entry.get('name')!r} has the shape {shape!r}, which is no list of lengths")
     return np.dtype((np.dtype(text), tuple(shape)))

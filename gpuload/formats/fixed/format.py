@@ -24,16 +24,18 @@ def _sniff(beginning: Beginning) -> Match | None:
 def _open(paths: Sequence[str]) -> Source:
     """Return the records of described files; a path may name the records or their description."""
     names = [path.removesuffix(described.SUFFIX) if _is_json(path) else path for path in paths]
-    names = list(dict.fromkeys(names))  # a wildcard may mean both the records and what describes them
-    files, descriptions = look_at(names, 0, lambda path, size, head: described.read(path + described.SUFFIX, size))
+    names = list(dict.fromkeys(names))  # a wildcard may mean both the records and their descriptions
+    files, descriptions = look_at(
+        names, 0, lambda path, size, head: described.read_description(path + described.SUFFIX, size)
+    )
     first = descriptions[0]
-    for number, other in enumerate(descriptions):
-        if (other.dtype, other.header_bytes, other.footer_bytes, other.axes) != (
+    for number, description in enumerate(descriptions):
+        if (description.dtype, description.header_bytes, description.footer_bytes, description.axes) != (
             *(first.dtype, first.header_bytes, first.footer_bytes, first.axes),
         ):
             raise SpecError(
                 f"{files.paths[number]} and {files.paths[0]} hold different fields",
-                cause=f"their descriptions say {other.dtype} and {first.dtype}",
+                cause=f"their descriptions say {description.dtype} and {first.dtype}",
                 remedy="open them one by one",
             )
     source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)

@@ -68,47 +68,49 @@ def fixed(
     around_bytes = int(header_bytes) + int(footer_bytes)
 
     def count(path: str, size_bytes: int, head: bytes) -> int:
-        _check_unpacked(path)
+        _refuse_gzip(path)
         return _num_records(path, size_bytes, around_bytes, layout.record_bytes)
 
-    listed = expand(paths)
-    found, results = look_at(listed, 0, tolerant(count, on_error, "gl.fixed", len(listed)))
-    bad = bad_files(found, results, "gl.fixed")
-    stored = Stored(
-        found,
+    all_paths = expand(paths)
+    files, results = look_at(all_paths, 0, tolerant(count, on_error, "gl.fixed", len(all_paths)))
+    bad = bad_files(files, results, "gl.fixed")
+    table = Stored(
+        files,
         counts=bad.filled(results, 1),
-        offsets=[int(header_bytes)] * len(found),
+        offsets=[int(header_bytes)] * len(files),
         forms=(Form(layout),),
-        form_of=np.zeros(len(found), np.int64),
+        form_of=np.zeros(len(files), np.int64),
         bad=bad,
     )
-    arguments = {"paths": found.paths, "dtype": record_dtype, "field": field}
+    arguments = {"paths": files.paths, "dtype": record_dtype, "field": field}
     ends = {"header_bytes": int(header_bytes), "footer_bytes": int(footer_bytes), "on_error": on_error}
-    return FixedSource(stored, Opening(fixed, {**arguments, **ends}))
+    return FixedSource(table, Opening(fixed, {**arguments, **ends}))
 
 
-def _record_dtype(given: DTypeLike) -> np.dtype[Any]:
+def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
     try:
-        dtype = dtype_of(given)
+        dtype = dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:
         raise SpecError(
-            f"dtype = {given!r}",
+            f"dtype = {argument!r}",
             cause=f"numpy.dtype does not take it: {error}",
             remedy='write it like [("label", "u1"), ("image", "u1", (3, 32, 32))]',
         ) from None
     if not dtype.itemsize:
-        raise SpecError(f"dtype = {given!r}", cause="a record would have no bytes", remedy="give each field a length")
+        raise SpecError(
+            f"dtype = {argument!r}", cause="a record would have no bytes", remedy="give each field a length"
+        )
     return dtype
 
 
-def _check_unpacked(path: str) -> None:
-    """Refuse a file of gzip, of which the size may happen to fit; files of other names are not opened for that."""
-    if path.lower().endswith(".gz") and (packed := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
-        raise packed
+def _refuse_gzip(path: str) -> None:
+    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names are not opened."""
+    if path.lower().endswith(".gz") and (error := gzip_error(path, read_bytes(path, len(GZIP)))) is not None:
+        raise error
 
 
 def _num_records(path: str, size_bytes: int, around_bytes: int, record_bytes: int) -> int:
-    """Return the records of a file: what lies between header and footer must be a whole number of them."""
+    """Return the number of records of a file: between header and footer lies a whole number of them."""
     body = size_bytes - around_bytes
     if body < 0:
         raise FormatError(

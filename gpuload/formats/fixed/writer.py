@@ -12,8 +12,8 @@ from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, 
 from gpuload.spec import Field, Spec
 
 
-def _refusal(one: Field) -> Refusal | None:
-    return uniform_only(one, "a file of fixed-length records")
+def _refusal(field: Field) -> Refusal | None:
+    return uniform_only(field, "a file of fixed-length records")
 
 
 def _write(path: str, records: Records) -> None:
@@ -25,7 +25,7 @@ def _write(path: str, records: Records) -> None:
 
 def _beside(path: str, records: Records) -> dict[str, bytes]:
     dtype = record_dtype(records.spec)
-    return {described.SUFFIX: described.written(os.path.basename(path), records.spec, dtype, records.count)}
+    return {described.SUFFIX: described.format_description(os.path.basename(path), records.spec, dtype, records.count)}
 
 
 def _differs(path: str, records: Records) -> str:

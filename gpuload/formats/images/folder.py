@@ -3,8 +3,8 @@
     photos/cat/0000017.jpg      where labels are whole numbers that name the classes of the source: a folder a class
     photos/0000017.jpg          without labels, or with others, which stand in photos/labels.csv: file,label
 
-Names   the number of the record, padded, and the suffix of what the bytes are. Read again, records come in the order of
-        their paths: that of before where there are no class folders, class by class where there are.
+Names   the number of the record, filled up with zeros, and the suffix of the image's format. A reader has the records
+        in the order of their paths: in the same order without class folders, class by class with them.
 Labels  `gl.images(folder)` finds class folders, and gl.images(folder, labels="folder/labels.csv") the others.
 """
 
@@ -34,13 +34,13 @@ def writer() -> FolderWriter:
 
 
 def parts_of(spec: Spec) -> tuple[Field, Field | None]:
-    """Return the field of the images and that of the labels.
+    """Return the field of the images, and the field of the labels or None.
 
     Raises:
-        SpecError: there is not one field of encoded images, or more than one other.
+        SpecError: there is not one field of encoded images, or more than one other field.
     """
-    images = [one for one in spec if one.encoded]
-    others = [one for one in spec if not one.encoded]
+    images = [field for field in spec if field.encoded]
+    label_fields = [field for field in spec if not field.encoded]
     if len(images) != 1:
         raise SpecError(
             f"a source of {spec} cannot be written as a folder of images",
@@ -48,13 +48,13 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
             remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files that a source holds "
             "are marked by source.mark(image='encoded')",
         )
-    if len(others) > 1:
+    if len(label_fields) > 1:
         raise SpecError(
-            f"field {others[1]} cannot be written to a folder of images",
-            cause=f"beside the image a folder holds one label, and {others[0].name!r} is one already",
+            f"field {label_fields[1]} cannot be written to a folder of images",
+            cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one already",
             remedy="choose TFRecord, which holds any number of fields",
         )
-    label = others[0] if others else None
+    label = label_fields[0] if label_fields else None
     if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
         raise SpecError(
             f"field {label} cannot be written to a folder of images",
@@ -91,36 +91,36 @@ def write(folder: str, records: Records) -> None:
     classes = class_folders(records.source, label)
     for name in classes:
         os.makedirs(os.path.join(folder, name), exist_ok=True)
-    for number, value, which in _images(records, image, label if classes else None):
-        if classes and not 0 <= which < len(classes):
+    for number, value, class_number in _images(records, image, label if classes else None):
+        if classes and not 0 <= class_number < len(classes):
             raise RecordError(
-                f"{records.source.where(number)}: its label is {which}",
+                f"{records.source.where(number)}: its label is {class_number}",
                 cause=f"the source has classes 0 to {len(classes) - 1}",
                 remedy="repair the label, or leave the record out with source.filter(...)",
             )
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[which] if classes else "", name), "wb") as file:
+        with open(os.path.join(folder, classes[class_number] if classes else "", name), "wb") as file:
             file.write(value)
 
 
 def first_difference(folder: str, records: Records) -> int | None:
-    """Return the number of the first record whose file does not hold what it should; None if all are right."""
+    """Return the number of the first record whose file differs from it; None if all are equal."""
     image, label = parts_of(records.spec)
     classes = class_folders(records.source, label)
-    for number, value, which in _images(records, image, label if classes else None):
+    for number, value, class_number in _images(records, image, label if classes else None):
         name = _name(number, value, records.source)
-        with open(os.path.join(folder, classes[which] if classes else "", name), "rb") as file:
+        with open(os.path.join(folder, classes[class_number] if classes else "", name), "rb") as file:
             if file.read() != value:
                 return number
     return None
 
 
 def _images(records: Records, image: Field, label: Field | None) -> Iterator[tuple[int, bytes, int]]:
-    """Give number, bytes and label of each record; 0 where the label is not asked for."""
+    """Yield number, bytes and label of each record; the label is 0 where ``label`` is None."""
     for numbers, fields in records.chunks():
         labels = np.zeros(numbers.size, np.int64) if label is None else np.asarray(fields[label.name])
-        for number, value, which in zip(numbers.tolist(), fields[image.name], labels.tolist(), strict=True):
-            yield number, value.tobytes(), which
+        for number, value, class_number in zip(numbers.tolist(), fields[image.name], labels.tolist(), strict=True):
+            yield number, value.tobytes(), class_number
 
 
 def table(folder: str, source: Source, label: Field) -> bytes:

@@ -2,8 +2,8 @@
 
 Names   a file is named as seen from the folder of the images, as seen from where the program runs, or by its absolute
         path; in a CSV file also as seen from the folder of that file. The first of these that is an image is meant.
-Stems   a name that is no file's stands for the one whose name it is without the suffix: ``cat/1`` for ``cat/1.jpg``;
-        then for the one image in any folder with this stem. Where two have it, it is refused.
+Stems   a name without a file stands for the file that has it before its suffix: ``cat/1`` for ``cat/1.jpg``; then for
+        the image in any folder with this stem. A stem of two images is refused.
 Exact   every image has one label and every label an image; nothing is left out, and the order is that of the images.
 CSV     a header with the names of the columns, then a line for each image; quotes as in RFC 4180, UTF-8, with or
         without a byte order mark. A file has two columns, file and label, or `Labels` names those that are meant.
@@ -29,7 +29,7 @@ from gpuload.sources.arrays import as_array
 from gpuload.sources.leaf import Array
 from gpuload.storage.files import Path, open_error
 
-MOST_COLUMNS = 12  # that an error names
+MOST_COLUMNS = 12  # in an error
 LARGEST_DIGITS = 19  # of int64
 INT64 = np.iinfo(np.int64)
 # Names of the column of files, in small letters; where two columns have such names, or none has, it is the first.
@@ -74,31 +74,31 @@ AnyLabels = Literal["folder"] | None | Path | ArrayLike | Mapping[Any, Any] | La
 
 
 @dataclass(frozen=True)
-class Found:
+class ImageLabels:
     """The labels of image files.
 
     Attributes:
         values: ``[num_files, ...]``: the labels, of texts their class numbers.
         classes: of texts the different ones, sorted.
-        given: an array of the labels in the order of the files, from which the same is found again.
+        argument: an array of the labels in the order of the files: as argument of ``labels_of`` it gives the same.
     """
 
     values: Array
     classes: tuple[str, ...]
-    given: Array
+    argument: Array
 
 
-def labels_of(labels: Any, root: str, paths: Sequence[str]) -> Found:
+def labels_of(labels: Any, root: str, paths: Sequence[str]) -> ImageLabels:
     """Return the labels of files.
 
     Args:
         labels: see ``gl.images``.
-        root: the folder that all files lie in.
+        root: the folder of all files.
         paths: the files, absolute.
 
     Raises:
-        SpecError: they are no labels, or not one for each file.
-        FileError, FormatError: the CSV file cannot be read, or is none.
+        SpecError: the argument is no labels, or has not one label for each file.
+        FileError, FormatError: the CSV file cannot be read, or is no CSV file.
     """
     if isinstance(labels, Mapping):
         entries = [(f"labels[{str(name)!r}]", name, label) for name, label in labels.items()]
@@ -109,10 +109,10 @@ def labels_of(labels: Any, root: str, paths: Sequence[str]) -> Found:
         labels = _of_csv(labels.path, labels, root, paths)
     elif not isinstance(labels, Sequence) and not getattr(labels, "ndim", 0):
         raise SpecError(f"labels = {labels!r}", cause="it is nothing that has a label for each image", remedy=REMEDY)
-    return _found(labels, len(paths))
+    return _image_labels(labels, len(paths))
 
 
-def _found(labels: Any, count: int) -> Found:
+def _image_labels(labels: Any, count: int) -> ImageLabels:
     array = as_array("labels", labels)
     if array.dtype.kind == "U" and array is not labels and not all(isinstance(label, str) for label in labels):
         raise SpecError(
@@ -129,7 +129,9 @@ def _found(labels: Any, count: int) -> Found:
     if array.dtype.kind == "U" and array.ndim == 1:
         classes = sorted(set(array.tolist()))
         number_of = {name: number for number, name in enumerate(classes)}
-        return Found(np.array([number_of[name] for name in array.tolist()], np.int64), tuple(classes), array.copy())
+        return ImageLabels(
+            np.array([number_of[name] for name in array.tolist()], np.int64), tuple(classes), array.copy()
+        )
     if array.dtype.kind not in KINDS:
         remedy = "numpy.char.decode(labels) makes texts of them" if array.dtype.kind == "S" else "pass numbers or texts"
         raise SpecError(
@@ -138,15 +140,15 @@ def _found(labels: Any, count: int) -> Found:
             remedy=remedy,
         )
     values = np.array(array, array.dtype.newbyteorder("="), order="C")
-    return Found(values, (), values)
+    return ImageLabels(values, (), values)
 
 
 def _in_order(entries: Iterable[tuple[str, Any, Any]], bases: list[str], paths: Sequence[str]) -> list[Any]:
     """Return the labels in the order of the files.
 
     Args:
-        entries: for each label where it stands, the name of the file, and the label.
-        bases: the folders from which a name may be seen.
+        entries: for each label its place in the argument, the name of the file, and the label.
+        bases: the folders that a name may be relative to.
         paths: the files, absolute.
     """
     images = _Images(bases, paths)
@@ -237,11 +239,11 @@ class _Images:
         return self._stems.get(name) or self._stems.get(os.path.normpath(name), [])
 
 
-def _of_csv(given: Path, columns: Labels | None, root: str, paths: Sequence[str]) -> Any:
+def _of_csv(argument: Path, columns: Labels | None, root: str, paths: Sequence[str]) -> Any:
     """Return the labels in a CSV file, in the order of the files."""
-    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    text = os.fspath(argument) if isinstance(argument, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.lower().endswith(".csv"):
-        raise SpecError(f"labels = {given!r}", cause="a text is 'folder' or the path of a .csv file", remedy=REMEDY)
+        raise SpecError(f"labels = {argument!r}", cause="a text is 'folder' or the path of a .csv file", remedy=REMEDY)
     path = os.path.abspath(os.path.expanduser(text))
     bases = [root, os.path.dirname(path), os.getcwd()]
     rows = _in_order(_rows(path, columns, _Images(bases, paths)), bases, paths)
@@ -259,18 +261,18 @@ def _of_csv(given: Path, columns: Labels | None, root: str, paths: Sequence[str]
 
 
 def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[str, str, tuple[str, tuple[str, ...]]]]:
-    """Yield the rows of a CSV file: where each stands, the file, and again where with the texts of the label."""
+    """Yield the rows of a CSV file: (place, file, (place, texts of the label)); ``place`` is path and line."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True, strict=True)
             try:
                 header = next(reader, [])
-                where, chosen = _columns(path, header, columns, images)
+                file_column, label_columns = _columns(path, header, columns, images)
                 for row in reader:
                     if row:
                         place = f"{path}, line {reader.line_num}"
-                        _check_row(place, row, header, (where, *chosen))
-                        yield place, row[where], (place, tuple(row[column] for column in chosen))
+                        _check_row(place, row, header, (file_column, *label_columns))
+                        yield place, row[file_column], (place, tuple(row[column] for column in label_columns))
             except (csv.Error, UnicodeDecodeError) as error:
                 raise FormatError(
                     f"{path}, line {reader.line_num}: it is no CSV file in UTF-8",
@@ -284,26 +286,26 @@ def _rows(path: str, columns: Labels | None, images: _Images) -> Iterator[tuple[
 def _columns(path: str, header: list[str], columns: Labels | None, images: _Images) -> tuple[int, list[int]]:
     """Return the number of the column of files, and those of the label."""
     if len(header) < 2 or (columns is None and len(header) > 2):
-        more = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
+        hint = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
         raise FormatError(
-            f"{path}: its first line has {len(header)} columns, {_told(header)}",
+            f"{path}: its first line has {len(header)} columns, {_list_values(header)}",
             cause="there are two columns with commas between them, file and label, and the first line is their names",
-            remedy=f"labels={more}" if len(header) > 2 else "write a CSV file of these two columns",
+            remedy=f"labels={hint}" if len(header) > 2 else "write a CSV file of these two columns",
         )
     if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
-            f"{path}: its first line is {_told(header)}",
+            f"{path}: its first line is {_list_values(header)}",
             cause="the first line has the names of the columns, and this one has a file and its label",
             remedy="put a line 'file,label' before it",
         )
-    known = [number for number, name in enumerate(header) if name.strip().lower() in FILE_NAMES]
-    where = known[0] if len(known) == 1 else 0
+    candidates = [number for number, name in enumerate(header) if name.strip().lower() in FILE_NAMES]
+    file_column = candidates[0] if len(candidates) == 1 else 0
     if columns is None:
-        return where, [1 - where]
+        return file_column, [1 - file_column]
     if columns.file is not None:
-        where = _column(path, header, columns.file)
+        file_column = _column(path, header, columns.file)
     names = [columns.label] if isinstance(columns.label, str) else columns.label
-    return where, [_column(path, header, name) for name in names]
+    return file_column, [_column(path, header, name) for name in names]
 
 
 def _column(path: str, header: list[str], name: str) -> int:
@@ -311,20 +313,20 @@ def _column(path: str, header: list[str], name: str) -> int:
         return header.index(name)
     raise SpecError(
         f"{path} has {'no column' if name not in header else 'two columns'} {name!r}",
-        cause=f"its first line names the columns {_told(header)}",
+        cause=f"its first line names the columns {_list_values(header)}",
         remedy="name one of these, each once",
     )
 
 
-def _told(header: Sequence[str]) -> str:
-    more = f" and {len(header) - MOST_COLUMNS} more" if len(header) > MOST_COLUMNS else ""
-    return f"{list(header[:MOST_COLUMNS])!r}{more}"
+def _list_values(header: Sequence[str]) -> str:
+    suffix = f" and {len(header) - MOST_COLUMNS} more" if len(header) > MOST_COLUMNS else ""
+    return f"{list(header[:MOST_COLUMNS])!r}{suffix}"
 
 
-def _check_row(place: str, row: list[str], header: list[str], chosen: Sequence[int]) -> None:
-    if len(row) != len(header) or not all(row[number] for number in chosen):
+def _check_row(place: str, row: list[str], header: list[str], selection: Sequence[int]) -> None:
+    if len(row) != len(header) or not all(row[number] for number in selection):
         raise FormatError(
-            f"{place}: {_told(row)}",
+            f"{place}: {_list_values(row)}",
             cause="a line has two columns, a file and its label"
             if len(header) == 2
             else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
@@ -336,7 +338,7 @@ def _numbers(labels: Sequence[tuple[str, str]]) -> list[Any]:
     """Return labels of a CSV file as whole numbers if all are, else as numbers if all are, else as they are.
 
     Args:
-        labels: where each stands, and its text.
+        labels: place (path and line) and text of each.
     """
     texts = [text for _, text in labels]
     if any(map(_is_word, texts)):

@@ -62,7 +62,7 @@ log = logging.getLogger("gpuload")
 def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str = "raise") -> ImagesSource:
     """Return the records of image files: ``image``, the encoded bytes, and with labels ``label``.
 
-    How many files of a folder are left out is told to the logger ``gpuload``.
+    The logger ``gpuload`` says how many files of a folder are left out.
 
         gl.images("photos")                               the folder of an image names its class
         gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of the paths
@@ -98,17 +98,24 @@ def images(root_or_paths: Paths, labels: AnyLabels = "folder", *, on_error: str 
     check_on_error(on_error)
     files, results = look_at(paths, 0, tolerant(_check_file, on_error, "gl.images", len(paths)))
     bad = bad_files(files, results, "gl.images")
-    given: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder, "on_error": on_error}
+    arguments: dict[str, Any] = {"root_or_paths": files.paths if folder is None else folder, "on_error": on_error}
     if labels is None:
-        return ImagesSource(files, root, None, (), Opening(images, {**given, "labels": None}), bad)
+        return ImagesSource(files, root, None, (), Opening(images, {**arguments, "labels": None}), bad)
     if by_folder:
         folders, classes = _folders_of(paths, root, is_root=folder is not None)
         number_of = {name: number for number, name in enumerate(classes)}
         numbers = np.array([number_of[name] for name in folders], np.int64)
-        return ImagesSource(files, root, numbers, tuple(classes), Opening(images, {**given, "labels": "folder"}), bad)
-    found = labels_of(labels, root, files.paths)
+        return ImagesSource(
+            files, root, numbers, tuple(classes), Opening(images, {**arguments, "labels": "folder"}), bad
+        )
+    image_labels = labels_of(labels, root, files.paths)
     return ImagesSource(
-        files, root, found.values, found.classes, Opening(images, {**given, "labels": found.given}), bad
+        files,
+        root,
+        image_labels.values,
+        image_labels.classes,
+        Opening(images, {**arguments, "labels": image_labels.argument}),
+        bad,
     )
 
 
@@ -146,7 +153,7 @@ class ImagesSource(FileSource):
 
     def _digest(self) -> str:
         names = [_below(self._root, path) for path in self._files.paths]
-        labels, bad = None if self._labels is None else _told(self._labels), [self._bad] if self._bad else []
+        labels, bad = None if self._labels is None else _fingerprint_of(self._labels), [self._bad] if self._bad else []
         return self._files.digest(names, self.classes, labels, *bad)
 
     def _place(self) -> str:
@@ -162,12 +169,12 @@ class ImageFiles(WholeFiles):
         super().__init__(Spec((IMAGE,)), storage, np.zeros(len(files), np.int64), files.sizes.copy())
 
 
-def _told(labels: Array) -> object:
+def _fingerprint_of(labels: Array) -> object:
     """Return labels for a fingerprint."""
     if labels.dtype == np.int64 and labels.ndim == 1:
         return labels.tolist()
-    own = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
-    return own.dtype.str, own.shape, hashlib.sha256(own.tobytes()).hexdigest()
+    array = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
+    return array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def _below(root: str, path: str) -> str:
@@ -176,10 +183,10 @@ def _below(root: str, path: str) -> str:
 
 
 def _images_below(root: str) -> list[str]:
-    """Return the paths of all images in a folder and its folders, sorted; says what other files there are."""
-    found: list[str] = []
-    others: Counter[str] = Counter()
-    folders, seen = [root], {os.path.realpath(root)}
+    """Return the paths of all images in a folder and its folders, sorted; log the number of other files."""
+    paths: list[str] = []
+    other_suffixes: Counter[str] = Counter()
+    folders, visited = [root], {os.path.realpath(root)}
     with Progress("listing folders") as progress:
         while folders:
             inner: list[str] = []
@@ -187,42 +194,42 @@ def _images_below(root: str) -> list[str]:
                 if is_folder(entry):
                     inner.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
-                    found.append(entry.path)
+                    paths.append(entry.path)
                 else:
-                    others[os.path.splitext(entry.name)[1].lower()] += 1
-            folders = list(_unseen(inner, seen))
-    if not found:
+                    other_suffixes[os.path.splitext(entry.name)[1].lower()] += 1
+            folders = list(_first_visits(inner, visited))
+    if not paths:
         raise MissingFileError(
             f"{root} holds no image",
             cause=f"no file in it or in its folders ends in {' '.join(SUFFIXES)}"
-            + (f"; there are {_kinds(others)}" if others else ""),
+            + (f"; there are {_kinds(other_suffixes)}" if other_suffixes else ""),
             remedy="check the folder, or name the files: gl.images([...])",
         )
-    if others:
-        count = others.total()
+    if other_suffixes:
+        count = other_suffixes.total()
         are = (
             "files are no images that are decoded, and are" if count > 1 else "file is no image that is decoded, and is"
         )
-        level = logging.WARNING if OTHER_SUFFIXES & others.keys() else logging.INFO
-        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(others))
-    return sorted(found)
+        level = logging.WARNING if OTHER_SUFFIXES & other_suffixes.keys() else logging.INFO
+        log.log(level, "%s: %d %s left out: %s", root, count, are, _kinds(other_suffixes))
+    return sorted(paths)
 
 
-def _kinds(others: Counter[str]) -> str:
-    """Return how many files there are of each kind, those of most files first."""
-    kinds = sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))
-    told = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
-    more = sum(count for _, count in kinds[MOST_KINDS:])
-    return ", ".join([*told, f"{more} of {len(kinds) - MOST_KINDS} other kinds"] if more else told)
+def _kinds(suffixes: Counter[str]) -> str:
+    """Return the number of files of each suffix as text, the most frequent suffix first."""
+    kinds = sorted(suffixes.items(), key=lambda kind: (-kind[1], kind[0]))
+    texts = [f"{count} {suffix or 'without suffix'}" for suffix, count in kinds[:MOST_KINDS]]
+    num_rest = sum(count for _, count in kinds[MOST_KINDS:])
+    return ", ".join([*texts, f"{num_rest} of {len(kinds) - MOST_KINDS} other kinds"] if num_rest else texts)
 
 
 def _entries_of(folders: list[str], progress: Progress) -> Iterator[os.DirEntry[str]]:
-    listed = by_chunks(
+    folder_entries = by_chunks(
         lambda chunk: [_entries(folder) for folder in chunk],
         folders,
         lambda num_done: progress.show(num_done, len(folders), "folders"),
     )
-    return (entry for entries in listed for entry in entries)
+    return (entry for entries in folder_entries for entry in entries)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -233,12 +240,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         raise open_error(folder, error) from None
 
 
-def _unseen(folders: list[str], seen: set[str]) -> Iterator[str]:
-    """Give the folders that were not entered yet: a link may lead back."""
+def _first_visits(folders: list[str], visited: set[str]) -> Iterator[str]:
+    """Yield the folders that were not visited yet: a link may lead back."""
     for folder in sorted(folders):
         real = os.path.realpath(folder)
-        if real not in seen:
-            seen.add(real)
+        if real not in visited:
+            visited.add(real)
             yield folder
 
 
@@ -257,8 +264,8 @@ def _class_folders(root: str) -> list[str]:
 
 
 def _check_class_folders(root: str, paths: list[str], folders: list[str], classes: list[str]) -> None:
-    known = set(classes)
-    loose = [path for path, folder in zip(paths, folders, strict=True) if folder not in known]
+    class_names = set(classes)
+    loose = [path for path, folder in zip(paths, folders, strict=True) if folder not in class_names]
     if loose:
         raise SpecError(
             f"{loose[0]} lies in no class folder" + (f", nor do {len(loose) - 1} others" if len(loose) > 1 else ""),
@@ -282,17 +289,17 @@ def _check_file(path: str, size: int, head: bytes) -> None:
     beginning = read_bytes(path, LOOKED_AT_BYTES)
     if kind_of(beginning) is not None:
         return
-    if (packed := gzip_error(path, beginning)) is not None:
-        raise packed
-    what = f"{path} is no image of the formats {TITLES}; it begins with {beginning!r}"
+    if (error := gzip_error(path, beginning)) is not None:
+        raise error
+    message = f"{path} is no image of the formats {TITLES}; it begins with {beginning!r}"
     if is_named:
         raise FormatError(
-            what,
+            message,
             cause="something else has its name, or the bytes were never written (a sparse file)",
             remedy="copy it again, or remove it",
         )
     raise FormatError(
-        what,
+        message,
         cause="images of other formats are not decoded, and what is named is not left out without a word",
         remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
     )

@@ -44,19 +44,19 @@ TOKEN = re.compile(
     r"""|(?P<number>-?(?:0|[1-9]\d*))(?P<long>L?)(?![\w.])|(?P<word>True|False)(?!\w)|(?P<end>$)|(?P<bad>.))""",
     re.ASCII | re.DOTALL,
 )
-OLD_BYTES = re.compile(r"([<>|=]?)a(\d*)")  # what NumPy called S before version 2
+OLD_BYTES = re.compile(r"([<>|=]?)a(\d*)")  # the name of S in NumPy before version 2
 CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the header of an NPY file says.
+    """The header of an NPY file.
 
     Attributes:
         dtype: the dtype as stored, with its byte order.
         fortran: True if the elements are in Fortran order; False where that makes no difference.
         shape: the shape of the array.
-        offset_bytes: where the elements begin.
+        offset_bytes: the byte of the file where the elements begin.
     """
 
     dtype: np.dtype[Any]
@@ -74,7 +74,7 @@ class ObjectsError(FormatError):
     """An NPY file holds Python objects."""
 
 
-class _Refused(Exception):
+class _Refusal(Exception):
     """Why a header is refused: cause and remedy."""
 
     def __init__(self, cause: str, remedy: str = "write it with numpy.save", *, objects: bool = False) -> None:
@@ -82,35 +82,35 @@ class _Refused(Exception):
         self.cause, self.remedy, self.kind = cause, remedy, ObjectsError if objects else FormatError
 
 
-def read(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes] | None = None) -> Header:
+def read_header(path: str, size_bytes: int, head: bytes, read_bytes_to: Callable[[int], bytes] | None = None) -> Header:
     """Return the header of a file, checked against its size.
 
     Args:
         path: the file, for messages, and for the rare header that is longer than ``head``.
         size_bytes: its size.
         head: its first HEAD_BYTES bytes, or all where it has fewer.
-        more: gives so many of its first bytes, where they do not lie in a file of their own.
+        read_bytes_to: returns so many of the first bytes, for an array that does not lie in a file of its own.
 
     Raises:
         FormatError: it is no NPY file, holds objects, or is shorter than it says.
     """
     try:
-        text, version, offset = _header_text(path, size_bytes, head, more or partial(read_bytes, path))
+        text, version, offset = _header_text(path, size_bytes, head, read_bytes_to or partial(read_bytes, path))
         header = _parse(text, version, offset)
         if offset + header.data_bytes > size_bytes:
-            raise _Refused(
+            raise _Refusal(
                 f"the header says {header.data_bytes} bytes of data ({header.dtype} {header.shape}), "
                 f"the file has {size_bytes - offset} after its header",
                 "it was cut short or is still being written: copy it again",
             )
         return header
-    except _Refused as refused:
-        raise refused.kind(f"{path} is no NPY file to read", cause=refused.cause, remedy=refused.remedy) from None
+    except _Refusal as refusal:
+        raise refusal.kind(f"{path} is no NPY file to read", cause=refusal.cause, remedy=refusal.remedy) from None
 
 
 @contextmanager
 def naming_conversion(paths: Paths) -> Iterator[None]:
-    """Name, where files are refused because they hold Python objects, the calls that convert them.
+    """Add to the error for files of Python objects the calls that convert them.
 
     Args:
         paths: the files, as the user named them.
@@ -118,8 +118,8 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
     try:
         yield
     except ObjectsError as error:
-        alone = paths[0] if isinstance(paths, (list, tuple)) and len(paths) == 1 else paths
-        path = os.fspath(alone) if isinstance(alone, (str, os.PathLike)) else ""
+        path_argument = paths[0] if isinstance(paths, (list, tuple)) and len(paths) == 1 else paths
+        path = os.fspath(path_argument) if isinstance(path_argument, (str, os.PathLike)) else ""
         error.remedy += (
             "; if you trust its writer, this makes a file without objects, with a record of each dict or tuple: "
             f"gl.convert({repr(path) if path else 'paths'}, 'records.npz', allow_pickle=True), or "
@@ -129,112 +129,115 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the header of a file of elements in C order, which follow it.
+    """Return the header of a file whose elements follow in C order.
 
-    The lowest version that can hold it; padded with spaces and a line end, so that elements begin at a multiple of 64.
+    It has the lowest version that can hold it, and ends in spaces and a line end, so that the elements begin at a
+    multiple of 64 bytes.
     """
     descr = np.lib.format.dtype_to_descr(dtype)
     text = repr({"descr": descr, "fortran_order": False, "shape": shape})
     for version, (length_format, encoding) in VERSIONS.items():
         try:
-            encoded = text.encode(encoding)
+            raw = text.encode(encoding)
         except UnicodeEncodeError:
             continue
         start = 8 + struct.calcsize(length_format)
-        padded = encoded + b" " * (-(start + len(encoded) + 1) % ALIGN_BYTES) + b"\n"
-        if len(padded) < 1 << 8 * struct.calcsize(length_format):
-            return MAGIC + bytes((version, 0)) + struct.pack(length_format, len(padded)) + padded
+        body = raw + b" " * (-(start + len(raw) + 1) % ALIGN_BYTES) + b"\n"
+        if len(body) < 1 << 8 * struct.calcsize(length_format):
+            return MAGIC + bytes((version, 0)) + struct.pack(length_format, len(body)) + body
     raise FormatError(
         f"a header of {len(text)} characters", cause="no NPY file can hold it", remedy="write fewer fields"
     )
 
 
-def _header_text(path: str, size_bytes: int, head: bytes, more: Callable[[int], bytes]) -> tuple[bytes, int, int]:
+def _header_text(
+    path: str, size_bytes: int, head: bytes, read_bytes_to: Callable[[int], bytes]
+) -> tuple[bytes, int, int]:
     """Return the header's text, the version and where the data begins."""
     if not head:
-        raise _Refused("the file is empty", "it was never written: make it again")
-    if (packed := gzip_error(path, head)) is not None:
-        raise packed
+        raise _Refusal("the file is empty", "it was never written: make it again")
+    if (error := gzip_error(path, head)) is not None:
+        raise error
     if head.startswith(ARCHIVE):
         if not path.lower().endswith(".npz"):
-            raise _Refused("it begins with what ZIP archives do", "unpack it, and open the .npy files in it")
-        raise _Refused(
+            raise _Refusal("it begins with what ZIP archives do", "unpack it, and open the .npy files in it")
+        raise _Refusal(
             "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
             f"open it with gl.npz({path!r})",
         )
     if not head.startswith(MAGIC):
-        raise _Refused(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
+        raise _Refusal(f"an NPY file begins with {MAGIC!r}, this one with {head[:6]!r}", "is it of another format?")
     if len(head) < 8 or head[6] not in VERSIONS or head[7] != 0:
-        raise _Refused(f"its version is {'.'.join(map(str, head[6:8]))}; there are 1.0, 2.0 and 3.0")
+        raise _Refusal(f"its version is {'.'.join(map(str, head[6:8]))}; there are 1.0, 2.0 and 3.0")
     length_format, _ = VERSIONS[head[6]]
     start = 8 + struct.calcsize(length_format)
     if len(head) < start:
-        raise _Refused(f"it has only {len(head)} bytes, fewer than a header", "it was cut short: copy it again")
+        raise _Refusal(f"it has only {len(head)} bytes, fewer than a header", "it was cut short: copy it again")
     (length,) = struct.unpack_from(length_format, head, 8)
     if start + length > size_bytes:
-        raise _Refused(f"its header of {length} bytes does not fit into the file of {size_bytes}", "copy it again")
+        raise _Refusal(f"its header of {length} bytes does not fit into the file of {size_bytes}", "copy it again")
     if length > LARGEST_HEADER_BYTES:
-        raise _Refused(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
+        raise _Refusal(f"its header of {length} bytes is longer than {LARGEST_HEADER_BYTES}")
     if start + length > len(head):
-        head = more(start + length)
+        head = read_bytes_to(start + length)
     if start + length > len(head):
-        raise _Refused("its bytes end inside its header", "it was cut short or damaged: copy it again")
+        raise _Refusal("its bytes end inside its header", "it was cut short or damaged: copy it again")
     return head[start : start + length], head[6], start + length
 
 
 @lru_cache(maxsize=1024)  # files of one set have the same header; 20,000 of them are parsed once
 def _parse(text: bytes, version: int, offset: int) -> Header:
     try:
-        decoded = text.decode(VERSIONS[version][1])
+        header_text = text.decode(VERSIONS[version][1])
     except UnicodeDecodeError:
-        raise _Refused("its header is not UTF-8, as version 3.0 must be") from None
-    values = _Literal(decoded, longs=version < 3).value()
+        raise _Refusal("its header is not UTF-8, as version 3.0 must be") from None
+    values = _Literal(header_text, longs=version < 3).value()
     if not isinstance(values, dict) or values.keys() != KEYS:
-        raise _Refused(f"its header must be a dict of {sorted(KEYS)}, it is {decoded[:200]!r}")
+        raise _Refusal(f"its header must be a dict of {sorted(KEYS)}, it is {header_text[:200]!r}")
     shape, fortran = _shape(values["shape"]), values["fortran_order"]
     if not isinstance(fortran, bool):
-        raise _Refused(f"fortran_order is {fortran!r}, neither True nor False")
+        raise _Refusal(f"fortran_order is {fortran!r}, neither True nor False")
     dtype = _dtype(values["descr"])
     if math.prod(length for length in shape if length) * max(dtype.itemsize, 1) > LARGEST_DATA_BYTES:
-        raise _Refused(f"its shape {shape} of {dtype} is more than 2**63 bytes")
+        raise _Refusal(f"its shape {shape} of {dtype} is more than 2**63 bytes")
     return Header(dtype, fortran and sum(length != 1 for length in shape) > 1, shape, offset)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
-        raise _Refused(f"its shape is {str(shape)[:200]}, not a tuple of whole numbers of at least 0")
+        raise _Refusal(f"its shape is {str(shape)[:200]}, not a tuple of whole numbers of at least 0")
     if len(shape) > LARGEST_NDIM:
-        raise _Refused(f"its shape has {len(shape)} axes; NumPy has at most {LARGEST_NDIM}")
+        raise _Refusal(f"its shape has {len(shape)} axes; NumPy has at most {LARGEST_NDIM}")
     return shape
 
 
 def _dtype(descr: Any) -> np.dtype[Any]:
     try:
-        dtype = np.lib.format.descr_to_dtype(_renamed(descr))
+        dtype = np.lib.format.descr_to_dtype(_with_current_names(descr))
     except (TypeError, ValueError, SyntaxError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        raise _Refused(f"its dtype {str(descr)[:200]!r} is none that NumPy has here: {error}") from None
+        raise _Refusal(f"its dtype {str(descr)[:200]!r} is none that NumPy has here: {error}") from None
     if dtype.hasobject:
-        raise _Refused(
+        raise _Refusal(
             f"its dtype {dtype} holds Python objects (a pickle), which could run any code when read",
             "store numbers, bytes or text of fixed length",
             objects=True,
         )
     if dtype.subdtype is not None or (dtype.fields is not None and not dtype.names):
-        raise _Refused(f"its dtype {dtype} is none that an array can have")
+        raise _Refusal(f"its dtype {dtype} is none that an array can have")
     return dtype
 
 
-def _renamed(descr: Any) -> Any:
-    """Return a description of a dtype with the name of bytes that NumPy has now, and does not warn of.
+def _with_current_names(descr: Any) -> Any:
+    """Return the description of a dtype with the present name of bytes, S, of which NumPy does not warn.
 
-    To silence the warning instead is for one thread: ``warnings.catch_warnings`` changes what all threads see.
+    The warning cannot be silenced in one thread: ``warnings.catch_warnings`` changes the warnings of all threads.
     """
     if isinstance(descr, str):
         return OLD_BYTES.sub(r"\1S\2", descr) if OLD_BYTES.fullmatch(descr) else descr
     if isinstance(descr, list):
-        return [(field[0], _renamed(field[1]), *field[2:]) if _is_field(field) else field for field in descr]
+        return [(field[0], _with_current_names(field[1]), *field[2:]) if _is_field(field) else field for field in descr]
     if isinstance(descr, tuple) and descr:
-        return (_renamed(descr[0]), *descr[1:])
+        return (_with_current_names(descr[0]), *descr[1:])
     return descr
 
 
@@ -263,9 +266,9 @@ class _Literal:
         self.kind = "number" if match.lastgroup == "long" else str(match.lastgroup)
         self.token, self.place = match[self.kind], match.end()
 
-    def _refuse(self) -> _Refused:
+    def _refuse(self) -> _Refusal:
         around = self.text[max(0, self.place - 20) : self.place + 20]
-        return _Refused(f"its header is no plain literal near {around!r}; anything else is not evaluated")
+        return _Refusal(f"its header is no plain literal near {around!r}; anything else is not evaluated")
 
     def _expect(self, token: str) -> None:
         if token not in (self.token, self.kind):

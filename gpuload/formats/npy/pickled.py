@@ -4,7 +4,7 @@ Such a file is a pickle: reading it runs whatever code its writer put there, wit
 source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do, for files
 whose writer is known, and write files that hold bytes alone.
 
-Records  What a file holds decides how many records it has; that lengths agree never does:
+Records  The content of a file decides how many records it has; lengths that agree never do:
 
              {"a": array, "label": 1}                    one record, with a field for each key
              (array, array, 1)                           one record, with the fields x0, x1, x2
@@ -84,7 +84,7 @@ class PickledSource(LeafSource):
         return int(self._objects.starts[-1])
 
     def _where(self, number: int) -> str:
-        return self._objects.where(number)
+        return self._objects.locate(number)
 
     def _title(self) -> str:
         return "pickled files"
@@ -113,30 +113,30 @@ class ObjectFiles:
         self._recent: OrderedDict[int, list[Record]] = OrderedDict()  # records of files that were read last
         self._recent_bytes = 0
         text = hashlib.sha256(repr((files.names, record)).encode("utf-8", "surrogateescape"))
-        counts, columns = list[int](), dict[str, _Column]()
+        counts, columns = list[int](), dict[str, _FieldType]()
         with Progress("unpickling") as progress:
             for number, path in enumerate(files.paths):
                 progress.show(number, len(files), "files")
                 raw = self._bytes(number)
                 text.update(hashlib.sha256(raw).digest())
-                records = _records(path, raw, record, alone=len(files) == 1)
+                records = _records(path, raw, record, is_only=len(files) == 1)
                 self._keep(number, records)
                 for row, fields in enumerate(records):
-                    where = _where(path, row, len(records))
+                    location = _where(path, row, len(records))
                     if not fields:
-                        raise FormatError(f"{where} has no fields", cause="it is empty", remedy="leave the file out")
+                        raise FormatError(f"{location} has no fields", cause="it is empty", remedy="leave the file out")
                     if not columns:
-                        columns = {name: _Column(name) for name in fields}
-                    _check_names(fields, list(columns), where, files.paths[0])
+                        columns = {name: _FieldType(name) for name in fields}
+                    _check_names(fields, list(columns), location, files.paths[0])
                     for name, column in columns.items():
-                        column.add(fields[name], where)
+                        column.add(fields[name], location)
                 counts.append(len(records))
         self.starts = starts_of(counts)
         self.fields = tuple(column.field for column in columns.values())
         self.digest = text.hexdigest()[:16]
 
-    def where(self, number: int) -> str:
-        """Return the file of a record, and which of its records that is."""
+    def locate(self, number: int) -> str:
+        """Return the file of a record and its number in that file, as text."""
         file, row = self._place(number)
         return _where(self.files.paths[file], row, int(self.starts[file + 1] - self.starts[file]))
 
@@ -146,7 +146,7 @@ class ObjectFiles:
         with self._busy:
             records = self._recent.get(file)
             if records is None:
-                records = _records(self.files.paths[file], self._bytes(file), self.record, alone=len(self.files) == 1)
+                records = _records(self.files.paths[file], self._bytes(file), self.record, is_only=len(self.files) == 1)
                 self._keep(file, records)
             self._recent.move_to_end(file)
             return records[row]
@@ -194,7 +194,7 @@ class ObjectLeaf(Leaf):
         return [_batch(field, [self._value(field, number) for number in numbers.tolist()])]
 
     def _value(self, field: Field, number: int) -> Array:
-        return _cast(field, self.objects.record_at(number)[field.name], self.objects.where(number))
+        return _cast(field, self.objects.record_at(number)[field.name], self.objects.locate(number))
 
 
 def _batch(field: Field, values: list[Array]) -> Values:
@@ -206,22 +206,22 @@ def _batch(field: Field, values: list[Array]) -> Values:
 # --- what a file holds
 
 
-def _records(path: str, raw: bytes, record: str | None, *, alone: bool) -> list[Record]:
+def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> list[Record]:
     """Return the records of a file.
 
     Args:
         path: of the file, for messages.
         raw: its bytes.
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
-        alone: True if it is the only file.
+        is_only: True if it is the only file.
     """
-    content = aside.call(lambda: _unpickled(path, raw))  # what a signal handler raises is no fault of the file
+    content = aside.call(lambda: _unpickle(path, raw))  # what a signal handler raises is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))
-        if record is None and alone:
+        if record is None and is_only:
             _tell_of_rows(path, content)
-        return [_named(content, path)]
+        return [_named_record(content, path)]
     if isinstance(content, np.ndarray) and content.dtype.names:
         names = content.dtype.names
         if record == "file":
@@ -234,47 +234,49 @@ def _records(path: str, raw: bytes, record: str | None, *, alone: bool) -> list[
             remedy="save a dict of arrays: numpy.save(path, {'image': image, 'label': 3})",
         )
     items = list(content)
-    if record == "file" or (record is None and not _is_sequence_of_records(path, content, items, alone=alone)):
+    if record == "file" or (record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)):
         return [_of_items(items)]
     return [
-        _named(item, _where(path, row, len(items))) if isinstance(item, Mapping)
+        _named_record(item, _where(path, row, len(items))) if isinstance(item, Mapping)
         else _of_items(list(item)) if _is_tuple(item)
         else {"x": item}
         for row, item in enumerate(items)
     ]  # fmt: skip
 
 
-def _unpickled(path: str, raw: bytes) -> Any:
+def _unpickle(path: str, raw: bytes) -> Any:
     try:
-        loaded = np.load(io.BytesIO(raw), allow_pickle=True)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
+        content = np.load(io.BytesIO(raw), allow_pickle=True)
+        if not isinstance(content, np.lib.npyio.NpzFile):
             return (
-                loaded.item()
-                if isinstance(loaded, np.ndarray) and loaded.dtype.kind == "O" and not loaded.ndim
-                else loaded
+                content.item()
+                if isinstance(content, np.ndarray) and content.dtype.kind == "O" and not content.ndim
+                else content
             )
-        with loaded:
-            members = {name: loaded[name] for name in loaded.files}
+        with content:
+            members = {name: content[name] for name in content.files}
     except Exception as error:  # a pickle may raise anything
         raise FormatError(
             f"{path} cannot be unpickled",
             cause=f"{type(error).__name__}: {error}",
             remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
         ) from None
-    return {name: one.item() if one.dtype.kind == "O" and not one.ndim else one for name, one in members.items()}
+    return {
+        name: array.item() if array.dtype.kind == "O" and not array.ndim else array for name, array in members.items()
+    }
 
 
-def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, alone: bool) -> bool:
-    """Return True if each item of a sequence is a record, False if the sequence is one.
+def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, is_only: bool) -> bool:
+    """Return True if each item of a sequence is a record, False if the sequence is one record.
 
     Raises:
-        SpecError: it may be either.
+        SpecError: both may be meant.
     """
     if items and (all(isinstance(item, Mapping) for item in items) or all(map(_is_tuple, items))):
         return True
     if isinstance(content, tuple):
         return False
-    if alone or not items:
+    if is_only or not items:
         return True
     kinds = {_kind(item) for item in items}
     if len(kinds) > 1:
@@ -307,12 +309,12 @@ def _of_items(items: list[Any]) -> Record:
     return {f"x{number}": item for number, item in enumerate(items)}
 
 
-def _named(content: Mapping[Any, Any], where: str) -> Record:
+def _named_record(content: Mapping[Any, Any], location: str) -> Record:
     """Return a dict as a record, whose names are texts."""
     for key in content:
         if not isinstance(key, str) or not key:
             raise FormatError(
-                f"{where}: its key {key!r}"[:200],
+                f"{location}: its key {key!r}"[:200],
                 cause="the keys of a dict are the names of fields, which are texts",
                 remedy="save the dict with keys that are texts",
             )
@@ -328,9 +330,9 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
             cause="with record='row' record i holds item i of each value, so that all of them have as many",
             remedy="leave record= out: the dict is one record then",
         )
-    named = _named(content, path)
+    record = _named_record(content, path)
     for row in range(next(iter(lengths.values())) or 0):
-        yield {name: value[row] for name, value in named.items()}
+        yield {name: value[row] for name, value in record.items()}
 
 
 def _length(value: Any) -> int | None:
@@ -349,11 +351,11 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
         )
 
 
-def _check_names(fields: Record, names: list[str], where: str, first: str) -> None:
-    missing, more = [name for name in names if name not in fields], [name for name in fields if name not in names]
-    if missing or more:
+def _check_names(fields: Record, names: list[str], location: str, first: str) -> None:
+    missing, extra = [name for name in names if name not in fields], [name for name in fields if name not in names]
+    if missing or extra:
         raise SpecError(
-            f"{where} has no field {missing[0]!r}" if missing else f"{where} has the field {more[0]!r}",
+            f"{location} has no field {missing[0]!r}" if missing else f"{location} has the field {extra[0]!r}",
             cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[:300],
             remedy="leave the file out, or save all of them with the same keys",
         )
@@ -366,40 +368,43 @@ def _where(path: str, row: int, count: int) -> str:
 # --- what a field holds
 
 
-class _Column:
-    """What the values of a field have in common."""
+class _FieldType:
+    """The dtype and shape that hold all values of a field."""
 
     def __init__(self, name: str) -> None:
         self.name, self.first = name, ""
         self.dtype: np.dtype[Any] | None = None
         self.shape: tuple[int | None, ...] = ()
 
-    def add(self, value: Any, where: str) -> None:
-        """Take in the value of one more record.
+    def add(self, value: Any, location: str) -> None:
+        """Widen dtype and shape so that they hold the value of one more record.
 
         Raises:
-            FormatError: it is no value of a field, or none of this one.
+            FormatError: it is no value of a field, or of another kind or number of axes.
         """
-        array = _array(self.name, value, where)
+        array = _array(self.name, value, location)
         if self.dtype is None:
-            self.dtype, self.shape, self.first = array.dtype, array.shape, where
+            self.dtype, self.shape, self.first = array.dtype, array.shape, location
             return
         kinds = {self.dtype.kind, array.dtype.kind}
         if len(kinds) > 1 and not kinds <= set(NUMBERS):
-            here, first = (KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype))
+            kind_name, first_kind_name = (KINDS.get(dtype.kind, str(dtype)) for dtype in (array.dtype, self.dtype))
             raise FormatError(
-                f"field {self.name!r} of {where} is {here}",
-                cause=f"that of {self.first} is {first}, and the values of a field are of one kind",
+                f"field {self.name!r} of {location} is {kind_name}",
+                cause=f"that of {self.first} is {first_kind_name}, and the values of a field are of one kind",
                 remedy=f"save all of them as one kind; {BY_FILE}",
             )
         if array.ndim != len(self.shape):
             raise FormatError(
-                f"field {self.name!r} of {where} has {array.ndim} axes",
+                f"field {self.name!r} of {location} has {array.ndim} axes",
                 cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have as many axes",
                 remedy=f"save all of them with the same axes, as value.reshape(...); {BY_FILE}",
             )
         self.dtype = np.result_type(self.dtype, array.dtype)
-        self.shape = tuple(mine if mine == its else None for mine, its in zip(self.shape, array.shape, strict=True))
+        self.shape = tuple(
+            length if length == other_length else None
+            for length, other_length in zip(self.shape, array.shape, strict=True)
+        )
 
     @property
     def field(self) -> Field:
@@ -407,11 +412,11 @@ class _Column:
         return Field(self.name, np.dtype(self.dtype).newbyteorder("="), self.shape)
 
 
-def _array(name: str, value: Any, where: str) -> NDArray[Any]:
+def _array(name: str, value: Any, location: str) -> NDArray[Any]:
     """Return the value of a field as an array; bytes as uint8, for they may end in zeros.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is no value of a field.
     """
     if isinstance(value, (bytes, bytearray)):
         return np.frombuffer(value, np.uint8)
@@ -421,9 +426,9 @@ def _array(name: str, value: Any, where: str) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         array, cause = None, f"{cause}: {error}"
     if array is None or array.dtype.hasobject or array.dtype.names is not None:
-        what = "None" if value is None else f"a {type(value).__name__}"
+        kind_name = "None" if value is None else f"a {type(value).__name__}"
         raise FormatError(
-            f"field {name!r} of {where} is {what}",
+            f"field {name!r} of {location} is {kind_name}",
             cause=cause,
             remedy="save a number in its place (-1 or NaN, say), or save the files without this field"
             if value is None
@@ -432,17 +437,17 @@ def _array(name: str, value: Any, where: str) -> NDArray[Any]:
     return array
 
 
-def _cast(field: Field, value: Any, where: str) -> NDArray[Any]:
+def _cast(field: Field, value: Any, location: str) -> NDArray[Any]:
     """Return the value of a field in the field's dtype.
 
     Raises:
         FormatError: that dtype cannot hold it.
     """
-    array = _array(field.name, value, where)
+    array = _array(field.name, value, location)
     cast = np.array(array, field.dtype, order="C")
     if array.dtype.kind in "iu" and field.dtype.kind == "f" and not _is_exact(cast, array):
         raise FormatError(
-            f"field {field.name!r} of {where} holds whole numbers that {field.dtype} cannot hold",
+            f"field {field.name!r} of {location} holds whole numbers that {field.dtype} cannot hold",
             cause="other records have real numbers, or whole numbers of another sign, in this field",
             remedy="save all of them in one dtype",
         )

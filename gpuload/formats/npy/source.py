@@ -31,7 +31,10 @@ from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
-UNTYPED = {"void8": "float8_e4m3fn", "void16": "bfloat16"}  # what numpy.save writes of types that it does not know
+UNTYPED = {
+    "void8": "float8_e4m3fn",
+    "void16": "bfloat16",
+}  # in files of numpy.save: dtypes unknown to it
 log = logging.getLogger("gpuload")
 Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how a file stores records: dtype, Fortran order, their shape
 
@@ -70,56 +73,56 @@ def npy(
     check_on_error(on_error)
     element = None if dtype is None else _element(dtype)
     with npyheader.naming_conversion(paths):
-        listed = expand(paths)
-        look = tolerant(npyheader.read, on_error, "gl.npy", len(listed))
-        found, results = look_at(listed, npyheader.HEAD_BYTES, look)
-        bad = bad_files(found, results, "gl.npy")
+        all_paths = expand(paths)
+        look = tolerant(npyheader.read_header, on_error, "gl.npy", len(all_paths))
+        files, results = look_at(all_paths, npyheader.HEAD_BYTES, look)
+        bad = bad_files(files, results, "gl.npy")
     first = bad.good(results)[0]
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
     headers = bad.filled(results, replace(first, shape=shape, offset_bytes=0))
     if element is not None:
-        headers = [_typed(path, header, element) for path, header in zip(found.paths, headers, strict=True)]
+        headers = [_with_dtype(path, header, element) for path, header in zip(files.paths, headers, strict=True)]
     elif first.dtype.kind == "V" and first.dtype.name in UNTYPED:
         log.warning(
             "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
             'gl.npy(..., dtype="%s")',
-            *(found.paths[0], first.dtype, UNTYPED[first.dtype.name]),
+            *(files.paths[0], first.dtype, UNTYPED[first.dtype.name]),
         )
     opening = Opening(
-        npy, {"paths": found.paths, "field": field, "record": record, "dtype": element, "on_error": on_error}
+        npy, {"paths": files.paths, "field": field, "record": record, "dtype": element, "on_error": on_error}
     )
-    _check_dtypes(found, headers)
+    _check_dtypes(files, headers)
     if record == "row":
-        _check_rows(found, headers)
+        _check_rows(files, headers)
     kinds = [_kind(header, record) for header in headers]
-    layouts = _layouts(found, kinds, field)
+    layouts = _layouts(files, kinds, field)
     if record == "file" and len({shape for _, _, shape in kinds}) > 1:
         offsets = np.array([header.offset_bytes for header in headers], np.int64)
-        leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(found), offsets, [layouts[k] for k in kinds])
-        return RaggedNpySource(found, leaf, opening, bad)
-    return NpySource(replace(_stored(found, headers, kinds, layouts, record), bad=bad), opening)
+        leaf = NpyFiles(common_spec(list(layouts.values())), open_storage(files), offsets, [layouts[k] for k in kinds])
+        return RaggedNpySource(files, leaf, opening, bad)
+    return NpySource(replace(_table_of(files, headers, kinds, layouts, record), bad=bad), opening)
 
 
-def _element(given: DTypeLike) -> np.dtype[Any]:
+def _element(argument: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that the user means, also by a name that the package ml_dtypes gives it."""
     try:
-        return dtype_of(given)
+        return dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:
         cause = f"numpy.dtype does not take it: {error}"
-    if isinstance(given, str):
+    if isinstance(argument, str):
         try:
-            dtype: np.dtype[Any] = np.dtype(getattr(aside.import_package("ml_dtypes"), given))
+            dtype: np.dtype[Any] = np.dtype(getattr(aside.import_package("ml_dtypes"), argument))
             return dtype
         except ImportError as error:
             raise missing_package(
-                "ml_dtypes", needed_for=f"gl.npy(..., dtype={given!r})", extra="cpu", error=error
+                "ml_dtypes", needed_for=f"gl.npy(..., dtype={argument!r})", extra="cpu", error=error
             ) from None
         except (AttributeError, TypeError):
             cause = "it is a dtype neither of NumPy nor of the package ml_dtypes"
-    raise SpecError(f"dtype = {given!r}"[:200], cause=cause, remedy='write "bfloat16", say, or leave it out')
+    raise SpecError(f"dtype = {argument!r}"[:200], cause=cause, remedy='write "bfloat16", say, or leave it out')
 
 
-def _typed(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
+def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
     """Return a header whose elements have a type that the file does not say."""
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
@@ -130,16 +133,16 @@ def _typed(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
     return replace(header, dtype=dtype)
 
 
-def _is_stored_as(dtype: np.dtype[Any], stored: np.dtype[Any]) -> bool:
-    if dtype == stored:
+def _is_stored_as(dtype: np.dtype[Any], file_dtype: np.dtype[Any]) -> bool:
+    if dtype == file_dtype:
         return True
-    if stored.names is not None and dtype.names == stored.names and dtype.itemsize == stored.itemsize:
-        pairs = [(dtype.fields[name], stored.fields[name]) for name in stored.names]  # type: ignore[index]
-        return all(one[1] == other[1] and _is_stored_as(one[0], other[0]) for one, other in pairs)
-    if stored.shape and dtype.shape == stored.shape:
-        return _is_stored_as(dtype.base, stored.base)
-    is_untyped = stored.kind == "V" and stored.names is None and not stored.shape
-    return is_untyped and dtype.names is None and dtype.itemsize == stored.itemsize and not dtype.hasobject
+    if file_dtype.names is not None and dtype.names == file_dtype.names and dtype.itemsize == file_dtype.itemsize:
+        pairs = [(dtype.fields[name], file_dtype.fields[name]) for name in file_dtype.names]  # type: ignore[index]
+        return all(field[1] == file_field[1] and _is_stored_as(field[0], file_field[0]) for field, file_field in pairs)
+    if file_dtype.shape and dtype.shape == file_dtype.shape:
+        return _is_stored_as(dtype.base, file_dtype.base)
+    is_untyped = file_dtype.kind == "V" and file_dtype.names is None and not file_dtype.shape
+    return is_untyped and dtype.names is None and dtype.itemsize == file_dtype.itemsize and not dtype.hasobject
 
 
 def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
@@ -153,9 +156,9 @@ def _check_dtypes(files: Files, headers: Sequence[Header]) -> None:
             )
 
 
-def same_fields(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return True if two dtypes have the same fields, whatever their byte order, padding and places."""
-    return one == other or _fields(one) == _fields(other)
+def same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
+    """Return True if two dtypes have the same fields; their byte order, padding and places may differ."""
+    return first == second or _fields(first) == _fields(second)
 
 
 def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], Shape | None]] | str:
@@ -199,13 +202,13 @@ def _layouts(files: Files, kinds: Sequence[Kind], field: str) -> dict[Kind, Layo
     return layouts
 
 
-def _stored(
+def _table_of(
     files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout], record: str
 ) -> Stored:
     def form(kind: Kind) -> Form:
         dtype, fortran, _ = kind
-        apart = record == "row" and fortran and layouts[kind].record_bytes > 0  # a whole file lies in one piece
-        return Form(layouts[kind], dtype.itemsize if apart else 0)
+        has_strides = record == "row" and fortran and layouts[kind].record_bytes > 0  # a whole file lies in one piece
+        return Form(layouts[kind], dtype.itemsize if has_strides else 0)
 
     form_of = {kind: form(kind) for kind in layouts}
     forms = tuple(dict.fromkeys(form_of.values()))
@@ -242,8 +245,8 @@ class NpyFiles(WholeFiles):
     def __init__(self, spec: Spec, storage: Storage, offsets: Indices, layouts: Sequence[Layout]) -> None:
         super().__init__(spec, storage, offsets, np.array([layout.record_bytes for layout in layouts], np.int64))
         self.storage, self.layouts = storage, layouts
-        [first, *others] = spec.fields
-        elements = first.ragged and not others and first.dtype.itemsize and 0 not in (first.shape or ())
+        [first, *rest] = spec.fields
+        elements = first.ragged and not rest and first.dtype.itemsize and 0 not in (first.shape or ())
         self.is_direct = bool(elements) and all(layout.is_direct for layout in layouts)
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
@@ -251,13 +254,13 @@ class NpyFiles(WholeFiles):
         if self.is_direct:
             return super().unpack(numbers, raw)
         records = [
-            list(rawdecode.decode(np, one[None], self.layouts[number]).values())
-            for number, one in zip(numbers.tolist(), raw, strict=True)
+            list(rawdecode.decode(np, record_bytes[None], self.layouts[number]).values())
+            for number, record_bytes in zip(numbers.tolist(), raw, strict=True)
         ]
         by_field = [[record[i][0, ...] for record in records] for i in range(len(self.spec))]
         return [
-            Ragged.of(some, field.dtype) if field.ragged else some
-            for field, some in zip(self.spec, by_field, strict=True)
+            Ragged.of(values, field.dtype) if field.ragged else values
+            for field, values in zip(self.spec, by_field, strict=True)
         ]
 
 

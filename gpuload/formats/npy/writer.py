@@ -16,8 +16,8 @@ from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, 
 from gpuload.spec import Field, Spec
 
 
-def _refusal(one: Field) -> Refusal | None:
-    return uniform_only(one, "an NPY file")
+def _refusal(field: Field) -> Refusal | None:
+    return uniform_only(field, "an NPY file")
 
 
 def _write(path: str, records: Records) -> None:
@@ -31,12 +31,12 @@ def _write(path: str, records: Records) -> None:
             file.write(as_rows(fields, dtype, numbers.size).tobytes())
 
 
-def write_array(file: IO[bytes], records: Records, one: Field) -> None:
+def write_array(file: IO[bytes], records: Records, field: Field) -> None:
     """Write one field of the records as an NPY file."""
-    dtype = stored_dtype(one.dtype)
-    file.write(npyheader.header(dtype, (records.count, *one.fixed_shape)))
-    for _, fields in records.chunks((one.name,)):
-        file.write(np.ascontiguousarray(fields[one.name], dtype).tobytes())
+    dtype = stored_dtype(field.dtype)
+    file.write(npyheader.header(dtype, (records.count, *field.fixed_shape)))
+    for _, fields in records.chunks((field.name,)):
+        file.write(np.ascontiguousarray(fields[field.name], dtype).tobytes())
 
 
 def _differs(path: str, records: Records) -> str:

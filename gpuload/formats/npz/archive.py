@@ -22,7 +22,7 @@ from gpuload.errors import FormatError
 from gpuload.storage.files import OPEN_FLAGS, open_error, read_at
 from gpuload.storage.inflate import LARGEST_EXPANSION, limit_bytes, too_large
 
-STORED, DEFLATED = 0, 8
+STORE, DEFLATE = 0, 8
 METHODS = {1: "shrink", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}  # 4.4.5
 LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 ENTRY = struct.Struct("<4s6H3I5H2I")  # 4.3.12
@@ -47,7 +47,7 @@ class Member(NamedTuple):
         crc: CRC-32 of its bytes, unpacked.
         packed_bytes, num_bytes: its bytes in the archive, and unpacked.
         header_offset: where its local header begins.
-        after: where something else begins: the next member or the directory.
+        after: the byte where the next member or the directory begins.
     """
 
     name: str
@@ -106,16 +106,16 @@ def members(pieces: Pieces) -> dict[str, Member]:
     Raises:
         FormatError: it is no archive, or its directory is damaged or lies.
     """
-    refuse = _refusing(f"{pieces.path} is no archive to read")
+    refuse = _refuse_with(f"{pieces.path} is no archive to read")
     num_entries, offset, length = _directory(pieces, refuse)
-    found: dict[str, Member] = {}
+    by_name: dict[str, Member] = {}
     for member in _entries(pieces(offset, length), offset, refuse):
-        if member.name in found:
+        if member.name in by_name:
             refuse(f"two of its members are called {member.name!r}")
-        found[member.name] = member
-    if len(found) != num_entries:
-        refuse(f"its end says that it has {num_entries} members, its directory has {len(found)}")
-    return _apart(found, offset, refuse)
+        by_name[member.name] = member
+    if len(by_name) != num_entries:
+        refuse(f"its end says that it has {num_entries} members, its directory has {len(by_name)}")
+    return _with_bounds(by_name, offset, refuse)
 
 
 def begin_of(pieces: Pieces, member: Member) -> int:
@@ -124,35 +124,35 @@ def begin_of(pieces: Pieces, member: Member) -> int:
     Raises:
         FormatError: it cannot be unpacked here, or its local header says something else than the directory.
     """
-    refuse = _refusing(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
+    refuse = _refuse_with(f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, cannot be read")
     if member.flags & ENCRYPTED:
         refuse("it is encrypted", "unpack the archive with its password, and write it anew with numpy.savez")
-    if member.method not in (STORED, DEFLATED):
+    if member.method not in (STORE, DEFLATE):
         packer = METHODS.get(member.method, f"method {member.method}")
         refuse(f"it is packed with {packer}, and NumPy writes members stored or deflated", "write it with numpy.savez")
     raw = pieces(member.header_offset, LOCAL.size)
     if len(raw) < LOCAL.size or not raw.startswith(b"PK\3\4"):
         refuse(f"no local header is there, but {raw[:4].hex(' ') or 'nothing'}")
-    _, _, flags, method, _, _, crc, packed, unpacked, num_name, num_extra = LOCAL.unpack(raw)
-    name = _decoded(pieces(member.header_offset + LOCAL.size, num_name), flags)
+    _, _, flags, method, _, _, crc, packed_bytes, num_bytes, num_name, num_extra = LOCAL.unpack(raw)
+    name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
     if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
         refuse(f"its local header is that of {name!r} of method {method}, the directory says method {member.method}")
     if flags & LATER:
-        crc, packed, unpacked = member.crc, NONE32, NONE32
-    sizes = packed in (member.packed_bytes, NONE32) and unpacked in (member.num_bytes, NONE32)
+        crc, packed_bytes, num_bytes = member.crc, NONE32, NONE32
+    sizes = packed_bytes in (member.packed_bytes, NONE32) and num_bytes in (member.num_bytes, NONE32)
     if not sizes or crc != member.crc:
         refuse(
-            f"its local header says {packed} bytes that become {unpacked} with the check sum {crc:08x}, the directory "
-            f"{member.packed_bytes}, {member.num_bytes} and {member.crc:08x}"
+            f"its local header says {packed_bytes} bytes that become {num_bytes} with the check sum {crc:08x}, "
+            f"the directory {member.packed_bytes}, {member.num_bytes} and {member.crc:08x}"
         )
     begin = member.header_offset + LOCAL.size + num_name + num_extra
     if begin + member.packed_bytes > member.after:
         refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap what begins at byte {member.after}")
-    same = member.packed_bytes == member.num_bytes
-    most = member.packed_bytes if member.method == STORED else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
-    if member.num_bytes > most or (member.method == STORED and not same):
+    is_same_size = member.packed_bytes == member.num_bytes
+    max_bytes = member.packed_bytes if member.method == STORE else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
+    if member.num_bytes > max_bytes or (member.method == STORE and not is_same_size):
         refuse(f"{member.packed_bytes} bytes cannot become {member.num_bytes}")
-    if member.method != STORED and member.num_bytes > limit_bytes(member.packed_bytes):
+    if member.method != STORE and member.num_bytes > limit_bytes(member.packed_bytes):
         unpack = f"unzip {shlex.quote(pieces.path)}"
         raise too_large(f"{pieces.path}, member {member.name!r},", member.packed_bytes, member.num_bytes, unpack=unpack)
     return int(begin)
@@ -161,9 +161,9 @@ def begin_of(pieces: Pieces, member: Member) -> int:
 Refuse = Callable[..., NoReturn]
 
 
-def _refusing(what: str) -> Refuse:
+def _refuse_with(message: str) -> Refuse:
     def refuse(cause: str, remedy: str = "it was cut short or changed: copy it again") -> NoReturn:
-        raise FormatError(what, cause=cause, remedy=remedy)
+        raise FormatError(message, cause=cause, remedy=remedy)
 
     return refuse
 
@@ -229,18 +229,36 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[Member]:
         if len(raw) - at < ENTRY.size or not raw.startswith(b"PK\1\2", at):
             refuse(f"at byte {offset + at} should be an entry of its directory")
         fields = ENTRY.unpack_from(raw, at)
-        _, _, _, flags, method, _, _, crc, packed, unpacked, num_name, num_extra, num_comment, _, _, _, header = fields
+        (
+            _,
+            _,
+            _,
+            flags,
+            method,
+            _,
+            _,
+            crc,
+            packed_bytes,
+            num_bytes,
+            num_name,
+            num_extra,
+            num_comment,
+            _,
+            _,
+            _,
+            header,
+        ) = fields
         begin = at + ENTRY.size
         name = raw[begin : begin + num_name]
         extra = raw[begin + num_name : begin + num_name + num_extra]
         at = begin + num_name + num_extra + num_comment
         if at > len(raw):
             refuse(f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}")
-        wide = _wide(extra) if NONE32 in (unpacked, packed, header) else iter(())
-        unpacked, packed, header = (
-            next(wide, number) if number == NONE32 else number for number in (unpacked, packed, header)
+        wide = _wide(extra) if NONE32 in (num_bytes, packed_bytes, header) else iter(())
+        num_bytes, packed_bytes, header = (
+            next(wide, number) if number == NONE32 else number for number in (num_bytes, packed_bytes, header)
         )
-        yield Member(_decoded(name, flags), flags, method, crc, packed, unpacked, header)
+        yield Member(_decode_name(name, flags), flags, method, crc, packed_bytes, num_bytes, header)
 
 
 def _wide(extra: bytes) -> Iterator[int]:
@@ -255,20 +273,20 @@ def _wide(extra: bytes) -> Iterator[int]:
         at += 4 + length
 
 
-def _decoded(name: bytes, flags: int) -> str:
+def _decode_name(name: bytes, flags: int) -> str:
     return name.decode("utf-8" if flags & UTF8 else "cp437", "surrogateescape")
 
 
-def _apart(found: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
-    """Return the members with where each must have ended; none may overlap the next."""
-    in_place = sorted(found.values(), key=lambda member: member.header_offset)
+def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> dict[str, Member]:
+    """Return the members, each with the byte where the next one begins; it may not reach beyond that."""
+    in_place = sorted(by_name.values(), key=lambda member: member.header_offset)
     afters = [member.header_offset for member in in_place[1:]] + [directory]
-    placed = {}
+    bounded = {}
     for member, after in zip(in_place, afters, strict=False):  # without members the directory follows none
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "
                 f"what begins at byte {after}"
             )
-        placed[member.name] = member._replace(after=after)
-    return {name: placed[name] for name in found}
+        bounded[member.name] = member._replace(after=after)
+    return {name: bounded[name] for name in by_name}

@@ -18,7 +18,7 @@ import numpy as np
 from gpuload.errors import FormatError, RecordError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
-from gpuload.formats.npz.archive import STORED, Member, Pieces, begin_of
+from gpuload.formats.npz.archive import STORE, Member, Pieces, begin_of
 from gpuload.sources.leaf import Bytes, Indices
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.inflate import RAW_BITS, inflate_member, reason_of
@@ -44,7 +44,7 @@ class Array(NamedTuple):
     @property
     def is_stored(self) -> bool:
         """True if the elements lie in the file as they are."""
-        return self.member.method == STORED
+        return self.member.method == STORE
 
     @property
     def offset_bytes(self) -> int:
@@ -53,17 +53,17 @@ class Array(NamedTuple):
 
 
 def array_of(pieces: Pieces, member: Member) -> Array:
-    """Return where the array of a member is, and what its header says.
+    """Return the place of a member's array in its archive, with the array's header.
 
     Raises:
         FormatError: the member is none that can be read, or no array, or one of Python objects.
     """
     begin = begin_of(pieces, member)
-    more = partial(_beginning, pieces, member, begin)
-    head = more(npyheader.HEAD_BYTES)
-    header = npyheader.read(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, more)
+    read_first = partial(_beginning, pieces, member, begin)
+    head = read_first(npyheader.HEAD_BYTES)
+    header = npyheader.read_header(f"{pieces.path}, member {member.name!r},", member.num_bytes, head, read_first)
     if header.offset_bytes > len(head):
-        head = more(header.offset_bytes)
+        head = read_first(header.offset_bytes)
     return Array(member, begin, header, zlib.crc32(head[: header.offset_bytes]))
 
 
@@ -74,23 +74,23 @@ def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> by
         FormatError: they cannot be inflated.
     """
     num_bytes = min(num_bytes, member.num_bytes)
-    if member.method == STORED:
+    if member.method == STORE:
         return pieces(begin, num_bytes)
-    found, stream, end = bytearray(), zlib.decompressobj(RAW_BITS), begin + member.packed_bytes
-    while begin < end and len(found) < num_bytes and not stream.eof:
-        packed = pieces(begin, min(npyheader.HEAD_BYTES, end - begin))
-        begin += len(packed)
+    data, stream, end = bytearray(), zlib.decompressobj(RAW_BITS), begin + member.packed_bytes
+    while begin < end and len(data) < num_bytes and not stream.eof:
+        chunk = pieces(begin, min(npyheader.HEAD_BYTES, end - begin))
+        begin += len(chunk)
         try:
-            while packed and len(found) < num_bytes:
-                found += stream.decompress(packed, num_bytes - len(found))
-                packed = stream.unconsumed_tail
+            while chunk and len(data) < num_bytes:
+                data += stream.decompress(chunk, num_bytes - len(data))
+                chunk = stream.unconsumed_tail
         except zlib.error as error:
             raise FormatError(
                 f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, is damaged at its beginning",
                 cause=f"it cannot be inflated: {reason_of(error)}",
                 remedy="copy the file again",
             ) from None
-    return bytes(found)
+    return bytes(data)
 
 
 class Contents:
@@ -104,13 +104,13 @@ class Contents:
         where: returns how an array is called in messages: the archive and the record.
     """
 
-    def __init__(self, storage: Storage, arrays: Sequence[Array], where: Callable[[int], str]) -> None:
+    def __init__(self, storage: Storage, arrays: Sequence[Array], location_of: Callable[[int], str]) -> None:
         members = [array.member for array in arrays]
-        self._storage, self._where = storage, where
+        self._storage, self._location_of = storage, location_of
         self._names = [sys.intern(member.name) for member in members]
         self._header_offsets = _numbers(member.header_offset for member in members)
         self._begins = _numbers(array.begin for array in arrays)
-        self._packed = _numbers(member.packed_bytes for member in members)
+        self._packed_lengths = _numbers(member.packed_bytes for member in members)
         self._num_bytes = _numbers(member.num_bytes for member in members)
         self._skipped = _numbers(array.header.offset_bytes for array in arrays)
         self._lengths = _numbers(array.header.data_bytes for array in arrays)
@@ -132,36 +132,36 @@ class Contents:
         """
         in_place = self._in_place[numbers]
         self._read_in_place(numbers[in_place], out, begins[in_place])
-        apart = np.flatnonzero(~in_place)
-        for first, after in _stretches(self._packed[numbers[apart]]):
-            rows = apart[first:after]
-            for row, packed in zip(rows.tolist(), self._packed_of(numbers[rows]), strict=True):
-                self._put(int(numbers[row]), packed, out, int(begins[row]))
+        inflate_rows = np.flatnonzero(~in_place)
+        for first, after in _stretches(self._packed_lengths[numbers[inflate_rows]]):
+            rows = inflate_rows[first:after]
+            for row, chunks in zip(rows.tolist(), self._chunks_of(numbers[rows]), strict=True):
+                self._copy_elements(int(numbers[row]), chunks, out, int(begins[row]))
 
     def data(self, number: int) -> Iterator[bytes]:
-        """Yield the elements of an array, a piece at a time; the check sum is verified before the last one is given.
+        """Yield the elements of an array, a piece at a time; the check sum is verified before the last piece.
 
         Raises:
             RecordError: the bytes of the member are damaged.
             FileError: the file changed, disappeared or cannot be read.
         """
-        [packed] = self._packed_of(np.array([number], np.int64))
-        return self._data(number, packed)
+        [chunks] = self._chunks_of(np.array([number], np.int64))
+        return self._data(number, chunks)
 
     def verify(self, number: int) -> None:
-        """Read a stored array in pieces, and verify its check sum; that of a deflated one was when its copy was made.
+        """Read a stored array in pieces, and verify its check sum; a deflated array was verified while it was copied.
 
         Raises:
             RecordError: the bytes of the member are damaged.
             FileError: the file changed, disappeared or cannot be read.
         """
         if self._is_stored[number]:
-            for _ in self._checked(number, self._piecewise(number)):
+            for _ in self._verify_pieces(number, self._piecewise(number)):
                 pass
 
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these members in memory soon."""
-        self._storage.advise(Extents(numbers, self._begins[numbers], self._packed[numbers]))
+        self._storage.advise(Extents(numbers, self._begins[numbers], self._packed_lengths[numbers]))
 
     def _read_in_place(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         if not numbers.size:
@@ -169,15 +169,15 @@ class Contents:
         lengths = self._lengths[numbers]
         self._storage.read(Extents(numbers, self._begins[numbers] + self._skipped[numbers], lengths), out, begins)
         view, places, sums = out.data, (begins, begins + lengths), (self._header_sums[numbers], self._sums[numbers])
-        for number, begin, end, before, told in zip(
-            *(some.tolist() for some in (numbers, *places, *sums)), strict=True
+        for number, begin, end, header_crc, expected in zip(
+            *(column.tolist() for column in (numbers, *places, *sums)), strict=True
         ):
-            if (crc := zlib.crc32(view[begin:end], before)) != told:
+            if (crc := zlib.crc32(view[begin:end], header_crc)) != expected:
                 raise self._wrong_sum(number, crc)
 
-    def _packed_of(self, numbers: Indices) -> list[Iterable[memoryview]]:
+    def _chunks_of(self, numbers: Indices) -> list[Iterable[memoryview]]:
         """Return the packed bytes of members: read now if they are small or few together, else piece by piece."""
-        lengths = self._packed[numbers]
+        lengths = self._packed_lengths[numbers]
         if lengths.sum() > PACKED_BYTES:
             return [self._piecewise(number) for number in numbers.tolist()]
         ends = np.cumsum(lengths)
@@ -188,54 +188,54 @@ class Contents:
 
     def _piecewise(self, number: int) -> Iterator[memoryview]:
         """Yield the packed bytes of one member, a piece at a time, in memory that is used again."""
-        begin, end = int(self._begins[number]), int(self._begins[number] + self._packed[number])
-        raw, one = np.empty(PACKED_BYTES, np.uint8), np.ones(1, np.int64)
+        begin, end = int(self._begins[number]), int(self._begins[number] + self._packed_lengths[number])
+        raw, single = np.empty(PACKED_BYTES, np.uint8), np.ones(1, np.int64)
         for offset in range(begin, end, PACKED_BYTES):
             length = min(PACKED_BYTES, end - offset)
-            self._storage.read(Extents(one * number, one * offset, one * length), raw, one * 0)
+            self._storage.read(Extents(single * number, single * offset, single * length), raw, single * 0)
             yield raw.data[:length]
 
-    def _put(self, number: int, packed: Iterable[memoryview], out: Bytes, begin: int) -> None:
-        for piece in self._data(number, packed):
+    def _copy_elements(self, number: int, chunks: Iterable[memoryview], out: Bytes, begin: int) -> None:
+        for piece in self._data(number, chunks):
             out[begin : begin + len(piece)] = np.frombuffer(piece, np.uint8)
             begin += len(piece)
 
-    def _data(self, number: int, packed: Iterable[memoryview]) -> Iterator[bytes]:
+    def _data(self, number: int, chunks: Iterable[memoryview]) -> Iterator[bytes]:
         """Yield the elements; the bytes before and behind them are summed alone."""
         skip, left = int(self._skipped[number]), int(self._lengths[number])
-        for piece in self._checked(number, packed):
+        for piece in self._verify_pieces(number, chunks):
             data = piece[skip : skip + left]
             skip, left = max(0, skip - len(piece)), left - len(data)
             if data:
                 yield data
 
-    def _checked(self, number: int, packed: Iterable[memoryview]) -> Iterator[bytes]:
-        """Yield all bytes of a member, unpacked; the last piece only if they are as many as are said, and their sum."""
-        crc, num_bytes, told, held = 0, 0, int(self._num_bytes[number]), b""
+    def _verify_pieces(self, number: int, chunks: Iterable[memoryview]) -> Iterator[bytes]:
+        """Yield all bytes of a member, unpacked; the last piece only after their number and check sum were verified."""
+        crc, num_bytes, expected_bytes, last_piece = 0, 0, int(self._num_bytes[number]), b""
         try:
-            for piece in map(bytes, packed) if self._is_stored[number] else inflate_member(packed):
+            for piece in map(bytes, chunks) if self._is_stored[number] else inflate_member(chunks):
                 num_bytes += len(piece)
-                if num_bytes > told:
-                    raise self._damaged(number, f"it becomes more than the {told} bytes that it says")
+                if num_bytes > expected_bytes:
+                    raise self._damage_error(number, f"it becomes more than the {expected_bytes} bytes that it says")
                 crc = zlib.crc32(piece, crc)
-                if held:
-                    yield held
-                held = piece
+                if last_piece:
+                    yield last_piece
+                last_piece = piece
         except (zlib.error, EOFError) as error:
-            raise self._damaged(number, f"it cannot be inflated: {reason_of(error)}") from None
-        if num_bytes < told:
-            raise self._damaged(number, f"it becomes {num_bytes} bytes, and says {told}")
+            raise self._damage_error(number, f"it cannot be inflated: {reason_of(error)}") from None
+        if num_bytes < expected_bytes:
+            raise self._damage_error(number, f"it becomes {num_bytes} bytes, and says {expected_bytes}")
         if crc != self._sums[number]:
             raise self._wrong_sum(number, crc)
-        yield held
+        yield last_piece
 
     def _wrong_sum(self, number: int, crc: int) -> RecordError:
-        return self._damaged(number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}")
+        return self._damage_error(number, f"its check sum is {crc:08x}, the archive says {int(self._sums[number]):08x}")
 
-    def _damaged(self, number: int, reason: str) -> RecordError:
+    def _damage_error(self, number: int, reason: str) -> RecordError:
         member = f"member {self._names[number]!r} at byte {self._header_offsets[number]}"
         return RecordError(
-            f"{self._where(number)}: {member} is damaged: {reason}",
+            f"{self._location_of(number)}: {member} is damaged: {reason}",
             cause="the bytes changed after the file was written, or the copy stopped early",
             remedy="copy the file again, or leave the record out with source.select(...)",
         )
@@ -247,11 +247,11 @@ def _numbers(values: Iterable[int]) -> Indices:
 
 def _stretches(lengths: Indices) -> Iterator[tuple[int, int]]:
     """Yield first and after-last of members whose packed bytes are read together: at most PACKED_BYTES, or one."""
-    first, together = 0, 0
+    first, total_bytes = 0, 0
     for number, length in enumerate(lengths.tolist()):
-        if number > first and together + length > PACKED_BYTES:
+        if number > first and total_bytes + length > PACKED_BYTES:
             yield first, number
-            first, together = number, 0
-        together += length
+            first, total_bytes = number, 0
+        total_bytes += length
     if first < lengths.size:
         yield first, lengths.size

@@ -3,8 +3,8 @@
 Why      A row of a deflated array has no place in the archive: all before it would be inflated for each.
 Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple of ALIGN_BYTES on.
          The arrays of many small archives share a file, of about GROUP_BYTES; that of a large one has its own.
-Kept     by what the archives are and which field it is (`storage/derived.py`): other fields of them have other copies.
-Bounds   A copy is made only if it fits into nine tenths of the free space; how large it becomes is known before.
+Names    A copy is named by the archives and the field (`storage/derived.py`): each field has copies of its own.
+Bounds   A copy is made only if it fits into nine tenths of the free space; its size is known before.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ COPY = 2  # counted up when copies are made in another way
 log = logging.getLogger("gpuload")
 
 
-def copied(
+def unpack_arrays(
     files: Files, fields: Sequence[tuple[str, Sequence[Array]]], storage: Storage
 ) -> tuple[Files, list[tuple[Indices, Indices]]]:
-    """Return files that hold all arrays unpacked, and where: the archives themselves, and copies of what is deflated.
+    """Return files that hold all arrays unpacked, with their places: the archives, and copies of deflated arrays.
 
     Args:
         files: the archives.
@@ -44,13 +44,13 @@ def copied(
         storage: of the archives.
 
     Returns:
-        The files, and for each field int64 ``[num_archives]``, which of them has the array, and where it begins there.
+        The files, and for each field two int64 ``[num_archives]``: the file of each array, and its first byte there.
 
     Raises:
         FormatError: a member is damaged.
         FileError: a file changed or cannot be read, or there is no place or no space for copies.
     """
-    copies, placed, keys = list[Copy](), list[tuple[Indices, Indices]](), dict[int, str]()
+    copies, locations, keys = list[Copy](), list[tuple[Indices, Indices]](), dict[int, str]()
     for name, arrays in fields:
         places = np.arange(len(files), dtype=np.int64)
         offsets = np.array([array.offset_bytes for array in arrays], np.int64)
@@ -68,26 +68,28 @@ def copied(
             places[numbers], offsets[numbers] = len(files) + len(copies), begins
             write = partial(_write, contents, files.paths[numbers[0]], numbers, num_bytes)
             copies.append(Copy(digest.hexdigest()[:32], stem(files.paths[numbers[0]]), num_bytes, write))
-        placed.append((places, offsets))
+        locations.append((places, offsets))
     if not copies:
-        return files, placed
-    unpacked, _ = look_at(keep(copies), 0, lambda path, size, head: None)
+        return files, locations
+    copy_files, _ = look_at(keep(copies), 0, lambda path, size, head: None)
     log.info("deflated arrays of %d archives are read from unpacked copies in %s", len(keys), folder())
-    seals = (None,) * len(files) + unpacked.seals
-    return Files(files.paths + unpacked.paths, np.concatenate([files.stamps, unpacked.stamps]), seals=seals), placed
+    seals = (None,) * len(files) + copy_files.seals
+    return Files(
+        files.paths + copy_files.paths, np.concatenate([files.stamps, copy_files.stamps]), seals=seals
+    ), locations
 
 
 def _groups(arrays: Sequence[Array]) -> Iterator[list[int]]:
     """Yield the numbers of the archives whose deflated arrays share a copy."""
-    group, together = list[int](), 0
+    group, total_bytes = list[int](), 0
     for number, array in enumerate(arrays):
         if array.is_stored:
             continue
-        if group and together + array.header.data_bytes > GROUP_BYTES:
+        if group and total_bytes + array.header.data_bytes > GROUP_BYTES:
             yield group
-            group, together = [], 0
+            group, total_bytes = [], 0
         group.append(number)
-        together += array.header.data_bytes
+        total_bytes += array.header.data_bytes
     if group:
         yield group
 

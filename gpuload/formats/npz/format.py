@@ -11,7 +11,7 @@ from gpuload.formats.npz.source import npz
 from gpuload.formats.npz.writer import WRITER
 from gpuload.sources.base import Source
 
-MEMBER, EMPTY = b"PK\x03\x04", b"PK\x05\x06"  # what an archive begins with; one without members
+MEMBER, EMPTY = b"PK\x03\x04", b"PK\x05\x06"  # the first bytes of an archive; of an archive without members
 
 
 def _sniff(beginning: Beginning) -> Match | None:
@@ -30,12 +30,12 @@ def _sniff(beginning: Beginning) -> Match | None:
         raise FormatError(
             f"{path} is a damaged ZIP archive", cause=str(error), remedy="it was cut short: copy it again"
         ) from None
-    others = [name for name in names if not name.endswith(".npy")]
-    if others or not names:
-        held = f"it holds {others[0]!r}" if others else "it holds nothing"
+    foreign_names = [name for name in names if not name.endswith(".npy")]
+    if foreign_names or not names:
+        content = f"it holds {foreign_names[0]!r}" if foreign_names else "it holds nothing"
         raise FormatError(
             f"{path} is a ZIP archive and no NPZ",
-            cause=f"an NPZ holds .npy files alone, and {held}",
+            cause=f"an NPZ holds .npy files alone, and {content}",
             remedy="unpack it, and open what is in it",
         )
     return Match("NPZ", "gl.npz")

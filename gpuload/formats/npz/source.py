@@ -24,9 +24,9 @@ import numpy as np
 from gpuload.errors import FormatError, GpuloadError, RecordError, SpecError
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, same_fields
-from gpuload.formats.npz.archive import STORED, Member, Pieces, members
+from gpuload.formats.npz.archive import STORE, Member, Pieces, members
 from gpuload.formats.npz.contents import Array, Contents, array_of
-from gpuload.formats.npz.copies import copied
+from gpuload.formats.npz.copies import unpack_arrays
 from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
@@ -41,8 +41,8 @@ from gpuload.storage.files import Files, Paths, expand, look_at
 
 HEAD_BYTES = 4096  # of smaller archives nothing else has to be read to know what they have
 SUFFIX = ".npy"
-MOST_TOLD = 8  # names
-Found = dict[str, Array]
+MAX_NAMES = 8  # names
+Arrays = dict[str, Array]
 Kind = tuple[np.dtype[Any], bool, tuple[int, ...]]  # how an archive stores records: dtype, Fortran order, their shape
 
 
@@ -73,20 +73,20 @@ def npz(
     if not isinstance(record, str) or record not in ("row", "file"):
         raise SpecError(f"record = {record!r}", cause='it is "row" or "file"', remedy="pass one of the two")
     check_on_error(on_error)
-    wanted = _wanted(fields)
+    names_argument = _check_selection(fields)
     with npyheader.naming_conversion(paths):
-        listed = expand(paths)
-        look = tolerant(partial(_arrays_in, wanted), on_error, "gl.npz", len(listed))
-        files, results = look_at(listed, HEAD_BYTES, look)
+        all_paths = expand(paths)
+        look = tolerant(partial(_arrays_in, names_argument), on_error, "gl.npz", len(all_paths))
+        files, results = look_at(all_paths, HEAD_BYTES, look)
         bad = bad_files(files, results, "gl.npz")
     first = bad.good(results)[0]
-    found = bad.filled(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
-    names = list(wanted or first)
-    _check_alike(files, found, names)
+    archives = bad.filled(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    names = list(names_argument or first)
+    _check_alike(files, archives, names)
     if record == "row":
-        _check_rows(files, found, names)
-    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": wanted, "on_error": on_error})
-    columns = [[arrays[name] for arrays in found] for name in names]
+        _check_rows(files, archives, names)
+    opening = Opening(npz, {"paths": files.paths, "record": record, "fields": names_argument, "on_error": on_error})
+    columns = [[arrays[name] for arrays in archives] for name in names]
     layouts = [_layouts(files, name, column, record) for name, column in zip(names, columns, strict=True)]
     storage, unverified = open_storage(files), list[Contents]()
     if record == "row":
@@ -94,7 +94,8 @@ def npz(
         unverified = [Contents(storage, column, files.paths.__getitem__) for column in columns]
     else:
         parts = [
-            _whole(files, column, own, storage, opening, bad) for column, own in zip(columns, layouts, strict=True)
+            _whole(files, column, field_layouts, storage, opening, bad)
+            for column, field_layouts in zip(columns, layouts, strict=True)
         ]
     about = [([told(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)]
     return NpzSource(files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad)
@@ -105,7 +106,7 @@ def _in_place_of_bad(array: Array, record: str) -> Array:
     shape = array.header.shape
     if record == "row" and shape:
         shape = (1, *shape[1:])
-    member = array.member._replace(method=STORED, packed_bytes=0, num_bytes=0)
+    member = array.member._replace(method=STORE, packed_bytes=0, num_bytes=0)
     return Array(member, 0, replace(array.header, shape=shape), 0)
 
 
@@ -167,9 +168,9 @@ class NpzSource(Zipped):
 class WholeArrays(RecordFiles):
     """One array of each archive, all of one shape."""
 
-    def __init__(self, stored: Stored, opening: Opening, contents: Contents) -> None:
+    def __init__(self, table: Stored, opening: Opening, contents: Contents) -> None:
         self._contents = contents
-        super().__init__(stored, opening)
+        super().__init__(table, opening)
 
     def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
         return WholeLeaf(form, storage, places, counts, offsets, self._contents)
@@ -217,7 +218,7 @@ class VaryingLeaf(NpyFiles):
         self._contents.advise(numbers)
 
 
-def _wanted(fields: Any) -> tuple[str, ...] | None:
+def _check_selection(fields: Any) -> tuple[str, ...] | None:
     """Return the names of the arrays that are wanted, None for all."""
     if fields is None:
         return None
@@ -233,28 +234,30 @@ def _wanted(fields: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _arrays_in(wanted: tuple[str, ...] | None, path: str, size: int, head: bytes) -> Found:
+def _arrays_in(selection: tuple[str, ...] | None, path: str, size: int, head: bytes) -> Arrays:
     """Return the wanted arrays of one archive by their names."""
     with contextlib.closing(Pieces(path, size, head)) as pieces:
-        there = _by_name(path, members(pieces))
-        if not there:
+        by_name = _by_name(path, members(pieces))
+        if not by_name:
             raise FormatError(f"{path} holds no array", cause="it is an empty archive", remedy="make it again")
-        missing = [name for name in wanted or () if name not in there]
+        missing = [name for name in selection or () if name not in by_name]
         if missing:
             raise SpecError(
-                f"{path} has no array {missing[0]!r}", cause=f"it has {_told(there)}", remedy="use one of these names"
+                f"{path} has no array {missing[0]!r}",
+                cause=f"it has {_list_names(by_name)}",
+                remedy="use one of these names",
             )
-        return {name: _array_of(pieces, there[name], list(there)) for name in wanted or there}
+        return {name: _array_of(pieces, by_name[name], list(by_name)) for name in selection or by_name}
 
 
-def _by_name(path: str, found: dict[str, Member]) -> dict[str, Member]:
+def _by_name(path: str, entries: dict[str, Member]) -> dict[str, Member]:
     """Return members by the names that `numpy.load` gives them; entries of folders are none."""
-    there: dict[str, Member] = {}
-    for member in found.values():
+    by_name: dict[str, Member] = {}
+    for member in entries.values():
         if member.name.endswith("/") and not member.num_bytes:
             continue
         name = member.name.removesuffix(SUFFIX)
-        if name in there:
+        if name in by_name:
             raise FormatError(
                 f"{path} holds {name!r} with and without the suffix {SUFFIX}",
                 cause="both would be one field",
@@ -262,50 +265,50 @@ def _by_name(path: str, found: dict[str, Member]) -> dict[str, Member]:
             )
         if not name:
             raise FormatError(f"{path} holds an array without a name", cause="a field has one", remedy="name it")
-        there[name] = member
-    return there
+        by_name[name] = member
+    return by_name
 
 
-def _array_of(pieces: Pieces, member: Member, there: list[str]) -> Array:
+def _array_of(pieces: Pieces, member: Member, names: list[str]) -> Array:
     try:
         return array_of(pieces, member)
     except FormatError as error:
-        if len(there) > 1:
-            error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_told(there)}"
+        if len(names) > 1:
+            error.remedy += f"; or name the arrays that are wanted: gl.npz(..., fields=[...]) of {_list_names(names)}"
         raise
 
 
-def _told(names: Any) -> str:
-    some = list(names)
-    return f"{some[:MOST_TOLD]}{f' and {len(some) - MOST_TOLD} others' if len(some) > MOST_TOLD else ''}"
+def _list_names(names: Any) -> str:
+    all_names = list(names)
+    return f"{all_names[:MAX_NAMES]}{f' and {len(all_names) - MAX_NAMES} others' if len(all_names) > MAX_NAMES else ''}"
 
 
-def _check_alike(files: Files, found: Sequence[Found], names: list[str]) -> None:
+def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
     """Refuse archives whose arrays have other names or dtypes than those of the first."""
-    first, first_path = found[0], files.paths[0]
-    for path, arrays in zip(files.paths, found, strict=True):
+    first, first_path = archives[0], files.paths[0]
+    for path, arrays in zip(files.paths, archives, strict=True):
         if arrays.keys() != first.keys():
-            both = [name for name in first if name in arrays]
+            common = [name for name in first if name in arrays]
             raise SpecError(
-                f"{path} has the arrays {_told(arrays)}, {first_path} has {_told(first)}",
+                f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
                 cause="the records of a source have the same fields",
-                remedy=f"take those that all have: gl.npz(..., fields={both})" if both else "make two sources",
+                remedy=f"take those that all have: gl.npz(..., fields={common})" if common else "make two sources",
             )
         for name in names:
-            one, other = arrays[name].header.dtype, first[name].header.dtype
-            if not same_fields(one, other):
+            dtype, first_dtype = arrays[name].header.dtype, first[name].header.dtype
+            if not same_fields(dtype, first_dtype):
                 raise SpecError(
-                    f"{path}: array {name!r} holds {one}, in {first_path} it holds {other}",
+                    f"{path}: array {name!r} holds {dtype}, in {first_path} it holds {first_dtype}",
                     cause="a field has one dtype in all records; only byte order and padding may differ",
                     remedy="convert one of them, or make two sources",
                 )
 
 
-def _check_rows(files: Files, found: Sequence[Found], names: list[str]) -> None:
+def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
     """Refuse arrays without rows, with rows of another shape than in the first archive, or with more or fewer rows."""
-    for path, arrays in zip(files.paths, found, strict=True):
+    for path, arrays in zip(files.paths, archives, strict=True):
         for name in names:
-            shape, first = arrays[name].header.shape, found[0][name].header.shape
+            shape, first = arrays[name].header.shape, archives[0][name].header.shape
             if not shape:
                 raise SpecError(
                     f"{path}: array {name!r} holds one value without axes",
@@ -358,14 +361,16 @@ def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
     return list(by_id.values()), np.fromiter((number_of[id(layout)] for layout in layouts), np.int64)
 
 
-def _stored(files: Files, column: Sequence[Array], layouts: Sequence[Layout], record: str, storage: Storage) -> Stored:
-    """Return what the archives hold of one field."""
+def _table_of(
+    files: Files, column: Sequence[Array], layouts: Sequence[Layout], record: str, storage: Storage
+) -> Stored:
+    """Return the table of one field: where its records lie in the archives."""
     different, form_of = _different(layouts)
     forms = []
     for number, layout in enumerate(different):
         header = column[int(np.argmax(form_of == number))].header
-        apart = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
-        forms.append(Form(layout, header.dtype.itemsize if apart else 0))
+        has_strides = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
+        forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
     return Stored(
         files,
         counts=[array.header.shape[0] if record == "row" else 1 for array in column],
@@ -381,13 +386,13 @@ def _rows(
     storage: Storage, opening: Opening, bad: BadFiles,
 ) -> list[RecordFiles]:  # fmt: skip
     """Return a source of the rows of each field."""
-    everything, placed = copied(files, list(zip(names, columns, strict=True)), storage)
-    if everything is not files:
-        storage = open_storage(everything)
+    all_files, locations = unpack_arrays(files, list(zip(names, columns, strict=True)), storage)
+    if all_files is not files:
+        storage = open_storage(all_files)
     parts = []
-    for column, own, (places, offsets) in zip(columns, layouts, placed, strict=True):
-        stored = _stored(files, column, own, "row", storage)
-        parts.append(RecordFiles(replace(stored, offsets=offsets.tolist(), places=places, bad=bad), opening))
+    for column, field_layouts, (places, offsets) in zip(columns, layouts, locations, strict=True):
+        table = _table_of(files, column, field_layouts, "row", storage)
+        parts.append(RecordFiles(replace(table, offsets=offsets.tolist(), places=places, bad=bad), opening))
     return parts
 
 
@@ -404,4 +409,4 @@ def _whole(
     if len({array.header.shape for array in column}) > 1:
         leaf = VaryingLeaf(common_spec(_different(layouts)[0]), storage, layouts, contents)
         return RaggedNpySource(files, leaf, opening, bad)
-    return WholeArrays(replace(_stored(files, column, layouts, "file", storage), bad=bad), opening, contents)
+    return WholeArrays(replace(_table_of(files, column, layouts, "file", storage), bad=bad), opening, contents)

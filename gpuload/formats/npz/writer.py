@@ -16,26 +16,26 @@ from gpuload.spec import Field, Spec
 FIRST_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest of ZIP: the same records give the same bytes
 
 
-def _refusal(one: Field) -> Refusal | None:
-    if not one.name.strip(". ") or set(one.name) & set("/\\:\0"):
+def _refusal(field: Field) -> Refusal | None:
+    if not field.name.strip(". ") or set(field.name) & set("/\\:\0"):
         return (
             "the name of a field is the name of a file in the archive, and this is none",
-            f"rename it: source.rename(**{{{one.name!r}: 'x'}})",
+            f"rename it: source.rename(**{{{field.name!r}: 'x'}})",
         )
-    if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
+    if any(0xD800 <= ord(char) < 0xE000 for char in field.name):
         return (
             "its name holds half of a surrogate pair, and an archive has names in UTF-8",
             "rename it: source.rename(...)",
         )
-    return uniform_only(one, "an NPZ file")
+    return uniform_only(field, "an NPZ file")
 
 
 def _write(path: str, records: Records) -> None:
     zipfile = aside.import_package("zipfile")
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
-        for one in records.spec:
-            with archive.open(zipfile.ZipInfo(f"{one.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:
-                write_array(file, records, one)
+        for field in records.spec:
+            with archive.open(zipfile.ZipInfo(f"{field.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:
+                write_array(file, records, field)
 
 
 def _differs(path: str, records: Records) -> str:
