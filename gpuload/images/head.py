@@ -136,6 +136,11 @@ def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]
     return heads
 
 
+def are_jpegs(heads: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which rows of `read_heads` are known to be of JPEGs, boolean ``[N]``; those of others may be, too."""
+    return np.asarray(heads[:, COLUMNS.index("channels")] > 0)
+
+
 def jpeg_head(numbers: NDArray[np.int32]) -> Head | None:
     """Return the head of a file from its row of `read_heads`; None where ``read`` has to look at the file."""
     height, width, num_scans, channels, orientation, scan_end = numbers.tolist()

@@ -294,6 +294,28 @@ class Op:
         """
         raise NotImplementedError
 
+    @property
+    def mirror(self) -> str | None:
+        """The name of the draw that says which images are mirrored left to right, where the op does nothing else."""
+        return None
+
+    def lower_mirrored(
+        self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
+        """The same in DALI of images that are mirrored left to right before, in one pass over them.
+
+        An op that has this form does the work of an op with ``mirror`` that stands directly before it.
+
+        Args:
+            dali: as in ``lower``.
+            x: DataNode of the field, not mirrored.
+            mirror: DataNode, int32: 1 for an image that is mirrored, else 0.
+            draw: as in ``lower``.
+            field: as in ``lower``.
+            device: as in ``lower``.
+        """
+        raise NotImplementedError
+
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """Return ``walk`` with this op added, or None if the op cannot become part of one walk over the image.
 

@@ -20,7 +20,7 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -60,6 +60,9 @@ class Decode(Op):
         size: height and width of all images, pixels, where they have one size: then a batch is one array without being
             resized. An image of another size is an error. None: any size, and without a crop or a resize behind it a
             batch is a list, also where all sizes are the same.
+        hw_decoder_load: on a GPU that has a hardware decoder for JPEG: 1 has it decode every JPEG that it can, 0 none.
+            Its pixels differ from those of the other decoder. DALI divides a batch between both for a number between 0
+            and 1, which is refused here because an image's pixels would then depend on the rest of its batch.
     """
 
     mode: str = "RGB"
@@ -67,6 +70,7 @@ class Decode(Op):
     max_pixels: int = field(default=2**27, kw_only=True)
     max_scans: int = field(default=50, kw_only=True)
     size: tuple[int, int] | None = field(default=None, kw_only=True)
+    hw_decoder_load: float = field(default=0.0, kw_only=True)
 
     codec: ClassVar[bool] = True
 
@@ -79,6 +83,12 @@ class Decode(Op):
                 raise arguments.refuse(self, "size", self.size, "height and width, two numbers", "write size=(48, 64)")
             height, width = (arguments.whole(self, "size", one) for one in self.size)
             arguments.keep(self, size=(height, width))
+        arguments.keep(self, hw_decoder_load=arguments.number(self, "hw_decoder_load", self.hw_decoder_load))
+        if self.hw_decoder_load not in (0, 1):
+            raise arguments.refuse(
+                self, "hw_decoder_load", self.hw_decoder_load, "0 or 1",
+                "for a number in between DALI divides each batch between two decoders whose pixels differ",
+            )  # fmt: skip
         for name, value, most in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
             if value > most:
@@ -179,8 +189,11 @@ class Decode(Op):
         settings: dict[str, Any] = {"device": "cpu", "jpeg_fancy_upsampling": True}
         if self.dtype == "uint16":
             settings["dtype"] = dali.types.UINT16
-        if device == "gpu":  # the hardware decoder's pixels differ from the CUDA decoder's, and the batch is split
-            settings.update(device="mixed", hw_decoder_load=0.0)
+        if device == "gpu":
+            # With affine=True each of the codec's threads would keep to a core, beside our own threads there.
+            settings.update(device="mixed", affine=False, hw_decoder_load=self.hw_decoder_load)
+            if self.hw_decoder_load and self.size is not None:
+                settings.update(preallocate_height_hint=self.size[0], preallocate_width_hint=self.size[1])
         rgb, gray = dali.types.RGB, dali.types.GRAY
         window = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]} if "start" in draw else {}
         if window and device == "cpu":
@@ -193,6 +206,13 @@ class Decode(Op):
         if self.dtype == "uint16":
             return _gray(dali, pixels)
         return dali.fn.color_space_conversion(pixels, image_type=rgb, output_type=gray)
+
+
+def decoder_on_gpu(ops: Iterable[Op]) -> str:
+    """Return what decodes images on a GPU, for a graph's description."""
+    if any(isinstance(op, Decode) and op.hw_decoder_load for op in ops):
+        return "the hardware decoder for the JPEGs that it takes, nvJPEG for the others, in DALI's mixed decoder"
+    return "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"
 
 
 def _gray(dali: ModuleType, pixels: Any) -> Any:

@@ -71,6 +71,11 @@ class RandomFlip(Op):
         """``flip``; of raw integers for the dtypes that it does not know."""
         return images.moved(dali, field.dtype, ("bool", "float16"), lambda raw: dali.fn.flip(raw, **draw), x)
 
+    @property
+    def mirror(self) -> str | None:
+        """See ``Op``: ``horizontal``, unless images are mirrored top to bottom as well."""
+        return None if self.vertical else "horizontal"
+
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk mirrors once more, or no longer."""
         mirror = walk.mirror.copy()

@@ -72,12 +72,21 @@ class Normalize(Op):
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""
+        return self._lower(dali, x, field, device)
+
+    def lower_mirrored(
+        self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
+    ) -> Any:
+        """``crop_mirror_normalize``, which mirrors, too."""
+        return self._lower(dali, x, field, device, mirror=mirror)
+
+    def _lower(self, dali: ModuleType, x: Any, field: Field, device: str, **mirror: Any) -> Any:
         fn, types = dali.fn, dali.types
         if field.dtype.name not in FUSED:
             x = fn.cast(x, dtype=types.FLOAT)
         if field.shape is not None and len(field.shape) == 3:
             settings = {"dtype": types.FLOAT, "output_layout": "HWC", "mean": self.mean, "std": self.std}
-            result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings)
+            result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings, **mirror)
         else:
             mean, scale = (types.Constant(one) if one.ndim else float(one) for one in self.constants)
             result = (fn.cast(x, dtype=types.FLOAT) - mean) * scale

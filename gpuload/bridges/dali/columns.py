@@ -20,6 +20,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES, Input
 from gpuload.ops.base import Op, streams
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class Columns:
             RecordError: an op cannot draw for a record's image.
         """
         fields = [batch[name] for name in self._names]
-        made = [one.checked(_of_cupy(values)) for one, values in zip(self.inputs, fields, strict=False)]
-        return [*made, *self._drawn(batch)]
+        columns = [one.checked(_of_cupy(values)) for one, values in zip(self.inputs, fields, strict=False)]
+        return [*(list(rows) if isinstance(rows, Ragged) else rows for rows in columns), *self._drawn(batch)]
 
     def _drawn(self, batch: Batch) -> list[NDArray[Any]]:
         words: dict[str, Any] = {"seed": self._loader.seed, "epoch": batch.epoch, "records": batch.records}

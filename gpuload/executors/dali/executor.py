@@ -26,9 +26,9 @@ from gpuload import aside, threads
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, one_row
-from gpuload.executors.dali.program import Program, Reads, Started, reason, refusal
+from gpuload.executors.dali.program import Program, Reads, Started, feedable, reason, refusal
 from gpuload.ops.base import Draw, RowError
-from gpuload.ops.decode import REGIONS_ON_GPU
+from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.ops.graph import Graph
 
 OLDEST = (2, 4)
@@ -134,10 +134,8 @@ class DaliExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
-        on_gpu = self.device != "cpu"
-        decoder = "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ" if on_gpu else (
-            "libjpeg-turbo and the other CPU codecs in DALI"
-        )  # fmt: skip
+        on_cpu = "libjpeg-turbo and the other CPU codecs in DALI"
+        decoder = on_cpu if self.device == "cpu" else decoder_on_gpu(self.graph.ops)
         return {
             "executor": f"dali {self._dali.__version__}, pipeline mode",
             "device": self.device,
@@ -198,7 +196,7 @@ class DaliExecutor:
     def _feed(self, pipeline: Any, inputs: dict[str, Any]) -> None:
         try:
             for name, values in inputs.items():
-                pipeline.feed_input(name, values, cuda_stream=self._stream())
+                pipeline.feed_input(name, feedable(self._dali, values), cuda_stream=self._stream())
             pipeline.schedule_run()
         except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
             raise refusal("DALI does not take a batch", error) from error.with_traceback(None)

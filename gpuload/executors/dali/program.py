@@ -22,13 +22,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, GpuloadError, SpecError, UnknownFieldError
 from gpuload.executors.base import Array, Fields, Values
 from gpuload.executors.checks import Checks
 from gpuload.images import head
-from gpuload.ops.base import Draw, Op, RowError
+from gpuload.ops.base import HEADS, Draw, Op, RowError
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
@@ -51,10 +52,11 @@ class Program:
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
-        self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
         checked = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
         self._checked_inputs = [(place, name) for place, name in checked if not self._is_made(place, name)]
         self._checked_outputs = [(place, name) for place, name in checked if self._is_made(place, name)]
+        self._mirrors = self._mirror_places()
+        self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
 
     @property
     def inputs(self) -> list[Input]:
@@ -100,7 +102,7 @@ class Program:
             if name not in fields:
                 raise UnknownFieldError(f"no field {name!r}", cause=f"given: {list(fields)}", remedy="give it")
             if self.graph.spec_in[name].encoded:
-                _check_formats(fields[name])
+                _check_formats(fields[name], self._heads(name, draws))
             values[source.name] = source, fields[name]
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
@@ -136,6 +138,11 @@ class Program:
             for name, output in zip(self.names, outputs[: len(self.names)], strict=True)
         }
 
+    def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
+        """Return what the heads of the images of a field say, where they were read to draw; see ``read_heads``."""
+        targets = zip(self.graph.targets, draws, strict=True)
+        return next((draw[HEADS] for on, draw in targets if name in on and HEADS in draw), None)
+
     @property
     def _xp(self) -> ModuleType:
         return np if self.device_id is None else devices.cupy()
@@ -158,10 +165,41 @@ class Program:
             for name in on:
                 if seen is not None and (place, name) in self._checked_outputs:
                     seen.append(nodes[name])
-                field = self.graph.before(place)[name]
-                op = self.graph.op_on(place, name)
-                nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
+                if (place, name) in self._mirrors.values():
+                    continue  # the next op on the field does it
+                op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
+                if (place, name) in self._mirrors:
+                    mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
+                    nodes[name] = op.lower_mirrored(self.dali, nodes[name], mirror, draw, field=field, device=device)
+                else:
+                    nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
         return nodes
+
+    def _mirror_places(self) -> dict[tuple[int, str], tuple[int, str]]:
+        """Return where an op mirrors images with its own work: its place and field, and those of the op that is meant.
+
+        Where an op mirrors several fields, it is done so for all of them or for none: DALI has no input that no
+        operator uses.
+        """
+        mirrors: dict[tuple[int, str], tuple[int, str]] = {}
+        for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
+            following = [self._next_place(place, name) for name in on] if op.mirror is not None else []
+            if following and all(self._takes_mirror(at, name) for at, name in zip(following, on, strict=True)):
+                mirrors |= {(at, name): (place, name) for at, name in zip(following, on, strict=True) if at is not None}
+        return mirrors
+
+    def _next_place(self, place: int, name: str) -> int | None:
+        """Return the place of the next op that acts on a field."""
+        return next((at for at in range(place + 1, len(self.graph.ops)) if name in self.graph.targets[at]), None)
+
+    def _takes_mirror(self, place: int | None, name: str) -> bool:
+        """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
+        if place is None or (place, name) in self._checked_outputs:
+            return False
+        return type(self.graph.op_on(place, name)).lower_mirrored is not Op.lower_mirrored
+
+    def _mirror_input(self, place: int) -> Input:
+        return self.draws[place][str(self.graph.ops[place].mirror)]
 
     def _outputs(self) -> list[Any]:
         seen: list[Any] = []
@@ -181,6 +219,8 @@ class Program:
         return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
+        if place in (mirrored for mirrored, _ in self._mirrors.values()):
+            draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
                 raise SpecError(
@@ -225,15 +265,17 @@ class Input:
 
     def checked(self, values: Any) -> Any:
         """Return the rows of a batch as DALI may have them, copied only where they are not contiguous."""
-        if not isinstance(values, (list, Ragged)):
-            self._check(values, values.shape[1:])
-            return _contiguous(values)
-        rows = list(values)
-        for value in rows:
-            self._check(value, value.shape)
-        return [_contiguous(value) for value in rows]
+        if isinstance(values, list):
+            for value in values:
+                self._check(value, value.shape)
+            return [_contiguous(value) for value in values]
+        if isinstance(values, Ragged):
+            self._check(values.payload, (None, *values.payload.shape[1:]))
+            return values if values.payload.flags.c_contiguous else values.with_payload(_contiguous(values.flat))
+        self._check(values, values.shape[1:])
+        return _contiguous(values)
 
-    def _check(self, values: Any, shape: tuple[int, ...]) -> None:
+    def _check(self, values: Any, shape: Shape) -> None:
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)
         )
@@ -256,16 +298,32 @@ class Started:
     checks: Checks
 
 
-def _check_formats(files: Any) -> None:
-    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which."""
-    for row, data in enumerate(files):
-        if title := head.foreign_to_dali(data):
+def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
+    """Raise ``RowError`` for the first image file of a format that DALI has no codec for; it would not say which.
+
+    Args:
+        files: of a batch.
+        heads: what their heads say, from which JPEGs are known; None where they were not read.
+    """
+    rows = range(len(files)) if heads is None else np.flatnonzero(~head.are_jpegs(heads)).tolist()
+    for row in rows:
+        if title := head.foreign_to_dali(files[row]):
             raise RowError(
                 row,
                 f"it is of the format {title}",
                 cause=f"DALI has no codec for {title}; the array executor decodes it with Pillow",
                 remedy='make the loader with device="cpu", executor="array", or store the image as PNG',
             )
+
+
+def feedable(dali: ModuleType, values: Any) -> Any:
+    """Return the rows of a batch as ``feed_input`` takes them at once; it works through a list in Python."""
+    if not isinstance(values, (list, Ragged)):
+        return values
+    rows = list(values)
+    if not isinstance(rows[0], np.ndarray):
+        return rows  # on a GPU
+    return dali.tensors.TensorListCPU([dali.tensors.TensorCPU(row) for row in rows], contiguous=False)
 
 
 def _contiguous(values: Array) -> Array:
