@@ -120,8 +120,6 @@ UNNAMED = (
     "device.py",
     "errors.py",
     "executors/*",
-    "formats/csv/*",
-    "formats/tfrecord/*",
     "images/*",
     "journal.py",
     "loader.py",

@@ -736,7 +736,7 @@ class Cached(LeafSource, SameRecords):
             )
         self._source, self._memory, self._path = source, memory, path
         kept = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
-        self._how, self._leaves = kept.place, kept.leaves
+        self._access, self._leaves = kept.place, kept.leaves
         super().__init__(kept.groups, source)
         self.ops = source.ops
 
@@ -752,11 +752,11 @@ class Cached(LeafSource, SameRecords):
         return f"{self._source._title()} cached"
 
     def _place(self) -> str:
-        return self._how
+        return self._access
 
     def describe(self) -> str:
         """Return one line about how records are read."""
-        return self._how
+        return self._access
 
     def origin(self, index: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, of what was cached."""

@@ -40,11 +40,11 @@ class FileSource(LeafSource):
 
     def __init__(self, files: Files, opening: Opening, groups: tuple[Group, ...], storage: Storage) -> None:
         super().__init__(groups)
-        self._files, self._opening, self._how = files, opening, storage.how
+        self._files, self._opening, self._access = files, opening, storage.how
 
     def describe(self) -> str:
         """Return one line about how records are read."""
-        return self._how
+        return self._access
 
     def _title(self) -> str:
         return f"gl.{self._opening.function.__name__}"

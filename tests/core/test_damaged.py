@@ -97,7 +97,7 @@ def test_messages_of_examples(seed, monkeypatch):
 
     def found(data):
         raw = np.frombuffer(data, np.uint8)
-        values = parsing.found_in(raw, np.zeros(1, np.int64), np.array([raw.size]), columns)
+        values = parsing.parse_features(raw, np.zeros(1, np.int64), np.array([raw.size]), columns)
         return [(one.counts.tolist(), one.values.tobytes(), one.lengths.tolist()) for one in values]
 
     files = [whole, *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)), *(whole[:-n] for n in range(1, 30))]

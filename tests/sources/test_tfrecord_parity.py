@@ -31,7 +31,7 @@ def parsed(payloads, features, sequence=None, *, compiled=True):
     columns = columns_of(features, sequence)
     offsets = offsets_of(np.array([len(payload) for payload in payloads], np.int64))
     raw = np.frombuffer(bytearray(b"".join(payloads) + b"\xff" * 8), np.uint8)
-    find = parsing.found_in if compiled else parsing.plain
+    find = parsing.parse_features if compiled else parsing.plain
     found = find(raw, offsets[:-1], offsets[1:], columns)
     made = {column.field.name: values_of(column, one, raw) for column, one in zip(columns, found, strict=True)}
     return {

@@ -1,4 +1,4 @@
-"""What the user says of CSV files: the form of their text, and which columns become which fields.
+"""Arguments of `gl.csv`: the dialect of the text, and which columns become which fields.
 
 Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one field of several
           columns. A dtype of None is found in the data; ``str`` is text as long as the longest, or of any length where
@@ -31,7 +31,7 @@ Defaults = Mapping[str, Any] | Sequence[Any]
 NA_VALUES = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan")
 TIME_UNITS = ("D", "s", "ms", "us", "ns")
 FLOAT_BYTES = (4, 8)
-MOST_TOLD = 12  # columns, by errors
+MAX_NAMES = 12  # columns, by errors
 ASCII = 0x7F
 
 
@@ -40,13 +40,13 @@ class Dialect:
     """The form of the text.
 
     Attributes:
-        delimiter: what stands between two values, one ASCII character.
-        quote: what stands around a value that holds delimiters or line ends, one ASCII character, ``""`` for none.
+        delimiter: the ASCII character between two values.
+        quote: the ASCII character around a value that holds delimiters or line ends, ``""`` for none.
         encoding: the name of the codec, as `codecs.lookup` has it.
         header: True if the first line names the columns.
         names: of the columns, where the user says them.
         skip_lines: how many lines to leave out at the beginning of each file.
-        na_values: what stands for a missing value.
+        na_values: the texts that stand for a missing value.
     """
 
     delimiter: str
@@ -67,7 +67,7 @@ class Column:
         name: its name in the file.
         dtype: of its values; None where it is to be found, U without a length for text as long as the longest, O for
             text of any length, S without a length for bytes of varying length.
-        default: what stands for a missing value, of that dtype; None: nothing does.
+        default: the value in place of a missing one, of that dtype; None: there is none.
         is_part: True if it is one of the columns of a vector.
     """
 
@@ -79,7 +79,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FieldColumns:
     """A field, and the columns that it is made of.
 
     Attributes:
@@ -144,20 +144,20 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
-        found = aside.call(lambda: codecs.lookup(encoding)).name
-        "a,1".encode(found).decode(found)
+        codec = aside.call(lambda: codecs.lookup(encoding)).name
+        "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
         raise SpecError(
             f"encoding = {encoding!r}",
             cause=f"Python knows no encoding of text by this name: {error}",
             remedy='pass "utf-8", "latin-1", "cp1252" or "utf-16", say',
         ) from None
-    return "utf-8" if found in ("utf-8", "utf-8-sig", "ascii") else found
+    return "utf-8" if codec in ("utf-8", "utf-8-sig", "ascii") else codec
 
 
-def wanted(
+def select_columns(
     names: Sequence[str], columns: Columns | None, defaults: Defaults | None
-) -> tuple[tuple[Column, ...], tuple[Wanted, ...]]:
+) -> tuple[tuple[Column, ...], tuple[FieldColumns, ...]]:
     """Return the columns that are read, and the fields that are made of them.
 
     Args:
@@ -171,24 +171,26 @@ def wanted(
     """
     place = _places(names)
     read: list[Column] = []
-    fields: list[Wanted] = []
-    for field, dtype, chosen, is_vector in _chosen(list(names), columns):
+    fields: list[FieldColumns] = []
+    for field, dtype, column_names, is_vector in _field_selections(list(names), columns):
         check_name(field)
-        if not chosen:
+        if not column_names:
             raise UnknownFieldError(
-                f"field {field!r} of no columns", cause=f"the columns are {told(names)}", remedy="name its columns"
+                f"field {field!r} of no columns",
+                cause=f"the columns are {list_names(names)}",
+                remedy="name its columns",
             )
-        own = []
-        for name in chosen:
+        numbers = []
+        for name in column_names:
             if name not in place:
                 raise UnknownFieldError(
                     f"no column {name!r}",
-                    cause=f"the columns are {told(names)}",
+                    cause=f"the columns are {list_names(names)}",
                     remedy='use one of these names, or pass header=["a", "b", ...] for a file without a header',
                 )
-            own.append(len(read))
+            numbers.append(len(read))
             read.append(Column(place[name], name, _checked_dtype(field, dtype, is_vector), is_part=is_vector))
-        fields.append(Wanted(field, tuple(own), is_vector))
+        fields.append(FieldColumns(field, tuple(numbers), is_vector))
     _check_once(read)
     return _with_defaults(read, fields, defaults), tuple(fields)
 
@@ -197,30 +199,30 @@ def _places(names: Sequence[str]) -> dict[str, int]:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise SpecError(
-            f"the column names {told(twice)} occur twice",
-            cause=f"the columns are {told(names)}, and fields of one record need different names",
+            f"the column names {list_names(twice)} occur twice",
+            cause=f"the columns are {list_names(names)}, and fields of one record need different names",
             remedy="name the columns yourself, and leave the first line out: header=[...], skip_lines=1",
         )
     return {name: number for number, name in enumerate(names)}
 
 
-def _chosen(names: list[str], columns: Any) -> list[tuple[str, Any, list[str], bool]]:
-    """Return for each field its name, what the user says of its dtype, its columns, and whether it is a vector."""
+def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, list[str], bool]]:
+    """Return (name, dtype or None, columns, is_vector) of each field, as the user says them."""
     if columns is None:
         return [(name, None, [name], False) for name in names]
     if isinstance(columns, Mapping):
-        found = []
+        selections = []
         for field, about in columns.items():
             if isinstance(about, tuple) and len(about) == 2 and _are_names(about[1]):
-                found.append((field, about[0], _matching(names, about[1]), True))
+                selections.append((field, about[0], _matching(names, about[1]), True))
             else:
-                found.append((field, about, [field], False))
-        columns = found
+                selections.append((field, about, [field], False))
+        columns = selections
     elif isinstance(columns, Iterable) and not isinstance(columns, (str, bytes)):
         columns = [(name, None, [name], False) for name in columns]
     else:
         columns = []
-    if not columns or not all(isinstance(name, str) for _, _, some, _ in columns for name in some):
+    if not columns or not all(isinstance(name, str) for _, _, column_names, _ in columns for name in column_names):
         raise SpecError(
             "columns that are no names",
             cause="they are a dict from field to dtype, or a list of names",
@@ -229,27 +231,29 @@ def _chosen(names: list[str], columns: Any) -> list[tuple[str, Any, list[str], b
     return list(columns)
 
 
-def _are_names(given: Any) -> bool:
-    return isinstance(given, str) or (isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given))
+def _are_names(argument: Any) -> bool:
+    return isinstance(argument, str) or (
+        isinstance(argument, (list, tuple)) and all(isinstance(name, str) for name in argument)
+    )
 
 
-def _matching(names: list[str], given: str | Sequence[str]) -> list[str]:
-    """Return the columns that a list of names, or a wildcard, means; in the order of the list, or of the file."""
-    if not isinstance(given, str):
-        return list(given)
-    return [given] if given in names else [name for name in names if fnmatch.fnmatchcase(name, given)]
+def _matching(names: list[str], pattern: str | Sequence[str]) -> list[str]:
+    """Return the columns of a list of names, or of a wildcard; in the order of the list, or of the file."""
+    if not isinstance(pattern, str):
+        return list(pattern)
+    return [pattern] if pattern in names else [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
-def _checked_dtype(field: str, given: DTypeLike | None, is_vector: bool) -> np.dtype[Any] | None:
-    if given is None and not is_vector:
+def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> np.dtype[Any] | None:
+    if argument is None and not is_vector:
         return None
     try:
-        if given is None:
+        if argument is None:
             raise TypeError("a field of several columns has one dtype, which has to be said")
-        dtype = np.dtype(given).newbyteorder("=")
+        dtype = np.dtype(argument).newbyteorder("=")
     except (TypeError, ValueError, SyntaxError) as error:
         raise SpecError(
-            f"columns: field {field!r} has dtype {given!r}",
+            f"columns: field {field!r} has dtype {argument!r}",
             cause=f"that is no dtype: {error}",
             remedy="write it like 'f4', or ('f4', ['a', 'b']) for a vector of two columns",
         ) from None
@@ -272,14 +276,14 @@ def _check_once(read: Sequence[Column]) -> None:
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise SpecError(
-            f"columns: {told(twice)} in two fields", cause="a column becomes one field", remedy="name it once"
+            f"columns: {list_names(twice)} in two fields", cause="a column becomes one field", remedy="name it once"
         )
 
 
-def _with_defaults(read: list[Column], fields: Sequence[Wanted], defaults: Defaults | None) -> tuple[Column, ...]:
+def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults: Defaults | None) -> tuple[Column, ...]:
     if defaults is None:
         return tuple(read)
-    given: dict[int, Any] = {}
+    by_column: dict[int, Any] = {}
     if isinstance(defaults, Mapping):
         by_name = {column.name: [number] for number, column in enumerate(read)}
         by_name.update({field.name: list(field.columns) for field in fields})
@@ -287,10 +291,10 @@ def _with_defaults(read: list[Column], fields: Sequence[Wanted], defaults: Defau
             if name not in by_name:
                 raise UnknownFieldError(
                     f"defaults: no field {name!r}",
-                    cause=f"what is read are {told([field.name for field in fields])}",
+                    cause=f"what is read are {list_names([field.name for field in fields])}",
                     remedy="use one of these names",
                 )
-            given.update(dict.fromkeys(by_name[name], default))
+            by_column.update(dict.fromkeys(by_name[name], default))
     elif isinstance(defaults, Iterable) and not isinstance(defaults, (str, bytes)):
         values = list(defaults)
         if len(values) != len(read):
@@ -299,12 +303,14 @@ def _with_defaults(read: list[Column], fields: Sequence[Wanted], defaults: Defau
                 cause="a list has one for each column that is read, in their order",
                 remedy='pass a dict of those that have one: defaults={"age": 0.0}',
             )
-        given = dict(enumerate(values))
+        by_column = dict(enumerate(values))
     else:
         raise SpecError(
             f"defaults = {defaults!r}", cause="they are a dict or a list", remedy='write defaults={"age": 0.0}'
         )
-    return tuple(_defaulted(column, given[number]) if number in given else column for number, column in enumerate(read))
+    return tuple(
+        _defaulted(column, by_column[number]) if number in by_column else column for number, column in enumerate(read)
+    )
 
 
 def _defaulted(column: Column, default: Any) -> Column:
@@ -325,27 +331,31 @@ def _defaulted(column: Column, default: Any) -> Column:
     dtype = column.dtype
     if dtype is None:
         dtype = _checked_dtype(column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False)
-    return replace(column, dtype=dtype, default=_converted(column.name, value, dtype))
+    return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
 
 
-def _converted(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> Any:
-    """Return a default as a value of a dtype; it has to stay the same value."""
+def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> Any:
+    """Return a default as a value of a dtype.
+
+    Raises:
+        SpecError: the dtype does not hold this value.
+    """
     assert dtype is not None
     is_text, wants_text = value.dtype.kind in "US", dtype.kind in "USO"
-    made: Any = None
+    result: Any = None
     if is_text and wants_text:
         text = value.item()
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        most = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
-        if "\0" not in text and (not most or len(text if dtype.kind == "U" else text.encode()) <= most):
+        max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind] if dtype.kind in "US" else 0
+        if "\0" not in text and (not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length):
             return text
     elif not is_text and not wants_text and (value.dtype.kind == "M") == (dtype.kind == "M"):
         with np.errstate(all="ignore"):
-            made = value.astype(dtype)[()]
+            result = value.astype(dtype)[()]
         # 0.1 becomes the float32 next to it, as the text 0.1 does; an integer has to stay what it is.
-        same = made == value or made != made or (dtype.kind == value.dtype.kind == "f" and np.isfinite(made))
-        if same and not (value.dtype.kind == "f" and dtype.kind in "iub" and made != value):
-            return made
+        is_same = result == value or result != result or (dtype.kind == value.dtype.kind == "f" and np.isfinite(result))
+        if is_same and not (value.dtype.kind == "f" and dtype.kind in "iub" and result != value):
+            return result
     raise SpecError(
         f"defaults: {name!r} has {value[()]!r}",
         cause=f"it is no value of {dtype}",
@@ -353,7 +363,7 @@ def _converted(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any] | No
     )
 
 
-def told(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return names for an error."""
-    some = ", ".join(repr(name[:80]) for name in names[:MOST_TOLD])
-    return f"[{some}]" if len(names) <= MOST_TOLD else f"[{some} ...] ({len(names)} in all)"
+    listing = ", ".join(repr(name[:80]) for name in names[:MAX_NAMES])
+    return f"[{listing}]" if len(names) <= MAX_NAMES else f"[{listing} ...] ({len(names)} in all)"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
-from gpuload.formats.csv.columns import Column, Dialect, told
+from gpuload.formats.csv.columns import Column, Dialect, list_names
 from gpuload.formats.csv.kinds import LARGEST_EXACT, Form, Kind, is_measured, is_referred, needs_value
 from gpuload.formats.csv.lines import Block, Record, scan
 from gpuload.formats.csv.parse import FALSE, NO_NUMBER, OVER, TEXT, TRUE, whole
 
-MOST_SHOWN = 60
+MAX_CHARACTERS = 60
 WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -60,21 +60,21 @@ def _of_record(
 def _of_value(line: str, dialect: Dialect, column: Column, kind: Kind, text: str) -> GpuloadError | None:
     if kind.read != TEXT and column.dtype is None:
         return None  # another kind would have been found
-    where = f"{line}, column {_short(column.name)}"
+    location = f"{line}, column {_short(column.name)}"
     if kind.read == TEXT:
-        return _too_long(where, text, column, kind)
+        return _too_long(location, text, column, kind)
     if text in dialect.na_values:
-        return _missing(where, text, column) if needs_value(column) else None
+        return _missing(location, text, column) if needs_value(column) else None
     reason = _reason(text, kind.name)
-    return None if reason is None else _no_value(where, text, column, reason)
+    return None if reason is None else _no_value(location, text, column, reason)
 
 
 def _of_count(path: str, record: Record, names: Sequence[str]) -> RecordError:
     count = len(record.values)
-    shown = b" | ".join(record.values).decode("utf-8", "replace")
+    text = b" | ".join(record.values).decode("utf-8", "replace")
     return RecordError(
-        f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(shown)}",
-        cause=f"the columns are {told(names)}",
+        f"{path}, line {record.line} has {count} column{'s' * (count != 1)}, not {len(names)}: {_short(text)}",
+        cause=f"the columns are {list_names(names)}",
         remedy="repair the line; a value that holds a delimiter stands in quotes; check delimiter= and skip_lines=",
     )
 
@@ -90,7 +90,7 @@ def _no_utf8(path: str, block: Block, record: Record, column: Column, error: Uni
     )
 
 
-def _too_long(where: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
+def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadError | None:
     if is_referred(column, kind) or is_measured(column):
         return None
     is_bytes = column.dtype is not None and column.dtype.kind == "S"
@@ -98,24 +98,24 @@ def _too_long(where: str, text: str, column: Column, kind: Kind) -> GpuloadError
     if length <= kind.width:
         return None
     return RecordError(
-        f"{where} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
+        f"{location} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
         cause=f"the column is {column.dtype}, and nothing is cut",
         remedy=f'pass "{"S" if is_bytes else "U"}{length}", or object for text of any length',
     )
 
 
-def _missing(where: str, text: str, column: Column) -> RecordError:
+def _missing(location: str, text: str, column: Column) -> RecordError:
     return RecordError(
-        f"{where}: a value is missing" + (f" ({text!r})" if text else ""),
+        f"{location}: a value is missing" + (f" ({text!r})" if text else ""),
         cause=f"{column.dtype} has no value for what is missing, and the column has no default",
         remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
         "then",
     )
 
 
-def _no_value(where: str, text: str, column: Column, reason: str) -> RecordError:
+def _no_value(location: str, text: str, column: Column, reason: str) -> RecordError:
     return RecordError(
-        f"{where}: {_short(text)} is no {column.dtype}",
+        f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
         remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
     )
@@ -123,9 +123,9 @@ def _no_value(where: str, text: str, column: Column, reason: str) -> RecordError
 
 def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], form: Form) -> GpuloadError | None:
     """Return the error for the first number of a block that no dtype holds, of an integer no dtype of integers."""
-    chosen = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
+    huge_columns = [(column, kind) for column, kind in zip(columns, form, strict=True) if kind.is_huge]
     for record in scan(block.data, dialect, block.line):
-        for column, kind in chosen:
+        for column, kind in huge_columns:
             if column.number >= len(record.values):  # a line that is wrong and kept
                 continue
             text = record.values[column.number].decode("utf-8", "replace").strip()
@@ -137,8 +137,8 @@ def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], f
                     cause="no dtype holds it: float64 ends at 1.8e308",
                     remedy=f"repair it, or take its text: columns={{{_short(column.name)}: bytes}}",
                 )
-            most = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
-            if WHOLE.fullmatch(text) and not -most <= whole(text) <= most:
+            limit = LARGEST_EXACT if kind.has_missing else (1 << 63) - 1
+            if WHOLE.fullmatch(text) and not -limit <= whole(text) <= limit:
                 return SpecError(
                     f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
                     cause="no dtype holds it exactly and the other values of the column"
@@ -188,4 +188,4 @@ def _overflows(text: str, dtype: np.dtype[Any]) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]!r} ..."
+    return repr(text) if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]!r} ..."

@@ -1,4 +1,4 @@
-"""How rows become fields: which bytes of a row each field of the source is, and which it refers to."""
+"""Rows become fields: the bytes of a row that are a field of the source, or to which a field refers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.formats.csv.columns import Column, Wanted
+from gpuload.formats.csv.columns import Column, FieldColumns
 from gpuload.formats.csv.kinds import REFERENCE, Form, is_measured, is_referred, is_text, row_dtype
 from gpuload.formats.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
@@ -37,28 +37,28 @@ class Run:
     """Fields of fixed size that are neighbours.
 
     Attributes:
-        stored: dtype of a whole row, with these fields where they lie in it.
-        given: dtype of a record with these fields as they come out; the same where no text has to be spread.
+        stored_dtype: dtype of a whole row, with these fields where they lie in it.
+        field_dtype: dtype of a record with these fields as they come out; the same where no text has to be spread.
     """
 
-    stored: np.dtype[Any]
-    given: np.dtype[Any]
+    stored_dtype: np.dtype[Any]
+    field_dtype: np.dtype[Any]
 
     @property
     def is_direct(self) -> bool:
         """True if fields come out as they lie in a row."""
-        return self.stored == self.given
+        return self.stored_dtype == self.field_dtype
 
     @property
     def layout(self) -> Layout:
-        """Where the fields lie in a record."""
-        return layout_of(self.given, field="")
+        """The layout of the fields in a record."""
+        return layout_of(self.field_dtype, field="")
 
 
 def groups_of(
-    columns: Sequence[Column], fields: Sequence[Wanted], form: Form, longest: Sequence[int]
+    columns: Sequence[Column], fields: Sequence[FieldColumns], form: Form, longest: Sequence[int]
 ) -> list[Run | Reference]:
-    """Return what the fields are, in their order: runs of those of fixed size, and references.
+    """Return the fields in their order: runs of fields of fixed size, and references.
 
     Args:
         columns: that are read.
@@ -72,28 +72,28 @@ def groups_of(
 
     def end_run() -> None:
         if run:
-            names, formats, offsets, given = zip(*run, strict=True)
+            names, formats, offsets, field_dtypes = zip(*run, strict=True)
             about: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": rows.itemsize}
-            stored, spread = np.dtype(about), np.dtype(list(zip(names, given, strict=True)), align=True)
-            groups.append(Run(stored, stored if formats == given else spread))
+            stored_dtype, spread = np.dtype(about), np.dtype(list(zip(names, field_dtypes, strict=True)), align=True)
+            groups.append(Run(stored_dtype, stored_dtype if formats == field_dtypes else spread))
             run.clear()
 
     for field in fields:
         place = field.columns[0]
         column, dtype, offset = columns[place], rows[place], int(rows.fields[str(place)][1])  # type: ignore[index]
-        given: Any = dtype
+        field_dtype: Any = dtype
         if is_referred(column, form[place]):
             end_run()
             text = Field(field.name, np.dtype(object), (), text="str")
             groups.append(Reference(text if is_text(column, form[place]) else text.stored, offset))
             continue
         if form[place].read == TEXT and is_measured(column):
-            given = np.dtype(f"U{max(1, longest[place], len(column.default or ''))}")
+            field_dtype = np.dtype(f"U{max(1, longest[place], len(column.default or ''))}")
         elif form[place].read == TEXT:
-            given = np.dtype(column.dtype)
+            field_dtype = np.dtype(column.dtype)
         if field.is_vector:
-            dtype = given = np.dtype((dtype, (len(field.columns),)))
-        run.append((field.name, dtype, offset, given))
+            dtype = field_dtype = np.dtype((dtype, (len(field.columns),)))
+        run.append((field.name, dtype, offset, field_dtype))
     end_run()
     return groups
 
@@ -106,10 +106,10 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
         run: the fields.
         out: uint8 ``[n, record_bytes]``.
     """
-    for name in run.given.names or ():
-        (dtype, begin), (given, to) = run.stored.fields[name][:2], run.given.fields[name][:2]  # type: ignore[index]
-        source, target = rows[:, begin : begin + dtype.itemsize], out[:, to : to + given.itemsize]
-        if given.base.kind == "U" and dtype.base.kind == "u":
+    for name in run.field_dtype.names or ():
+        (dtype, begin), (field_dtype, to) = run.stored_dtype.fields[name][:2], run.field_dtype.fields[name][:2]  # type: ignore[index]
+        source, target = rows[:, begin : begin + dtype.itemsize], out[:, to : to + field_dtype.itemsize]
+        if field_dtype.base.kind == "U" and dtype.base.kind == "u":
             characters = target.view(np.uint32)
             np.copyto(characters, source.view(dtype.base)[:, : characters.shape[1]])
         else:
@@ -117,7 +117,7 @@ def spread(rows: Bytes, run: Run, out: Bytes) -> None:
 
 
 class TableLeaf(RowLeaf):
-    """Rows of tables. A record has no place that the user knows: where it is says the line of the CSV file."""
+    """Rows of tables. Their files are not the user's: messages name the line of the CSV file instead."""
 
     def __init__(self, layout: Layout, storage: Storage, counts: Indices) -> None:
         tables = np.arange(counts.size, dtype=np.int64)
@@ -139,18 +139,18 @@ class SpreadLeaf(Leaf):
     """
 
     def __init__(self, run: Run, storage: Storage, counts: Indices) -> None:
-        self._run, self._rows = run, TableLeaf(layout_of(run.stored, field=""), storage, counts)
+        self._run, self._rows = run, TableLeaf(layout_of(run.stored_dtype, field=""), storage, counts)
         self.layout: Layout = run.layout
         self.spec, self.how, self.num_records = self.layout.spec, storage.how, self._rows.num_records
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        record_bytes, row_bytes = self.layout.record_bytes, self._run.stored.itemsize
+        record_bytes, row_bytes = self.layout.record_bytes, self._run.stored_dtype.itemsize
         check_places(numbers, record_bytes, out.size, begins)
         at_once = max(1, SCRATCH_BYTES // max(row_bytes, record_bytes))
         for first in range(0, numbers.size, at_once):
-            some = numbers[first : first + at_once]
-            rows, records = np.empty((some.size, row_bytes), np.uint8), np.zeros((some.size, record_bytes), np.uint8)
-            self._rows.read(some, rows.reshape(-1), np.arange(some.size, dtype=np.int64) * row_bytes)
+            chunk = numbers[first : first + at_once]
+            rows, records = np.empty((chunk.size, row_bytes), np.uint8), np.zeros((chunk.size, record_bytes), np.uint8)
+            self._rows.read(chunk, rows.reshape(-1), np.arange(chunk.size, dtype=np.int64) * row_bytes)
             spread(rows, self._run, records)
             put_rows(records, out, begins[first : first + at_once])
 

@@ -72,7 +72,7 @@ def _text(head: bytes, *, is_cut: bool) -> str | None:
 
 
 def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
-    """Return how many columns the first line has, and all others, or nearly all of them; 0 where it is fewer lines."""
+    """Return the number of columns of the first line if (nearly) all other lines have as many; else 0."""
     try:
         rows = list(
             itertools.islice((row for row in table_reader(io.StringIO(text), delimiter=delimiter) if row), LINES)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.formats.csv.columns import Dialect, told
+from gpuload.formats.csv.columns import Dialect, list_names
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.storage.files import Files
 
@@ -50,7 +50,7 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
             )
         if number == 0 and dialect.names is not None and not has(number, names, len(dialect.names)):
             raise SpecError(
-                f"header has {_counted(dialect.names, 'name')}, {path} has {_counted(names, 'column')}",
+                f"header has {_count_text(dialect.names, 'name')}, {path} has {_count_text(names, 'column')}",
                 cause="each column needs a name",
                 remedy="name all columns, in their order; columns= chooses some",
             )
@@ -60,7 +60,7 @@ def names_of(files: Files, dialect: Dialect, *, has_columns: bool, keeps_bad: bo
                 _check_no_data(path, names)
         if (names != first) if dialect.header else not has(number, names, len(first)):
             raise FormatError(
-                f"{path} has the columns {told(names)}, {files.paths[0]} has {told(first)}",
+                f"{path} has the columns {list_names(names)}, {files.paths[0]} has {list_names(first)}",
                 cause="the files of a source have the same columns in the same order",
                 remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
             )
@@ -88,8 +88,8 @@ def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None
     return None
 
 
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'s' * (len(names) != 1)}"
+def _count_text(names: Sequence[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' * (len(names) != 1)}"
 
 
 def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
@@ -100,10 +100,11 @@ def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> boo
 
 def _check_no_data(path: str, names: Sequence[str]) -> None:
     numbers = [number for name in names if (number := _number(name)) is not None]
-    is_ascending = all(one < other for one, other in itertools.pairwise(numbers))  # 1949, 1950 ...: years, as names
+    # 1949, 1950 ...: years, as names
+    is_ascending = all(first < second for first, second in itertools.pairwise(numbers))
     if len(numbers) == len(names) or (2 * len(numbers) > len(names) and not is_ascending):
         raise SpecError(
-            f"{path} begins with {told(names)}",
+            f"{path} begins with {list_names(names)}",
             cause="the first line names the columns, and these are numbers for the most part",
             remedy="pass header=False or header=[...] if it is data; columns=[...] if these are the names",
         )

@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 from gpuload.formats.csv import faults, parse, table
 from gpuload.formats.csv.kinds import FLOAT, Form, is_found, is_referred, row_dtype
 from gpuload.formats.csv.lines import Block
-from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, soundly
+from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, read_sound_lines
 from gpuload.formats.csv.table import Table, Writer
 from gpuload.progress import Progress
 from gpuload.storage import kept
 from gpuload.storage.derived import cached, key_of, load_or_make
 
-SMALL_BYTES = 1 << 24  # of all files: what is read in a moment is kept in memory, not in a table
+SMALL_BYTES = 1 << 24  # of all files: their rows are kept in memory, as they are read in a moment
 MOST_ROWS_BYTES = 1 << 26  # of their rows
 
 
 @dataclass(frozen=True)
-class Kept:
+class CsvRows:
     """Rows of all files: in memory, with the bytes that they refer to, or in tables."""
 
     form: Form
@@ -43,7 +43,7 @@ class Kept:
     payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
-def kept_rows(job: Job) -> Kept:
+def read_rows(job: Job) -> CsvRows:
     """Return the rows of the files: in memory where these are small, else in tables, made where they are not there yet.
 
     Raises:
@@ -58,7 +58,7 @@ def _is_small(job: Job) -> bool:
     return int(job.files.sizes.sum()) <= SMALL_BYTES
 
 
-def _in_memory(job: Job, progress: Progress) -> Kept | None:
+def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
     """Return the rows of small files; None if they are large."""
     form = guess(job)
     while True:
@@ -66,15 +66,15 @@ def _in_memory(job: Job, progress: Progress) -> Kept | None:
         try:
             for number in range(len(job.files)):
                 parts.append(convert(job, number, form, room, progress))
-        except _TooMuch:
+        except _TooLarge:
             return None
         except Unfit as error:
-            form = _looked_through(job, len(parts) + 1, error.form, progress)
+            form = _widen_over_files(job, len(parts) + 1, error.form, progress)
             continue
-        form = _settled(job, form)  # the rows are the same
+        form = _resolve_huge(job, form)  # the rows are the same
         dtype = row_dtype(job.columns, form)
         rows = np.concatenate(room.pieces) if room.pieces else np.zeros(0, dtype)
-        return Kept(form, parts, rows=rows, payload=np.concatenate([np.zeros(0, np.uint8), *room.payloads]))
+        return CsvRows(form, parts, rows=rows, payload=np.concatenate([np.zeros(0, np.uint8), *room.payloads]))
 
 
 class _Room:
@@ -88,7 +88,7 @@ class _Room:
         self._count(rows.nbytes)
 
     def payload(self, payload: NDArray[np.uint8]) -> int:
-        begin = sum(one.size for one in self.payloads)
+        begin = sum(array.size for array in self.payloads)
         self.payloads.append(payload)
         self._count(payload.size)
         return begin
@@ -96,27 +96,27 @@ class _Room:
     def _count(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes
         if self.num_bytes > MOST_ROWS_BYTES:
-            raise _TooMuch
+            raise _TooLarge
 
 
-class _TooMuch(Exception):
+class _TooLarge(Exception):
     """The rows of small files need much memory."""
 
 
-def _in_tables(job: Job, progress: Progress) -> Kept:
-    """Return the tables of the files, which are made where they are not there yet."""
+def _in_tables(job: Job, progress: Progress) -> CsvRows:
+    """Return the rows of the files in tables; a missing table is made."""
     about = ("csv", table.VERSION, parse.version(), sys.byteorder, job.dialect, job.names, job.columns, job.keeps_bad)
     keys = [key_of(job.files, number, *about) for number in range(len(job.files))]
     if not any(map(is_found, job.columns)):
         form = guess(job)
-        return Kept(form, *_tables(job, keys, form, progress))
+        return CsvRows(form, *_tables(job, keys, form, progress))
     key = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:32]
 
     made_of = ["csv form", key]
 
     def load(path: str) -> Form | None:
         content = kept.read_kept(path, made_of)
-        return None if content is None else table.from_json(json.loads(content))
+        return None if content is None else table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
         form = guess(job)
@@ -124,17 +124,17 @@ def _in_tables(job: Job, progress: Progress) -> Kept:
             try:
                 _tables(job, keys, form, progress)
             except _UnfitTable as error:
-                form = _looked_through(job, error.number + 1, error.form, progress)
+                form = _widen_over_files(job, error.number + 1, error.form, progress)
                 continue
-            if (settled := _settled(job, form)) == form:
+            if (resolved_form := _resolve_huge(job, form)) == form:
                 break
-            form = settled
+            form = resolved_form
         with kept.Writer(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 
     form = load_or_make([cached(f"{key}-csv.json")], load, make)
-    return Kept(form, *_tables(job, keys, form, progress))
+    return CsvRows(form, *_tables(job, keys, form, progress))
 
 
 class _UnfitTable(Exception):
@@ -155,7 +155,7 @@ def _tables(
 
         def make(path: str, number: int = number, made_of: Any = made_of) -> None:
             writer = Writer(path, made_of, has_payload=any(map(is_referred, job.columns, form)))
-            with writer.opened():
+            with writer.open_file():
                 try:
                     part = convert(job, number, form, writer, progress)
                 except Unfit as error:
@@ -164,10 +164,10 @@ def _tables(
 
         load = partial(table.load, made_of=made_of, row_bytes=row_bytes, eager=eager)
         tables.append(load_or_make([place], load, make))
-    return [one.part for one in tables], None, tuple(tables)
+    return [entry.part for entry in tables], None, tuple(tables)
 
 
-def _looked_through(job: Job, first: int, form: Form, progress: Progress) -> Form:
+def _widen_over_files(job: Job, first: int, form: Form, progress: Progress) -> Form:
     """Return the form that holds the files from one on, too."""
     for number in range(first, len(job.files)):
         try:
@@ -177,27 +177,27 @@ def _looked_through(job: Job, first: int, form: Form, progress: Progress) -> For
     return form
 
 
-def _settled(job: Job, form: Form) -> Form:
+def _resolve_huge(job: Job, form: Form) -> Form:
     """Return a form without integers that are too large: floats, where other lines of the column hold floats.
 
     Raises:
-        SpecError: they hold none, or a number is larger than any float; names the first line with such a number.
+        SpecError: other lines hold no floats, or a number is larger than any float; names the first such line.
     """
     huge = [place for place, kind in enumerate(form) if kind.is_huge]
     numbers = [job.columns[place].number for place in huge]
     floats: set[int] = set()
 
     def look(job: Job, block: Block) -> list[tuple[str, bool]]:
-        return parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+        return parse.infer_kinds(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
 
     for number in range(len(job.files)) if huge else ():
         for block in bodies(job, number):
-            found = soundly(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
-            floats.update(place for place, (name, _) in zip(huge, found, strict=False) if name == FLOAT)
-    settled = tuple(kind.seen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
-    for number, path in enumerate(job.files.paths) if any(kind.is_huge for kind in settled) else ():
+            column_kinds = read_sound_lines(job, job.files.paths[number], block, form, look, list[tuple[str, bool]]())
+            floats.update(place for place, (name, _) in zip(huge, column_kinds, strict=False) if name == FLOAT)
+    resolved_form = tuple(kind.widen(FLOAT, False) if place in floats else kind for place, kind in enumerate(form))
+    for number, path in enumerate(job.files.paths) if any(kind.is_huge for kind in resolved_form) else ():
         for block in bodies(job, number):
-            error = faults.huge(path, block, job.dialect, job.columns, settled)
+            error = faults.huge(path, block, job.dialect, job.columns, resolved_form)
             if error is not None:
                 raise error
-    return settled
+    return resolved_form

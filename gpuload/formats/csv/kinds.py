@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.formats.csv.columns import TIME_UNITS, Column
-from gpuload.formats.csv.parse import HUGE, NONE, OVER, TEXT, WORDS
+from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
 NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds what those before it hold, or says that it cannot
@@ -33,10 +33,10 @@ REFERENCE = np.dtype([("offset", "<i8"), ("length", "<i8")])  # in a row, of byt
 
 @dataclass(frozen=True)
 class Kind:
-    """How the values of a column are read and kept.
+    """The kind of the values of a column: how they are read and stored.
 
     Attributes:
-        name: a dtype as text, or one of `parse.NONE`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
+        name: a dtype as text, or one of `parse.NULL`, `parse.WORDS`, `parse.HUGE`, `parse.OVER`, `parse.TEXT`.
         width: of text: the characters (dtype S: bytes) that a row has room for; ANY_LENGTH: a row refers to it.
         unit: of text: the bytes of a character in a row, 1, 2 or 4; the least that hold all characters of the column.
         has_missing: of a type that is found: True if values are missing, where that makes a difference.
@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def read(self) -> str:
-        """What the values are read as: a dtype as text, `parse.NONE`, `parse.WORDS` or `parse.TEXT`."""
+        """The type that PyArrow reads: a dtype as text, `parse.NULL`, `parse.WORDS` or `parse.TEXT`."""
         if self.has_missing and self.name in WITH_MISSING:
             return WITH_MISSING[self.name]
         return FLOAT if self.name in (HUGE, OVER) else self.name
@@ -59,20 +59,20 @@ class Kind:
         """True for integers that no dtype holds exactly, together with what is missing, and numbers that none holds."""
         return self.name in (HUGE, OVER) or (self.name == UNSIGNED and self.has_missing)
 
-    def seen(self, name: str, has_missing: bool) -> Kind:
-        """Return the kind that holds values of another kind, too, or missing ones."""
-        made = together(self.name, name)
-        tells = made in (NONE, HUGE, *WITH_MISSING)
-        return replace(self, name=made, has_missing=tells and (self.has_missing or has_missing))
+    def widen(self, name: str, has_missing: bool) -> Kind:
+        """Return the kind that holds values of this and of another kind, and missing ones if there are any."""
+        kind_name = common_kind(self.name, name)
+        tells = kind_name in (NULL, HUGE, *WITH_MISSING)
+        return replace(self, name=kind_name, has_missing=tells and (self.has_missing or has_missing))
 
 
 Form = tuple[Kind, ...]
 
 
-def given(column: Column) -> Kind | None:
-    """Return the kind of a column whose dtype the user says; None where it is to be found.
+def kind_of_dtype(column: Column) -> Kind | None:
+    """Return the kind of a column with a given dtype; None if the dtype is to be inferred.
 
-    Text without a length has room for nothing but its default yet.
+    Text without a length has at first the width of its default.
     """
     if column.dtype is None:
         return None
@@ -101,7 +101,7 @@ def is_referred(column: Column, kind: Kind) -> bool:
 
 
 def is_measured(column: Column) -> bool:
-    """Return True if text of this column is as long as the longest: nobody said how long."""
+    """Return True if text of this column is as wide as the longest value, because no length is given."""
     return column.dtype is None or (column.dtype.kind == "U" and not column.dtype.itemsize)
 
 
@@ -115,19 +115,19 @@ def is_found(column: Column) -> bool:
     return column.dtype is None or (column.dtype.kind == "U" and not column.is_part)
 
 
-def together(one: str, other: str) -> str:
+def common_kind(first: str, second: str) -> str:
     """Return the kind that holds the values of both."""
-    if one == other:
-        return one
-    if NONE in (one, other):
-        return one if other == NONE else other
+    if first == second:
+        return first
+    if NULL in (first, second):
+        return first if second == NULL else second
     for ladder in (NUMBERS, TIMES):
-        if one in ladder and other in ladder:
-            return ladder[max(ladder.index(one), ladder.index(other))]
+        if first in ladder and second in ladder:
+            return ladder[max(ladder.index(first), ladder.index(second))]
     return TEXT
 
 
-def stored(column: Column, kind: Kind) -> np.dtype[Any]:
+def column_dtype(column: Column, kind: Kind) -> np.dtype[Any]:
     """Return the dtype of a column in a row."""
     if is_referred(column, kind):
         return REFERENCE
@@ -135,12 +135,12 @@ def stored(column: Column, kind: Kind) -> np.dtype[Any]:
         return np.dtype((f"u{kind.unit}", (max(1, kind.width),)))
     if kind.read == TEXT:
         return np.dtype(column.dtype)
-    return np.dtype({NONE: FLOAT, WORDS: "?"}.get(kind.read, kind.read))
+    return np.dtype({NULL: FLOAT, WORDS: "?"}.get(kind.read, kind.read))
 
 
 def row_dtype(columns: Sequence[Column], form: Form) -> np.dtype[Any]:
     """Return the dtype of a row: the columns in their order, each aligned."""
     fields = [
-        (str(place), stored(column, kind)) for place, (column, kind) in enumerate(zip(columns, form, strict=True))
+        (str(place), column_dtype(column, kind)) for place, (column, kind) in enumerate(zip(columns, form, strict=True))
     ]
     return np.dtype(fields, align=True)

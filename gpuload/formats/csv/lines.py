@@ -86,7 +86,7 @@ def blocks(
         files: the user's.
         number: of the file.
         dialect: its form.
-        block_bytes: about so large are the blocks.
+        block_bytes: the usual size of a block.
         start: offset and line of an earlier block, to begin there.
 
     Raises:
@@ -95,23 +95,23 @@ def blocks(
         ChangedFileError, FileError: the file changed, or cannot be read.
     """
     path, quote = files.paths[number], dialect.quote.encode()
-    pending, line, to_skip, done = b"", start[1], dialect.skip_lines if start[0] == 0 else 0, 0
+    pending, line, to_skip, position = b"", start[1], dialect.skip_lines if start[0] == 0 else 0, 0
     stream = _Stream(files, number, dialect.encoding, block_bytes, start[0])
     least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
     for chunk, is_last in stream:
         if to_skip:
             pending, chunk = b"", pending + chunk
-            while to_skip and (found := LINE_END.search(chunk)) and (found.end() < len(chunk) or is_last):
+            while to_skip and (match := LINE_END.search(chunk)) and (match.end() < len(chunk) or is_last):
                 # A CR at the end may be the first half of a line end.
-                chunk, line, to_skip, done = chunk[found.end() :], line + 1, to_skip - 1, done + found.end()
+                chunk, line, to_skip, position = chunk[match.end() :], line + 1, to_skip - 1, position + match.end()
             if to_skip and not is_last:
                 _check_length(path, bytes(chunk), line, dialect)
                 pending = bytes(chunk)
                 continue
         if is_last:
             data, pending = bytes(pending + chunk), b""
-            if quote and quote in data and (opened := _open_line(data, dialect, line)):
-                raise _not_closed(path, opened, "the file ends before it is closed")
+            if quote and quote in data and (quote_line := _open_line(data, dialect, line)):
+                raise _not_closed(path, quote_line, "the file ends before it is closed")
         elif (end := chunk.rfind(b"\n") + 1) and not (quote and (quote in chunk or quote in pending)):
             data, pending = b"".join((pending, memoryview(chunk)[:end])), bytes(chunk[end:])  # the usual case: one copy
         else:
@@ -123,9 +123,9 @@ def blocks(
             if (zero := data.find(0)) >= 0:
                 raise _no_text(path, line + num_ends(data[:zero]))
             num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-            offset = stream.lead_bytes + done if stream.is_plain else -1
+            offset = stream.lead_bytes + position if stream.is_plain else -1
             yield Block(data, line, num_lines, offset, bool(quote) and quote in data)
-            line, done = line + num_lines, done + len(data)
+            line, position = line + num_lines, position + len(data)
         _check_length(path, pending, line, dialect)
 
 
@@ -134,8 +134,8 @@ def _check_length(path: str, pending: bytes, line: int, dialect: Dialect) -> Non
         return
     if (zero := pending.find(0)) >= 0:
         raise _no_text(path, line + num_ends(pending[:zero]))
-    if dialect.quote and (opened := _open_line(pending, dialect, line)):
-        raise _not_closed(path, opened, f"the next {LARGEST_RECORD_BYTES} bytes do not close it")
+    if dialect.quote and (quote_line := _open_line(pending, dialect, line)):
+        raise _not_closed(path, quote_line, f"the next {LARGEST_RECORD_BYTES} bytes do not close it")
     raise RecordError(
         f"{path}, line {line} has more than {LARGEST_RECORD_BYTES} bytes",
         cause="there is no line end: it is no CSV file, or of a program that writes other line ends",
@@ -191,7 +191,7 @@ def last_end(data: bytes, dialect: Dialect) -> int:
     return 0
 
 
-def cut(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Block]:
+def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Block]:
     """Yield a block as shorter ones, of about so many bytes, each of whole records."""
     begin, line, at_once = 0, block.line, most_bytes
     while begin < len(block.data):
@@ -232,7 +232,7 @@ def _open_line(data: bytes, dialect: Dialect, line: int) -> int:
 
 
 def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
-    """Yield the records one by one; slow, some 20 MB/s, for what is looked at once: headers, errors.
+    """Yield the records one by one; slow, about 20 MB/s: for headers and errors, which are scanned once.
 
     Args:
         data: text in UTF-8 that begins with a record.
@@ -254,16 +254,16 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
                 value = data[position + 1 : close].replace(quote * 2, quote)
                 line += num_ends(data[position:close])
                 position = close + 1
-            found = separator.search(data, position)
-            stop = size if found is None else found.start()
+            match = separator.search(data, position)
+            stop = size if match is None else match.start()
             values.append(value + data[position:stop])
-            if found is None or found.group() != delimiter:
+            if match is None or match.group() != delimiter:
                 break
             position = stop + 1
-        position = size if found is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
-        line += found is not None
+        position = size if match is None else stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
+        line += match is not None
         if stop > begin:
-            yield Record(begin, position, first, values, is_ended=found is not None)
+            yield Record(begin, position, first, values, is_ended=match is not None)
 
 
 def _closing(data: bytes, quote: bytes, begin: int) -> int:
@@ -290,7 +290,7 @@ class _Stream:
     def __iter__(self) -> Iterator[tuple[Piece, bool]]:
         pieces, path = self._pieces(), self._files.paths[self._number]
         before: Piece = b""
-        text = self._decoded(pieces, path) if self._encoding != "utf-8" else self._checked(pieces, path)
+        text = self._to_utf8(pieces, path) if self._encoding != "utf-8" else self._without_bom(pieces, path)
         is_first = True
         for piece in text:
             if not is_first:
@@ -308,7 +308,7 @@ class _Stream:
             return
         raw.close()
         self.is_plain = False
-        yield from self._unpacked()
+        yield from self._inflate()
 
     def _raw(self) -> Generator[Piece, None, None]:
         files, number = self._files, self._number
@@ -322,7 +322,7 @@ class _Stream:
                 yield piece
             files.check_opened(number, descriptor)
 
-    def _unpacked(self) -> Iterator[Piece]:
+    def _inflate(self) -> Iterator[Piece]:
         """Yield the bytes that a file of gzip holds, in pieces of about the usual size."""
         pieces, num_bytes = list[bytes](), 0
         for _, piece in inflate_file(self._files, self._number, "gzip"):
@@ -333,8 +333,8 @@ class _Stream:
                 pieces, num_bytes = [], 0
         yield b"".join(pieces)
 
-    def _checked(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
-        """Yield text that is UTF-8 already, without the mark at its beginning."""
+    def _without_bom(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
+        """Yield text in UTF-8 without the mark at its beginning."""
         if self.lead_bytes:
             yield from pieces
             return
@@ -351,24 +351,24 @@ class _Stream:
         yield first
         yield from pieces
 
-    def _decoded(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
+    def _to_utf8(self, pieces: Iterator[Piece], path: str) -> Iterator[Piece]:
         """Yield text of another encoding in UTF-8."""
         self.is_plain = False
         decoder = codecs.getincrementaldecoder(self._encoding)("strict")
         line, offset = 1, 0
         try:
             for piece in pieces:
-                kept = len(decoder.getstate()[0])  # bytes of a character that was cut by the end of the last piece
+                num_pending = len(decoder.getstate()[0])  # bytes of a character that the last piece has not whole
                 try:
                     text = decoder.decode(piece)
                 except UnicodeDecodeError as error:
                     good = error.object[: error.start].decode(self._encoding, "replace")
                     line += num_ends(good.encode("utf-8", "replace"))
-                    raise self._undecodable(path, line, offset - kept + error.start, error.reason) from None
-                made = text.encode("utf-8")
-                line += num_ends(made)
+                    raise self._undecodable(path, line, offset - num_pending + error.start, error.reason) from None
+                raw = text.encode("utf-8")
+                line += num_ends(raw)
                 offset += len(piece)
-                yield made
+                yield raw
             yield decoder.decode(b"", True).encode("utf-8")
         except UnicodeError as error:
             raise self._undecodable(path, line, offset, str(error)) from None

@@ -33,9 +33,9 @@ LARGEST_INT64, LARGEST_UINT64 = (1 << 63) - 1, (1 << 64) - 1
 MAX_DIGITS = 400  # of an integer that is compared with the limits of a dtype; int() refuses more than 4,300
 NO_NUMBER = r"^\s*[+-]?[iI][nN][fF]"  # infinity in words
 
-# What a column is found to be, beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
+# Kinds of inferred columns beside the dtypes <i8, <u8, <f8, <M8[.]: WORDS are booleans as words, never 0 and 1;
 # HUGE are integers that no dtype of integers holds; OVER are numbers in digits that no float64 holds.
-NONE, WORDS, HUGE, OVER, TEXT = "none", "words", "huge", "over", "text"
+NULL, WORDS, HUGE, OVER, TEXT = "none", "words", "huge", "over", "text"
 
 
 class Unreadable(Exception):
@@ -64,12 +64,12 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ColumnRequest:
     """A column that is asked of a block.
 
     Attributes:
         number: its place in a line.
-        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NONE` where all values are to be missing.
+        dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
         default: of a text that is missing, None: it stays what it is.
     """
 
@@ -83,26 +83,28 @@ def version() -> str:
     return str(_arrow().__version__)
 
 
-def read(data: bytes, dialect: Dialect, num_columns: int, asked: Sequence[Asked], *, has_quotes: bool) -> list[Any]:
+def read_columns(
+    data: bytes, dialect: Dialect, num_columns: int, requests: Sequence[ColumnRequest], *, has_quotes: bool
+) -> list[Any]:
     """Return `Numbers` or `Texts` for each column that is asked.
 
     Raises:
         Unreadable: a line has another number of columns, or a value is none of its dtype.
     """
     pa = _arrow()
-    types = {str(one.number): _type(pa, one.dtype) for one in asked}
+    types = {str(request.number): _type(pa, request.dtype) for request in requests}
     table = _table(data, dialect, num_columns, types, has_quotes=has_quotes)
-    integers = [one.number for one in asked if one.dtype[1] in "iu" and one.dtype != HUGE]
+    integers = [request.number for request in requests if request.dtype[1] in "iu" and request.dtype != HUGE]
     hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
     if hexadecimal:
         raise Unreadable(f"column {hexadecimal[0]} holds a hexadecimal number")
-    return [_values(pa, table[str(one.number)], one, dialect) for one in asked]
+    return [_values(pa, table[str(request.number)], request, dialect) for request in requests]
 
 
-def found(
+def infer_kinds(
     data: bytes, dialect: Dialect, num_columns: int, numbers: Sequence[int], *, has_quotes: bool
 ) -> list[tuple[str, bool]]:
-    """Return for each column which dtype its values in this block have, and whether some are missing.
+    """Return for each column (dtype or kind of its values in this block, True if some are missing).
 
     Raises:
         Unreadable: a line has another number of columns, or text is no UTF-8.
@@ -118,7 +120,10 @@ def found(
         kinds.append((kind, column.null_count > 0))
     integers = [number for number, (kind, _) in zip(numbers, kinds, strict=True) if kind in ("<i8", "<u8")]
     hexadecimal = _hexadecimal(data, dialect, num_columns, integers, has_quotes)
-    return [(TEXT, False) if number in hexadecimal else one for number, one in zip(numbers, kinds, strict=True)]
+    return [
+        (TEXT, False) if number in hexadecimal else column_kind
+        for number, column_kind in zip(numbers, kinds, strict=True)
+    ]
 
 
 def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, values: Array, *, has_quotes: bool) -> bool:
@@ -151,13 +156,13 @@ def whole(text: str) -> int:
 def _hexadecimal(
     data: bytes, dialect: Dialect, num_columns: int, integers: Sequence[int], has_quotes: bool
 ) -> list[int]:
-    """Return which columns of integers hold hexadecimal ones."""
+    """Return the columns of integers that hold hexadecimal numbers."""
     if not integers or not any(x in data and zero_x in data for x, zero_x in HEXADECIMAL):
         return []
     pa = _arrow()
     table = _table(data, dialect, num_columns, {str(n): pa.string() for n in integers}, has_quotes=has_quotes)
     matches = (pa.compute.match_substring(table[str(n)], "0x", ignore_case=True) for n in integers)
-    return [n for n, some in zip(integers, matches, strict=True) if pa.compute.any(some).as_py()]
+    return [n for n, match in zip(integers, matches, strict=True) if pa.compute.any(match).as_py()]
 
 
 @cache
@@ -173,19 +178,19 @@ def _arrow() -> ModuleType:
 def _type(pa: ModuleType, dtype: str) -> Any:
     if dtype in (TEXT, WORDS):
         return pa.string()
-    if dtype == NONE:
+    if dtype == NULL:
         return pa.null()
-    made = np.dtype(dtype)
-    if made.kind != "M":
-        return pa.from_numpy_dtype(made)
-    unit = np.datetime_data(made)[0]
+    numpy_dtype = np.dtype(dtype)
+    if numpy_dtype.kind != "M":
+        return pa.from_numpy_dtype(numpy_dtype)
+    unit = np.datetime_data(numpy_dtype)[0]
     return pa.date32() if unit == "D" else pa.timestamp(unit)
 
 
 def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any], *, has_quotes: bool) -> Any:
     pa = _arrow()
     csv = pa.csv
-    is_found = all(made is None for made in types.values())
+    is_found = all(column_type is None for column_type in types.values())
     if data.startswith(codecs.BOM_UTF8):  # a character here, which PyArrow would leave out; it does so with empty lines
         data = b"\n" + data
     try:
@@ -215,7 +220,7 @@ def _table(data: bytes, dialect: Dialect, num_columns: int, types: dict[str, Any
 
 
 def _kind(name: str) -> str:
-    kinds = {"null": NONE, "int64": "<i8", "bool": WORDS, "double": "<f8", "date32[day]": "<M8[D]"}
+    kinds = {"null": NULL, "int64": "<i8", "bool": WORDS, "double": "<f8", "date32[day]": "<M8[D]"}
     kinds.update({f"timestamp[{unit}]": f"<M8[{unit}]" for unit in ("s", "ms", "us", "ns")})
     if name == "binary":
         raise Unreadable("invalid UTF-8")
@@ -241,35 +246,35 @@ def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, col
     return "<u8" if all(0 <= whole(text) <= LARGEST_UINT64 for text in texts.to_pylist()) else HUGE
 
 
-def _values(pa: ModuleType, column: Any, asked: Asked, dialect: Dialect) -> Numbers | Texts:
+def _values(pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect) -> Numbers | Texts:
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     count = len(array)
-    if asked.dtype == TEXT:
-        if asked.default is not None:
+    if request.dtype == TEXT:
+        if request.default is not None:
             missing = pa.compute.is_in(array, value_set=pa.array(dialect.na_values, pa.string()))
-            array = pa.compute.if_else(missing, pa.scalar(asked.default, pa.string()), array)
+            array = pa.compute.if_else(missing, pa.scalar(request.default, pa.string()), array)
         return _texts(array, count)
-    if asked.dtype == WORDS:
+    if request.dtype == WORDS:
         true, false = (pa.compute.is_in(array, value_set=pa.array(words)) for words in (TRUE, FALSE))
         if not pa.compute.all(pa.compute.or_(true, false)).as_py() and count:
-            raise Unreadable(f"column {asked.number} holds another word than true and false")
+            raise Unreadable(f"column {request.number} holds another word than true and false")
         return Numbers(true.to_numpy(zero_copy_only=False), None)
-    if asked.dtype == NONE:
+    if request.dtype == NULL:
         return Numbers(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
     missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    dtype = np.dtype(asked.dtype)
+    dtype = np.dtype(request.dtype)
     if dtype.kind == "b":
         return Numbers(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
-    stored = np.dtype("i4" if asked.dtype == "<M8[D]" else dtype)
-    values: Array = np.frombuffer(array.buffers()[1] or b"", stored)[array.offset : array.offset + count]
-    return Numbers(values.astype(np.int64).view(dtype) if stored != dtype else values, missing)
+    memory_dtype = np.dtype("i4" if request.dtype == "<M8[D]" else dtype)
+    values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[array.offset : array.offset + count]
+    return Numbers(values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing)
 
 
 def _texts(array: Any, count: int) -> Texts:
-    _, where, what = array.buffers()
-    if where is None or not count:
+    _, offset_buffer, text_buffer = array.buffers()
+    if offset_buffer is None or not count:
         return Texts(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64))
-    offsets = np.frombuffer(where, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
-    payload: Array = np.zeros(0, np.uint8) if what is None else np.frombuffer(what, np.uint8)
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
+    payload: Array = np.zeros(0, np.uint8) if text_buffer is None else np.frombuffer(text_buffer, np.uint8)
     return Texts(payload[offsets[0] : offsets[-1]], offsets - offsets[0])

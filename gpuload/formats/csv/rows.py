@@ -1,13 +1,13 @@
 """CSV files as rows of one size, block by block: the rows of a file go to a sink while the next blocks are parsed.
 
 Order    several blocks are parsed side by side in threads, and written in their order.
-Kinds    what nobody says of a column is guessed from the first block, and each other block must fit. One that does not
-         makes the form wider: the rest of the file is looked at without being written, and the caller begins anew, with
-         a form that holds all that was seen. So types are those of the whole data, and most files are read once.
-Room     text of which nobody says how long it is has half as much room again as the first block needs, and characters
-         have one byte each as long as none needs more.
+Kinds    a type that the user does not give is guessed from the first block, and each other block must fit. A block that
+         does not fit makes the form wider: the rest of the file is parsed without being written, and the caller begins
+         anew, with a form that holds all blocks. So types are those of the whole data, and most files are read once.
+Room     text without a given length gets half as much room again as the first block needs, and a character has one byte
+         until one needs more.
 Wrong    lines are an error; or, where the user wants to keep them, records without a value: they are cut out of the
-         text of their block, and have a row of zeros that nobody reads.
+         text of their block, and their rows are zeros, which are never read.
 Memory   a few blocks, their columns and rows; rows that are very long are made some at a time.
 """
 
@@ -37,16 +37,16 @@ from gpuload.formats.csv.kinds import (
     UNSIGNED,
     Form,
     Kind,
-    given,
     is_found,
     is_measured,
     is_referred,
     is_text,
+    kind_of_dtype,
     needs_value,
     row_dtype,
 )
-from gpuload.formats.csv.lines import BLOCK_BYTES, Block, Record, blocks, cut, num_ends, scan
-from gpuload.formats.csv.parse import HUGE, NONE, OVER, TEXT, Asked, Numbers, Texts, Unreadable
+from gpuload.formats.csv.lines import BLOCK_BYTES, Block, Record, blocks, num_ends, scan, split_block
+from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
 from gpuload.progress import Progress
 from gpuload.storage.files import Files
 from gpuload.threads import each, num_cores
@@ -69,7 +69,7 @@ UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be read.
+    """The files to read, and how.
 
     Attributes:
         files: the user's.
@@ -94,7 +94,7 @@ class Bad:
         number: of the record in its file; in its block, until the file is read.
         line: of the file.
         offset: the byte of the file where it begins; -1 where that is not known.
-        reason: what is wrong with it, without where.
+        reason: the fault, without the name of the place.
         cause: of the error.
         remedy: of the error.
     """
@@ -122,7 +122,7 @@ class Sink(Protocol):
 
 @dataclass
 class Part:
-    """What became of a file.
+    """The result of reading a file.
 
     Attributes:
         count: its records.
@@ -148,14 +148,14 @@ class Unfit(Exception):
 
 def guess(job: Job) -> Form:
     """Return the form of the first block that has records; room for text is twice what it needs there."""
-    form = tuple(given(column) or Kind(NONE) for column in job.columns)
+    form = tuple(kind_of_dtype(column) or Kind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
     for number in range(len(job.files)):
         for block in bodies(job, number, BLOCK_BYTES):
             if block.data:
                 path = job.files.paths[number]
-                form = soundly(job, path, block, form, partial(_form_of, path, form), form)
+                form = read_sound_lines(job, path, block, form, partial(_form_of, path, form), form)
                 return tuple(
                     replace(kind, width=min(max(kind.width + kind.width // 2, LEAST_WIDTH), LONGEST_FIXED))
                     if kind.read == TEXT and is_measured(column) and not is_text(column, kind)
@@ -166,25 +166,25 @@ def guess(job: Job) -> Form:
 
 
 def _form_of(path: str, form: Form, job: Job, block: Block) -> Form:
-    return _looked_at(job, path, block, form)[0]
+    return _widen_form(job, path, block, form)[0]
 
 
-def soundly(job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], nothing: T) -> T:
-    """Return what a function reads of a block; of its lines that are right, where the others are kept."""
+def read_sound_lines(job: Job, path: str, block: Block, form: Form, read: Callable[[Job, Block], T], empty: T) -> T:
+    """Return the result of a function for a block; where bad lines are kept, for the block without them."""
     try:
         return read(job, block)
     except (RecordError, Unreadable):
         if not job.keeps_bad:
             raise
     block, _ = _without_bad(job, path, block, form)
-    return read(replace(job, keeps_bad=False), block) if block.data else nothing
+    return read(replace(job, keeps_bad=False), block) if block.data else empty
 
 
 def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Progress) -> Part:
-    """Read a file and give its rows to a sink; without a sink it is only looked at.
+    """Read a file and write its rows to a sink; without a sink the file is only parsed.
 
     Raises:
-        Unfit: the form does not hold the file; what was given to the sink is of no use.
+        Unfit: the form does not hold the file; the rows in the sink are of no use.
         GpuloadError: a line is wrong; names file and line.
     """
     path, files = job.files.paths[number], job.files
@@ -192,40 +192,40 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
     before, total = int(files.sizes[:number].sum()), int(files.sizes.sum())
     cores = num_cores()
     stream = bodies(job, number, _block_bytes(job))
-    written: list[_Made] = []
+    ready: list[_BlockRows] = []
 
     def write() -> None:
         if sink is not None:
-            for made in written:
-                _give(made, sink)
+            for block_rows in ready:
+                _write_rows(block_rows, sink)
 
-    def parse_one(block: Block) -> Callable[[], _Made | Form]:
-        return lambda: _parsed(job, path, block, wider)
+    def parser_of(block: Block) -> Callable[[], _BlockRows | Form]:
+        return lambda: _parse_block(job, path, block, wider)
 
     def fetch() -> list[Block]:
         return list(islice(stream, AT_ONCE * cores))
 
-    some = fetch()
-    while some or written:
+    chunk = fetch()
+    while chunk or ready:
         # Side by side: what is parsed is written, the next blocks are read. The first error in this order is raised.
-        tasks: list[Callable[[], Any]] = [write, *map(parse_one, some), fetch]
-        _, *parsed, coming = each(lambda task: task(), tasks, cores)
-        written = []
-        for block, made in zip(some, parsed, strict=True):
-            if isinstance(made, tuple):
-                wider = _wider(wider, made)
+        tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
+        _, *results, coming = each(lambda task: task(), tasks, cores)
+        ready = []
+        for block, block_rows in zip(chunk, results, strict=True):
+            if isinstance(block_rows, tuple):
+                wider = _wider(wider, block_rows)
                 continue
-            places.append((part.count, block.line, block.offset, int(block.num_lines == made.count)))
-            part.bad += [replace(bad, number=part.count + bad.number) for bad in made.bad]
+            places.append((part.count, block.line, block.offset, int(block.num_lines == block_rows.count)))
+            part.bad += [replace(bad, number=part.count + bad.number) for bad in block_rows.bad]
             check_count(path, part.bad[: MOST_BAD + 1])
-            part.count += made.count
-            part.longest = [max(pair) for pair in zip(part.longest, made.longest, strict=True)]
-            written += [made] if wider is form else []
+            part.count += block_rows.count
+            part.longest = [max(pair) for pair in zip(part.longest, block_rows.longest, strict=True)]
+            ready += [block_rows] if wider is form else []
             if block.offset >= 0:
                 progress.show((before + block.offset) >> 20, total >> 20, "MB")
             else:
                 progress.show()
-        some = coming
+        chunk = coming
     if wider is not form:
         raise Unfit(wider)
     part.places = np.array(places, np.int64).reshape(-1, 4)
@@ -236,14 +236,14 @@ def _block_bytes(job: Job) -> int:
     return BLOCK_BYTES * min(max(1, len(job.columns) // MANY_COLUMNS), MOST_BLOCKS)
 
 
-def _wider(one: Form, other: Form) -> Form:
+def _wider(left: Form, right: Form) -> Form:
     return tuple(
         replace(
-            first.seen(second.name, second.has_missing),
+            first.widen(second.name, second.has_missing),
             width=max(first.width, second.width),
             unit=max(first.unit, second.unit),
         )
-        for first, second in zip(one, other, strict=True)
+        for first, second in zip(left, right, strict=True)
     )
 
 
@@ -266,7 +266,7 @@ Pieces = Iterable[tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]]
 
 
 @dataclass
-class _Made:
+class _BlockRows:
     """A block as rows: ``pieces`` one after the other, with the bytes that the rows of each refer to."""
 
     count: int
@@ -275,14 +275,14 @@ class _Made:
     bad: Sequence[Bad] = ()
 
 
-def _give(made: _Made, sink: Sink) -> None:
-    for rows, payloads in made.pieces:
+def _write_rows(block_rows: _BlockRows, sink: Sink) -> None:
+    for rows, payloads in block_rows.pieces:
         for name, payload in payloads.items():
             rows[name]["offset"] += sink.payload(payload)
         sink.rows(rows)
 
 
-def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
+def _parse_block(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
     """Return a block as rows, or the form that it needs."""
     try:
         return _whole(job, path, block, form)
@@ -291,10 +291,12 @@ def _parsed(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
             raise
     block, bad = _without_bad(job, path, block, form)
     dtype = row_dtype(job.columns, form)
-    made = _whole(replace(job, keeps_bad=False), path, block, form) if block.data else _Made(0, [0] * len(form), [])
-    if not isinstance(made, _Made):
-        return made
-    return _Made(made.count + len(bad), made.longest, _with_bad(made, bad, dtype), bad)
+    block_rows = (
+        _whole(replace(job, keeps_bad=False), path, block, form) if block.data else _BlockRows(0, [0] * len(form), [])
+    )
+    if not isinstance(block_rows, _BlockRows):
+        return block_rows
+    return _BlockRows(block_rows.count + len(bad), block_rows.longest, _with_bad(block_rows, bad, dtype), bad)
 
 
 def _without_bad(job: Job, path: str, block: Block, form: Form) -> tuple[Block, list[Bad]]:
@@ -332,13 +334,13 @@ def check_count(path: str, bad: Sequence[Bad]) -> None:
         )
 
 
-def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadError:
-    """Return the error for the first line of a block that is wrong; with ``said`` where none is found.
+def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> GpuloadError:
+    """Return the error for the first wrong line of a block; if there is none, an error with ``reason``.
 
-    Where wrong lines are kept they are all looked for later, and here none is.
+    Where wrong lines are kept, all of them are listed later, and none is searched here.
     """
     if job.keeps_bad:
-        return RecordError(said)
+        return RecordError(reason)
     for short, count in _shorts(job, block, form):
         if count is None:
             for _, error in _judged(job, path, short, form):
@@ -347,7 +349,7 @@ def _fault(job: Job, path: str, block: Block, form: Form, said: str) -> GpuloadE
     last = block.line + block.num_lines - 1
     return FormatError(
         f"{path}, lines {block.line} to {last} cannot be read",
-        cause=said,
+        cause=reason,
         remedy="check delimiter, quote and columns; columns={...} says what each is",
     )
 
@@ -356,7 +358,7 @@ def _shorts(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | N
     """Yield a block in pieces, each with the number of its records; None for a short one, in which a line is wrong."""
     short_bytes = max(SHORT_BYTES, SHORT_COLUMN_BYTES * len(job.names))
     part_bytes = max(short_bytes, len(block.data) // PARTS)
-    for part in cut(block, job.dialect, part_bytes):
+    for part in split_block(block, job.dialect, part_bytes):
         count = _count_or_words(job, part, form)[0]
         if count is None and part_bytes > short_bytes and len(part.data) < len(block.data):
             yield from _shorts(job, part, form)
@@ -365,25 +367,25 @@ def _shorts(job: Job, block: Block, form: Form) -> Iterator[tuple[Block, int | N
 
 
 def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield the records of a piece in which one is wrong, each with its error: PyArrow decides, the scan says why."""
+    """Yield each record of a piece with its error or None: PyArrow decides which are wrong, the scan says why."""
 
     def words(numbers: Sequence[int]) -> str | None:
         data = b"".join(short.data[records[number].begin : records[number].end] for number in numbers)
         return _count_or_words(job, replace(short, data=data), form)[1]
 
     def look(numbers: Sequence[int]) -> None:
-        said = words(numbers) if numbers else None
-        if said is None:
+        reason = words(numbers) if numbers else None
+        if reason is None:
             return
         if len(numbers) > 1:
             look(numbers[: len(numbers) // 2])
             look(numbers[len(numbers) // 2 :])
             return
-        found = OF_COLUMN.match(said)
-        column = f", column {job.names[int(found[1])][:80]!r}" if found else ""
+        match = OF_COLUMN.match(reason)
+        column = f", column {job.names[int(match[1])][:80]!r}" if match else ""
         errors[numbers[0]] = RecordError(
             f"{path}, line {records[numbers[0]].line}{column} cannot be read",
-            cause=found[2] if found else said,
+            cause=match[2] if match else reason,
             remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
         )
 
@@ -401,49 +403,50 @@ def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Rec
 
 
 def _count_or_words(job: Job, block: Block, form: Form) -> tuple[int | None, str | None]:
-    """Return how many records a block has; or, where one is wrong, some words for that.
+    """Return the number of records of a block and None; or, where a record is wrong, None and the reason.
 
-    What a column of a found type holds is never wrong, but may make the type another one: here it is read as text.
+    A value of a column whose type is guessed is never wrong, but may change the type: such columns are read as text.
     """
     loose = tuple(Kind(TEXT) if column.dtype is None else kind for column, kind in zip(job.columns, form, strict=True))
     try:
         values = _read(job, block, loose)
     except Unreadable as error:
         return None, str(error)
-    for column, kind, some in zip(job.columns, form, values, strict=True):
-        if isinstance(some, Numbers):
-            if some.missing is not None and needs_value(column):
+    for column, kind, column_values in zip(job.columns, form, values, strict=True):
+        if isinstance(column_values, Numbers):
+            if column_values.missing is not None and needs_value(column):
                 return None, "a value is missing"
             continue
         has_length = kind.read == TEXT and not (is_measured(column) or is_referred(column, kind))
-        if has_length and int(np.diff(some.offsets).max(initial=0)) > kind.width:
+        if has_length and int(np.diff(column_values.offsets).max(initial=0)) > kind.width:
             return None, "a text is too long"
     return _count(values, job, block), None
 
 
-def _with_bad(made: _Made, bad: Sequence[Bad], dtype: np.dtype[Any]) -> Pieces:
-    """Yield the rows of what is sound, with one of zeros for each wrong line in its place."""
-    before = np.array([one.number - place for place, one in enumerate(bad)], np.int64)  # sound records in front of each
-    first = done = 0
-    for rows, payloads in made.pieces:
+def _with_bad(block_rows: _BlockRows, bad: Sequence[Bad], dtype: np.dtype[Any]) -> Pieces:
+    """Yield the rows of the sound lines, with a row of zeros in the place of each wrong line."""
+    # The number of sound records in front of each.
+    before = np.array([fault.number - place for place, fault in enumerate(bad)], np.int64)
+    first = num_gaps = 0
+    for rows, payloads in block_rows.pieces:
         end = int(np.searchsorted(before, first + rows.size))
-        is_bad = np.zeros(rows.size + end - done, np.bool_)
-        is_bad[before[done:end] - first + np.arange(end - done)] = True
+        is_bad = np.zeros(rows.size + end - num_gaps, np.bool_)
+        is_bad[before[num_gaps:end] - first + np.arange(end - num_gaps)] = True
         wider = np.zeros(is_bad.size, dtype)
         wider[~is_bad] = rows
         yield wider, payloads
-        first, done = first + rows.size, end
-    if done < len(bad):
-        yield np.zeros(len(bad) - done, dtype), {}
+        first, num_gaps = first + rows.size, end
+    if num_gaps < len(bad):
+        yield np.zeros(len(bad) - num_gaps, dtype), {}
 
 
-def _whole(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
+def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
     """Return a block whose lines all are right as rows, or the form that it needs."""
     try:
         values = _read(job, block, form)
     except Unreadable as error:
-        return _looked_at(job, path, block, form, str(error))[0]
-    wider, longest = _measured(job, path, block, form, values)
+        return _widen_form(job, path, block, form, str(error))[0]
+    wider, longest = _measure(job, path, block, form, values)
     if wider != form:
         return wider
     count = _count(values, job, block)
@@ -452,15 +455,15 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _Made | Form:
     pieces: Iterable[Any] = (
         _rows(job, values, dtype, first, min(first + at_once, count)) for first in range(0, count, at_once)
     )
-    return _Made(count, longest, list(pieces) if count * dtype.itemsize <= ROWS_BYTES else pieces)
+    return _BlockRows(count, longest, list(pieces) if count * dtype.itemsize <= ROWS_BYTES else pieces)
 
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
-    asked = [
-        Asked(column.number, kind.read, column.default if kind.read == TEXT else None)
+    requests = [
+        ColumnRequest(column.number, kind.read, column.default if kind.read == TEXT else None)
         for column, kind in zip(job.columns, form, strict=True)
     ]
-    read = parse.read(block.data, job.dialect, len(job.names), asked, has_quotes=block.has_quotes)
+    read = parse.read_columns(block.data, job.dialect, len(job.names), requests, has_quotes=block.has_quotes)
     for column, values in zip(job.columns, read, strict=True):
         if column.dtype is not None and _overflows(job, block, column, values):
             raise Unreadable(f"In CSV column #{column.number}: a number is larger than {column.dtype} holds")
@@ -502,74 +505,76 @@ class _Text:
 
 
 def _count(values: Sequence[Any], job: Job, block: Block) -> int:
-    one = values[0]
-    return len(one.values) if isinstance(one, Numbers) else one.offsets.size - 1
+    first = values[0]
+    return len(first.values) if isinstance(first, Numbers) else first.offsets.size - 1
 
 
-def _measured(job: Job, path: str, block: Block, form: Form, values: Sequence[Any]) -> tuple[Form, list[int]]:
+def _measure(job: Job, path: str, block: Block, form: Form, values: Sequence[Any]) -> tuple[Form, list[int]]:
     """Return the form that values need, and the longest text of each column."""
     wider, longest = list(form), [0] * len(form)
-    for place, (column, kind, some) in enumerate(zip(job.columns, form, values, strict=True)):
-        if isinstance(some, Numbers):
+    for place, (column, kind, column_values) in enumerate(zip(job.columns, form, values, strict=True)):
+        if isinstance(column_values, Numbers):
             if column.dtype is None:
-                wider[place] = _of_numbers(job, block, column, kind, some)
-            elif some.missing is not None and needs_value(column):
+                wider[place] = _of_numbers(job, block, column, kind, column_values)
+            elif column_values.missing is not None and needs_value(column):
                 raise _fault(job, path, block, form, "a value is missing")
-        elif some.offsets.size > 1:
-            longest[place] = most = int(np.diff(some.offsets).max())
+        elif column_values.offsets.size > 1:
+            longest[place] = max_length = int(np.diff(column_values.offsets).max())
             if is_referred(column, kind):
                 continue
             if is_measured(column):
-                wider[place] = replace(kind, width=min(max(kind.width, most), ANY_LENGTH))
-            elif most > kind.width:
+                wider[place] = replace(kind, width=min(max(kind.width, max_length), ANY_LENGTH))
+            elif max_length > kind.width:
                 raise _fault(job, path, block, form, "a text is too long")
             if is_found(column):
-                wider[place] = replace(wider[place], unit=max(kind.unit, some.payload.itemsize))
+                wider[place] = replace(wider[place], unit=max(kind.unit, column_values.payload.itemsize))
     return tuple(wider), longest
 
 
-def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, some: Numbers) -> Kind:
-    """Return the kind that a column of a found type needs for some numbers that were read."""
-    kind = kind.seen(kind.name, some.missing is not None)
-    if kind.name == INTEGER and kind.has_missing and bool((np.abs(some.values) > LARGEST_EXACT).any()):
+def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, column_values: Numbers) -> Kind:
+    """Return the kind that a column of a guessed type needs for some of its numbers."""
+    kind = kind.widen(kind.name, column_values.missing is not None)
+    if kind.name == INTEGER and kind.has_missing and bool((np.abs(column_values.values) > LARGEST_EXACT).any()):
         # As a float64 it may not be what the text says: an integer that is too large, or a float after all.
         numbers = [column.number]
-        [(name, _)] = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
-        return kind.seen(FLOAT if name == FLOAT else HUGE, True)
-    if kind.name == FLOAT and _overflows(job, block, column, some):
-        return kind.seen(OVER, False)
+        [(name, _)] = parse.infer_kinds(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
+        return kind.widen(FLOAT if name == FLOAT else HUGE, True)
+    if kind.name == FLOAT and _overflows(job, block, column, column_values):
+        return kind.widen(OVER, False)
     return kind
 
 
-def _looked_at(job: Job, path: str, block: Block, form: Form, said: str = "") -> tuple[Form, list[int]]:
+def _widen_form(job: Job, path: str, block: Block, form: Form, reason: str = "") -> tuple[Form, list[int]]:
     """Return the form that holds a block, too, and the longest text of each column.
 
     Args:
-        job: what is read.
+        job: the files to read, and how.
         path: of the file.
         block: of it.
-        form: of what was seen before; without ``said`` nothing was.
-        said: why the block cannot be read in this form.
+        form: that holds all earlier blocks; an empty ``reason`` says that there are none.
+        reason: why the block cannot be read in this form.
     """
     free = [place for place, column in enumerate(job.columns) if column.dtype is None]
-    wider, said_now = list(form), said
+    wider, last_reason = list(form), reason
     try:
         if free:
             numbers = [job.columns[place].number for place in free]
-            seen = parse.found(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
-            for place, (name, has_missing) in zip(free, seen, strict=True):
-                wider[place] = form[place].seen(name, has_missing)
-        if not said or tuple(wider) != form:
+            column_kinds = parse.infer_kinds(
+                block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes
+            )
+            for place, (name, has_missing) in zip(free, column_kinds, strict=True):
+                wider[place] = form[place].widen(name, has_missing)
+        if not reason or tuple(wider) != form:
             try:
-                return _measured(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
+                return _measure(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
             except Unreadable as error:
-                said_now = str(error)
+                last_reason = str(error)
         before, wider = wider, _readable(job, block, wider, free)
         if wider == before:
-            raise Unreadable(said_now)
-        return _measured(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
+            raise Unreadable(last_reason)
+        return _measure(job, path, block, tuple(wider), _read(job, block, tuple(wider)))
     except Unreadable as error:
-        if said and tuple(wider) != form:  # wider, and not wide enough: the next try goes on from here
+        if reason and tuple(wider) != form:  # wider, and not wide enough: the next try goes on from here
             return tuple(wider), [0] * len(form)
         raise _fault(job, path, block, form, str(error)) from None
 
@@ -588,13 +593,13 @@ def _readable(job: Job, block: Block, form: Sequence[Kind], free: Sequence[int])
 
 
 def _unreadable(job: Job, block: Block, form: Sequence[Kind], places: Sequence[int]) -> list[int]:
-    """Return which columns cannot be read; by halves, for a file may have thousands."""
+    """Return the columns that cannot be read; searched by halves, because a file may have thousands."""
     if not places or _is_readable(job, block, places, [form[place] for place in places]):
         return []
     if len(places) == 1:
         return list(places)
     half = len(places) // 2
-    return [one for some in (places[:half], places[half:]) for one in _unreadable(job, block, form, some)]
+    return [column for part in (places[:half], places[half:]) for column in _unreadable(job, block, form, part)]
 
 
 def _is_readable(job: Job, block: Block, places: Sequence[int], kinds: Sequence[Kind]) -> bool:
@@ -611,16 +616,16 @@ def _rows(
     """Return some records of a block as rows, and the bytes that they refer to."""
     has_gaps = sum(dtype[place].itemsize for place in range(len(job.columns))) < dtype.itemsize
     rows, payloads = (np.zeros if has_gaps else np.empty)(after - first, dtype), {}
-    for place, (column, some) in enumerate(zip(job.columns, values, strict=True)):
+    for place, (column, column_values) in enumerate(zip(job.columns, values, strict=True)):
         name = str(place)
-        if isinstance(some, Numbers):
-            rows[name] = _filled(some.values[first:after], some.missing, column, first, after)
+        if isinstance(column_values, Numbers):
+            rows[name] = _fill_missing(column_values.values[first:after], column_values.missing, column, first, after)
             continue
-        begin, end = int(some.offsets[first]), int(some.offsets[after])
-        lengths = np.diff(some.offsets[first : after + 1])
-        payload = some.payload[begin:end]
+        begin, end = int(column_values.offsets[first]), int(column_values.offsets[after])
+        lengths = np.diff(column_values.offsets[first : after + 1])
+        payload = column_values.payload[begin:end]
         if dtype[place] == REFERENCE:
-            rows[name]["offset"], rows[name]["length"] = some.offsets[first:after] - begin, lengths
+            rows[name]["offset"], rows[name]["length"] = column_values.offsets[first:after] - begin, lengths
             payloads[name] = payload
             continue
         base = dtype[place].base
@@ -631,10 +636,10 @@ def _rows(
     return rows, payloads
 
 
-def _filled(values: NDArray[Any], missing: Any, column: Column, first: int, after: int) -> NDArray[Any]:
+def _fill_missing(values: NDArray[Any], missing: Any, column: Column, first: int, after: int) -> NDArray[Any]:
     if missing is None or not missing[first:after].any():
         return values
-    filled = values.copy()
+    result = values.copy()
     empty: Any = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
-    filled[missing[first:after]] = column.default if column.default is not None else empty
-    return filled
+    result[missing[first:after]] = column.default if column.default is not None else empty
+    return result

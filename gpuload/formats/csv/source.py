@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import GpuloadError, RecordError, SpecError
 from gpuload.formats.csv import parse
-from gpuload.formats.csv.columns import NA_VALUES, Columns, Defaults, Header, Wanted, dialect_of, wanted
+from gpuload.formats.csv.columns import NA_VALUES, Columns, Defaults, FieldColumns, Header, dialect_of, select_columns
 from gpuload.formats.csv.fields import (
     PayloadLeaf,
     Reference,
@@ -30,7 +30,7 @@ from gpuload.formats.csv.fields import (
     spread,
 )
 from gpuload.formats.csv.headers import names_of
-from gpuload.formats.csv.keep import kept_rows
+from gpuload.formats.csv.keep import read_rows
 from gpuload.formats.csv.kinds import Form
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.rows import Job, Part
@@ -98,12 +98,12 @@ def csv(
     if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
-    parse.version()  # before anything is looked at
+    parse.version()  # before any file is opened
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
     keeps_bad = bad_lines == "keep"
     names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)
-    read, fields = wanted(names, columns, defaults)
-    given = {
+    read, fields = select_columns(names, columns, defaults)
+    arguments = {
         "paths": files.paths,
         "columns": columns,
         "defaults": defaults,
@@ -116,30 +116,31 @@ def csv(
         "bad_lines": bad_lines,
     }
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
-    return CsvSource(job, fields, Opening(csv, given))
+    return CsvSource(job, fields, Opening(csv, arguments))
 
 
 class CsvSource(FileSource):
     """Records of CSV files; made by ``gl.csv``."""
 
-    def __init__(self, job: Job, fields: Sequence[Wanted], opening: Opening) -> None:
-        found = kept_rows(job)
-        _tell_of_words(job, found.form)
-        longest = [max(lengths) for lengths in zip(*(part.longest for part in found.parts), strict=True)]
-        groups = groups_of(job.columns, fields, found.form, longest)
-        made = tuple(
-            Group(Spec((one.field,)), None) if isinstance(one, Reference) else Group.of(one.layout) for one in groups
+    def __init__(self, job: Job, fields: Sequence[FieldColumns], opening: Opening) -> None:
+        content = read_rows(job)
+        _tell_of_words(job, content.form)
+        longest = [max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)]
+        groups = groups_of(job.columns, fields, content.form, longest)
+        field_groups = tuple(
+            Group(Spec((group.field,)), None) if isinstance(group, Reference) else Group.of(group.layout)
+            for group in groups
         )
         storage: Storage
         self._leaves: tuple[Leaf, ...]
-        if found.rows is not None:
+        if content.rows is not None:
             storage = open_storage(job.files)
-            self._leaves = tuple(_in_memory(found.rows, found.payload, one) for one in groups)
+            self._leaves = tuple(_in_memory(content.rows, content.payload, group) for group in groups)
         else:
-            self._leaves, storage = _of_tables(found.tables, groups)
-        super().__init__(job.files, opening, made, storage)
-        self._how = self._leaves[0].how
-        self._lines = _Lines(job, found.parts)
+            self._leaves, storage = _of_tables(content.tables, groups)
+        super().__init__(job.files, opening, field_groups, storage)
+        self._access = self._leaves[0].how
+        self._lines = _Lines(job, content.parts)
         if self._lines.bad:
             numbers = np.array(list(self._lines.bad), np.int64)
             self._leaves = tuple(GapLeaf(leaf, numbers, self._lines.error, self._lines.origin) for leaf in self._leaves)
@@ -152,7 +153,7 @@ class CsvSource(FileSource):
         return int(self._lines.starts[-1])
 
     def _where(self, number: int) -> str:
-        return self._lines.where(number)
+        return self._lines.locate(number)
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
@@ -160,7 +161,7 @@ class CsvSource(FileSource):
 
     def _digest(self) -> str:
         job = self._lines.job
-        columns = [(one.number, one.name, str(one.dtype), repr(one.default)) for one in job.columns]
+        columns = [(column.number, column.name, str(column.dtype), repr(column.default)) for column in job.columns]
         return self._files.digest(job.dialect, columns, [str(field) for field in self.spec])
 
 
@@ -179,8 +180,8 @@ class _Lines:
     """Which line of which file a record is.
 
     Attributes:
-        job: what was read.
-        parts: what became of each file.
+        job: the files, and how they were read.
+        parts: the result for each file.
         starts: int64 ``[num_files + 1]``, the first record of each.
         bad: the records whose lines are wrong, by their number.
     """
@@ -189,12 +190,12 @@ class _Lines:
         self.job, self.parts = job, parts
         self.starts = starts_of([part.count for part in parts])
         self.bad = {
-            start + one.number: one
+            start + fault.number: fault
             for start, part in zip(self.starts.tolist(), parts, strict=False)
-            for one in part.bad
+            for fault in part.bad
         }
 
-    def where(self, number: int) -> str:
+    def locate(self, number: int) -> str:
         """Return file and line of a record."""
         file, record = self._place(number)
         name, bad = self.job.files.names[file], self.bad.get(number)
@@ -214,7 +215,7 @@ class _Lines:
     def error(self, number: int) -> RecordError:
         """Return the error for a record whose line is wrong."""
         bad = self.bad[number]
-        return RecordError(f"{self.where(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
+        return RecordError(f"{self.locate(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy)
 
 
 def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
@@ -222,19 +223,19 @@ def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Refere
     if isinstance(run, Reference):
         return PayloadLeaf(run, rows.view(np.uint8).reshape(rows.size, rows.itemsize), payload)
     if run.is_direct:
-        return ArrayLeaf("", rows.view(run.stored))
-    records = np.zeros(rows.size, run.given)
+        return ArrayLeaf("", rows.view(run.stored_dtype))
+    records = np.zeros(rows.size, run.field_dtype)
     if rows.size:
         spread(rows.view(np.uint8).reshape(rows.size, -1), run, records.view(np.uint8).reshape(rows.size, -1))
     return ArrayLeaf("", records)
 
 
 def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
-    """Return what reads the rows of tables, and the bytes that these refer to; a leaf a group."""
-    files, _ = kept.look_at([one.file for one in tables], 0, lambda path, size, head: None)
+    """Return a leaf for each group, which reads the rows of tables and the bytes that these refer to; the storage."""
+    files, _ = kept.look_at([table.file for table in tables], 0, lambda path, size, head: None)
     storage = open_storage(files)
-    counts = np.array([one.part.count for one in tables], np.int64)
-    payloads = np.array([one.payload for one in tables], np.int64)
+    counts = np.array([table.part.count for table in tables], np.int64)
+    payloads = np.array([table.payload for table in tables], np.int64)
     leaves: list[Leaf] = []
     for group in groups:
         if isinstance(group, Reference):
@@ -253,13 +254,13 @@ def _line(job: Job, file: int, part: Part, record: int) -> int:
     if is_regular:
         return int(line + record - first)
     try:
-        return _scanned(job, file, line, offset, record - first)
+        return _scan_line(job, file, line, offset, record - first)
     except GpuloadError:  # changed, or gone: the record is named by its number
         return 0
 
 
-def _scanned(job: Job, file: int, line: int, offset: int, number: int) -> int:
-    """Return the line of a record that stands so many behind the one that begins with a line of the file."""
+def _scan_line(job: Job, file: int, line: int, offset: int, number: int) -> int:
+    """Return the line of the record that stands ``number`` records behind the record at ``line``."""
     start = (offset, line) if offset > 0 else (0, 1)
     for block in blocks(job.files, file, job.dialect, start=start):
         if block.line + block.num_lines <= line:

@@ -36,7 +36,7 @@ class Table:
 
     Attributes:
         file: the kept file.
-        part: what it holds.
+        part: the result of reading the CSV file.
         row_bytes: of a row.
         payload: the byte where the payload begins.
     """
@@ -52,7 +52,7 @@ class Writer:
 
     Args:
         path: of a new file.
-        made_of: what the table is made of, as `kept.Writer` takes it.
+        made_of: the origin of the table, as `kept.Writer` takes it.
         has_payload: True if rows refer to bytes.
     """
 
@@ -72,7 +72,7 @@ class Writer:
         return begin
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Writer]:
+    def open_file(self) -> Iterator[Writer]:
         """Open the file; the bytes of the payload go to one without a name until all rows are written."""
         with contextlib.ExitStack() as stack:
             self._file = stack.enter_context(kept.Writer(self._path, self._made_of))
@@ -82,14 +82,17 @@ class Writer:
             yield self
 
     def end(self, part: Part, row_bytes: int) -> None:
-        """Write what stands behind the rows."""
+        """Write the payload, the places and the faults behind the rows."""
         if self._has_payload:
             self._spool.seek(0)
             while piece := self._spool.read(1 << 20):
                 self._file.write(piece)
-        distinct = dict.fromkeys(text for one in part.bad for text in (one.cause, one.remedy))
+        distinct = dict.fromkeys(text for fault in part.bad for text in (fault.cause, fault.remedy))
         texts = {text: place for place, text in enumerate(distinct)}
-        bad = [[one.number, one.line, one.offset, one.reason, texts[one.cause], texts[one.remedy]] for one in part.bad]
+        bad = [
+            [fault.number, fault.line, fault.offset, fault.reason, texts[fault.cause], texts[fault.remedy]]
+            for fault in part.bad
+        ]
         self._file.write(np.ascontiguousarray(part.places, "<i8").tobytes())
         numbers = {"row_bytes": row_bytes, "count": part.count, "payload_bytes": self._payload_bytes}
         self._file.end({**numbers, "longest": part.longest, "texts": list(texts), "bad": bad})
@@ -121,6 +124,6 @@ def to_json(form: Form) -> list[list[Any]]:
     return [[kind.name, kind.width, kind.unit, kind.has_missing] for kind in form]
 
 
-def from_json(given: Sequence[Sequence[Any]]) -> Form:
-    """Return the form that plain values say."""
-    return tuple(Kind(str(name), int(width), int(unit), bool(missing)) for name, width, unit, missing in given)
+def form_of_json(values: Sequence[Sequence[Any]]) -> Form:
+    """Return the form that `to_json` made these values of."""
+    return tuple(Kind(str(name), int(width), int(unit), bool(missing)) for name, width, unit, missing in values)

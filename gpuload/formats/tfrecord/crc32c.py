@@ -46,7 +46,7 @@ def of_pieces(raw: Bytes, begins: Int64s, ends: Int64s) -> Sums:
 
 
 def by_numpy(raw: Bytes, begins: Int64s, ends: Int64s, before: int = 0) -> Sums:
-    """Return the same by NumPy; each piece continues bytes of the checksum ``before``."""
+    """Return the checksums of the pieces by NumPy; each piece continues bytes of the checksum ``before``."""
     lengths = ends - begins
     num_rows = np.maximum(-(-np.maximum(lengths, START_BYTES) // ROW_BYTES), 1)
     row_ends = np.cumsum(num_rows)
@@ -63,8 +63,8 @@ def by_numpy(raw: Bytes, begins: Int64s, ends: Int64s, before: int = 0) -> Sums:
     total = np.zeros(lengths.size, np.uint32)
     for number in range(int(num_rows.max(initial=0))):  # of a row, counted from the end of the longest piece
         place = row_ends - int(num_rows.max()) + number
-        there = place >= row_ends - num_rows
-        total[there] = _carried(total[there]) ^ sums[place[there]]
+        has_row = place >= row_ends - num_rows
+        total[has_row] = _carried(total[has_row]) ^ sums[place[has_row]]
     short = lengths < START_BYTES  # what is left of the start behind their end
     left = (~before & 0xFFFFFFFF) >> (8 * np.minimum(lengths, 3)).astype(np.uint32)
     return ~(total ^ np.where(short, left, 0).astype(np.uint32))
@@ -78,11 +78,11 @@ def _carried(sums: Sums) -> Sums:
 
 @functools.cache
 def _tables() -> Sums:
-    """Return what a byte adds, uint32 ``[256]``; and what byte k of a checksum becomes over a row, for each k."""
+    """Return uint32 ``[5, 256]``: the term of a byte, then those of byte k of a checksum after a row, k = 0 .. 3."""
     byte = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         byte = np.where(byte & np.uint32(1), byte >> np.uint32(1) ^ np.uint32(POLYNOMIAL), byte >> np.uint32(1))
-    shifted = np.arange(256, dtype=np.uint32) << (np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None])
+    row_table = np.arange(256, dtype=np.uint32) << (np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None])
     for _ in range(ROW_BYTES):
-        shifted = (shifted >> np.uint32(8)) ^ byte[shifted & np.uint32(0xFF)]
-    return np.concatenate([byte[None], shifted])
+        row_table = (row_table >> np.uint32(8)) ^ byte[row_table & np.uint32(0xFF)]
+    return np.concatenate([byte[None], row_table])

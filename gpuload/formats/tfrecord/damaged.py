@@ -1,6 +1,6 @@
-"""What is damaged in a TFRecord file that cannot be opened: its records from the first on, as far as they can be found.
+"""Damage in a TFRecord file that cannot be opened: its records from the first on, as far as they can be found.
 
-Order   one record after the other, in one thread. Behind a damaged length nobody knows where the next record begins.
+Order   one record after the other, in one thread. Behind a damaged length the place of the next record is unknown.
 Memory  a piece of the file.
 """
 
@@ -17,8 +17,8 @@ from gpuload.formats.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER, 
 from gpuload.storage.files import open_error
 
 
-def walked(path: str) -> Iterator[Salvage]:
-    """Give the records of an uncompressed file; with one whose length cannot be believed it ends.
+def walk_records(path: str) -> Iterator[Salvage]:
+    """Yield the records of an uncompressed file; a record with a damaged length is the last.
 
     Raises:
         FileError: the file cannot be read.
@@ -32,30 +32,30 @@ def walked(path: str) -> Iterator[Salvage]:
                 if cause:
                     yield Salvage(number, place, f"{cause}; where the next record begins is not known")
                     return
-                found, left = 0, length
+                crc, left = 0, length
                 while left:
                     piece = file.read(min(left, PIECE_BYTES))
                     if not piece:
                         yield Salvage(number, place, f"the file ends {left} bytes before its payload does")
                         return
-                    found, left = crc32c.of_bytes(piece, found), left - len(piece)
-                said = int.from_bytes(file.read(FOOTER_BYTES), "little")
-                own = int(checksums.masked(np.array([found], np.uint32))[0])
-                wrong = f"payload checksum is {own:#010x}, the file says {said:#010x}"
-                yield Salvage(number, place, wrong if own != said else "")
+                    crc, left = crc32c.of_bytes(piece, crc), left - len(piece)
+                expected = int.from_bytes(file.read(FOOTER_BYTES), "little")
+                checksum = int(checksums.masked(np.array([crc], np.uint32))[0])
+                wrong = f"payload checksum is {checksum:#010x}, the file says {expected:#010x}"
+                yield Salvage(number, place, wrong if checksum != expected else "")
                 place, number = place + length + FRAME_BYTES, number + 1
     except OSError as error:
         raise open_error(path, error) from None
 
 
 def _header(header: bytes, left: int) -> tuple[str, int]:
-    """Return what is wrong with a header, and the length of the payload that it says; ``left`` bytes are left."""
+    """Return the fault of a header, "" if there is none, and the length of its payload; ``left`` bytes follow."""
     if len(header) < HEADER_BYTES:
         return f"the file ends inside its header, after {len(header)} bytes", 0
-    length, said = HEADER.unpack(header)
-    own = int(checksums.of_lengths(np.array([length], np.uint64).view(np.int64))[0])
-    if own != said:
-        return f"its length {length} has the checksum {own:#010x}, the file says {said:#010x}", 0
+    length, expected = HEADER.unpack(header)
+    checksum = int(checksums.of_lengths(np.array([length], np.uint64).view(np.int64))[0])
+    if checksum != expected:
+        return f"its length {length} has the checksum {checksum:#010x}, the file says {expected:#010x}", 0
     if length > left - FRAME_BYTES:
         return f"it says that it has {length} bytes, and the file ends {left - HEADER_BYTES} bytes behind its header", 0
     return "", length

@@ -1,4 +1,4 @@
-"""Features: what the user says that the records of a TFRecord hold.
+"""Features: the content of the records of a TFRecord, as the user gives it.
 
     {"label": "i8"}                                    one number; its field and its key are called label
     {"box": ("f4", (4,))}                              four numbers
@@ -46,19 +46,19 @@ MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several va
 EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
 
 
-class Said:
-    """What the user says of a field; shown as the call that makes it."""
+class FeatureBase:
+    """The description of a field by the user; ``repr`` is the call that makes it."""
 
     def __repr__(self) -> str:
-        given = [
-            _typed(value) if name in ("dtype", "shape") else f"{name}={value!r}"
-            for name, value in ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
+        arguments = [
+            _dtype_text(value) if name in ("dtype", "shape") else f"{name}={value!r}"
+            for name, value in ((member.name, getattr(self, member.name)) for member in fields(self))  # type: ignore[arg-type]
             if (name in ("dtype", "shape") and value is not None) or value != DEFAULTS.get(name)
         ]
-        return f"gl.{type(self).__name__}({', '.join(given)})"
+        return f"gl.{type(self).__name__}({', '.join(arguments)})"
 
 
-def _typed(value: Any) -> str:
+def _dtype_text(value: Any) -> str:
     """Return a dtype as one types it, ``'u1'`` or ``'>f4'``; anything else as it is."""
     return repr(value.str.lstrip("|<")) if isinstance(value, np.dtype) else repr(value)
 
@@ -67,7 +67,7 @@ DEFAULTS = {"num_values": 1}
 
 
 @dataclass(frozen=True, repr=False)
-class Feature(Said):
+class Feature(FeatureBase):
     """Numbers, or texts: the values of a list.
 
     Args:
@@ -90,7 +90,7 @@ class Feature(Said):
 
 
 @dataclass(frozen=True, repr=False)
-class Raw(Said):
+class Raw(FeatureBase):
     """The raw bytes of numbers: ``decode_raw``.
 
     Args:
@@ -112,7 +112,7 @@ class Raw(Said):
 
 
 @dataclass(frozen=True, repr=False)
-class Tensor(Said):
+class Tensor(FeatureBase):
     """A serialized tensor, as ``tf.io.serialize_tensor`` makes it.
 
     Args:
@@ -136,7 +136,7 @@ class Tensor(Said):
 
 
 @dataclass(frozen=True, repr=False)
-class Image(Said):
+class Image(FeatureBase):
     """An encoded image, which ``gl.ops.Decode`` takes.
 
     Args:
@@ -150,7 +150,7 @@ class Image(Said):
 
 
 @dataclass(frozen=True, repr=False)
-class Sparse(Said):
+class Sparse(FeatureBase):
     """Values, and the places where they belong: one dense array, zeros elsewhere.
 
     Args:
@@ -167,15 +167,15 @@ class Sparse(Said):
     value_key: str
 
 
-Wanted = Feature | Raw | Tensor | Image | Sparse
+AnyFeature = Feature | Raw | Tensor | Image | Sparse
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class FeatureColumn:
     """One field of a source of TFRecords.
 
     Attributes:
-        field: what comes out.
+        field: the field in a batch.
         wanted: what the user said.
         dtype: as stored, with its byte order.
         shape: of a record; of a step, where there are steps.
@@ -187,7 +187,7 @@ class Column:
     """
 
     field: Field
-    wanted: Wanted
+    feature: AnyFeature
     dtype: np.dtype[Any]
     shape: Shape
     section: int
@@ -195,7 +195,7 @@ class Column:
     kind: int
     default: NDArray[Any] | bytes | None = None
     pad: NDArray[Any] | None = None
-    places: tuple[Column, ...] = ()
+    places: tuple[FeatureColumn, ...] = ()
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -209,36 +209,37 @@ class Column:
 
     @property
     def label(self) -> str:
-        """How errors call it."""
+        """The name of the feature in errors."""
         key = self.key.decode("utf-8", "backslashreplace")
-        named = "" if key == self.field.name or not self.section else f" (key {key!r})"
-        return f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{named}"
+        suffix = "" if key == self.field.name or not self.section else f" (key {key!r})"
+        return f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{suffix}"
 
     @property
-    def told(self) -> tuple[object, ...]:
-        """What a fingerprint depends on."""
-        several = getattr(self.wanted, "index", None), getattr(self.wanted, "num_values", None)
+    def identity(self) -> tuple[object, ...]:
+        """The parts of the column that its fingerprint depends on."""
+        num_values = getattr(self.feature, "index", None), getattr(self.feature, "num_values", None)
         ends = [
-            None if one is None else one if isinstance(one, bytes) else one.tolist() for one in (self.default, self.pad)
+            None if value is None else value if isinstance(value, bytes) else value.tolist()
+            for value in (self.default, self.pad)
         ]
-        kind = type(self.wanted).__name__
+        kind = type(self.feature).__name__
         if self.field.text and self.shape == ():
-            # As gl.Raw() was told, which tf.io.FixedLenFeature([], tf.string) meant before: its states are taken.
+            # As of gl.Raw(), which tf.io.FixedLenFeature([], tf.string) meant before: saved states stay valid.
             return self.field.name, self.section, self.key, "Raw", UINT8.str, (None,), (None, 1), ends
         if self.places:
-            return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, self.wanted
-        return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, several, ends
+            return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, self.feature
+        return self.field.name, self.section, self.key, kind, self.dtype.str, self.shape, num_values, ends
 
 
-def columns_of(features: Any, sequence: Any) -> tuple[Column, ...]:
-    """Return the fields that the user's words mean.
+def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
+    """Return the columns of the user's features.
 
     Args:
-        features: a mapping from the name of a field to what it is; or one thing for the whole payload.
+        features: a mapping from the name of a field to its feature; or one feature, for the whole payload.
         sequence: the same for feature lists, or None.
 
     Raises:
-        SpecError: they mean none.
+        SpecError: a feature is not valid, or there is none.
     """
     if not isinstance(features, Mapping):
         if sequence is not None:
@@ -247,7 +248,7 @@ def columns_of(features: Any, sequence: Any) -> tuple[Column, ...]:
                 cause="feature lists are parts of a SequenceExample",
                 remedy=f"name the features, as in {EXAMPLE}",
             )
-        return (_column(RECORD, _wanted(features, "features"), 0),)
+        return (_column(RECORD, _feature_of(features, "features"), 0),)
     lists = {} if sequence is None else sequence
     if not isinstance(lists, Mapping):
         raise SpecError(
@@ -264,158 +265,162 @@ def columns_of(features: Any, sequence: Any) -> tuple[Column, ...]:
             if twice
             else f"write {EXAMPLE}, or leave features= out",
         )
-    named = [(name, wanted, FEATURES) for name, wanted in features.items()]
-    named += [(name, wanted, LISTS) for name, wanted in lists.items()]
-    return tuple(_column(name, _wanted(wanted, f"field {name!r}"), section) for name, wanted, section in named)
+    entries = [(name, feature, FEATURES) for name, feature in features.items()]
+    entries += [(name, feature, LISTS) for name, feature in lists.items()]
+    return tuple(_column(name, _feature_of(feature, f"field {name!r}"), section) for name, feature, section in entries)
 
 
-def _wanted(given: Any, place: str) -> Wanted:
-    """Return what the user said of a field in the form of a class."""
-    if isinstance(given, Wanted):
-        return given
-    if type(given).__module__.partition(".")[0] == "tensorflow":
-        return _of_tensorflow(given, place)
-    if given is bytes or (isinstance(given, str) and given == BYTES):
+def _feature_of(argument: Any, place: str) -> AnyFeature:
+    """Return the user's description of a field as an object of our classes."""
+    if isinstance(argument, AnyFeature):
+        return argument
+    if type(argument).__module__.partition(".")[0] == "tensorflow":
+        return _of_tensorflow(argument, place)
+    if argument is bytes or (isinstance(argument, str) and argument == BYTES):
         return Raw()
-    if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], tuple):
-        return Feature(given[0], (int(given[1]),) if is_whole(given[1]) else given[1])
-    if isinstance(given, (str, np.dtype)) or (
-        isinstance(given, type) and issubclass(given, (np.generic, int, float, str))
+    if isinstance(argument, tuple) and len(argument) == 2 and not isinstance(argument[0], tuple):
+        return Feature(argument[0], (int(argument[1]),) if is_whole(argument[1]) else argument[1])
+    if isinstance(argument, (str, np.dtype)) or (
+        isinstance(argument, type) and issubclass(argument, (np.generic, int, float, str))
     ):
-        return Feature(given)
+        return Feature(argument)
     raise SpecError(
-        f"{place} = {given!r}"[:200],
+        f"{place} = {argument!r}"[:200],
         cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, gl.Sparse or 'bytes'",
         remedy=f"write {EXAMPLE}",
     )
 
 
-def _of_tensorflow(given: Any, place: str) -> Wanted:
-    """Return what a ``tf.io`` feature means here. TensorFlow is not imported: whoever made it has done so."""
-    name = type(given).__name__
-    dtype: Any = np.dtype(getattr(getattr(given, "dtype", None), "as_numpy_dtype", "O"))
+def _of_tensorflow(feature: Any, place: str) -> AnyFeature:
+    """Return the equivalent of a ``tf.io`` feature. TensorFlow is not imported here: the user has imported it."""
+    name = type(feature).__name__
+    dtype: Any = np.dtype(getattr(getattr(feature, "dtype", None), "as_numpy_dtype", "O"))
     dtype = "S" if dtype.hasobject else dtype
     if name == "FixedLenFeature":
-        return Feature(dtype, tuple(int(length) for length in given.shape), default=given.default_value)
+        return Feature(dtype, tuple(int(length) for length in feature.shape), default=feature.default_value)
     if name == "FixedLenSequenceFeature":
-        return Feature(dtype, (None, *(int(length) for length in given.shape)))
+        return Feature(dtype, (None, *(int(length) for length in feature.shape)))
     if name == "VarLenFeature":
         return Feature(dtype, (None,))
-    if name == "RaggedFeature" and not given.partitions:
-        return Feature(dtype, (None,), key=given.value_key)
+    if name == "RaggedFeature" and not feature.partitions:
+        return Feature(dtype, (None,), key=feature.value_key)
     if name == "SparseFeature":
-        index_key = tuple(given.index_key) if isinstance(given.index_key, (list, tuple)) else given.index_key
-        size = tuple(map(int, given.size)) if isinstance(given.size, (list, tuple)) else int(given.size)
-        return Sparse(dtype, size, index_key=index_key, value_key=given.value_key)
+        index_key = tuple(feature.index_key) if isinstance(feature.index_key, (list, tuple)) else feature.index_key
+        size = tuple(map(int, feature.size)) if isinstance(feature.size, (list, tuple)) else int(feature.size)
+        return Sparse(dtype, size, index_key=index_key, value_key=feature.value_key)
     raise SpecError(
-        f"{place} = {given!r}"[:200],
+        f"{place} = {feature!r}"[:200],
         cause="a field of several ragged axes has no form here",
         remedy='name the feature of the values and those of the row lengths as fields of their own: ("i8", (None,))',
     )
 
 
-def _column(name: Any, wanted: Wanted, section: int) -> Column:
+def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
     check_name(name)
-    if isinstance(wanted, Sparse):
-        return _sparse(name, wanted, section)
-    key = name if wanted.key is None else wanted.key
+    if isinstance(feature, Sparse):
+        return _sparse(name, feature, section)
+    key = name if feature.key is None else feature.key
     if not isinstance(key, (str, bytes)):
         raise SpecError(f"field {name!r}: key={key!r}", cause="a key is a text", remedy='write key="image/encoded"')
-    if not section and isinstance(wanted, Feature):
+    if not section and isinstance(feature, Feature):
         raise SpecError(
-            f"features = {wanted!r}",
+            f"features = {feature!r}",
             cause="a whole record is bytes, not a list of values",
             remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for tf.train.Examples',
         )
-    encoded = key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")
-    if isinstance(wanted, Image):
-        column = _made(name, wanted, UINT8, (None,), section, encoded, encoded_image=True)
+    key_bytes = key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")
+    if isinstance(feature, Image):
+        column = _build_column(name, feature, UINT8, (None,), section, key_bytes, encoded_image=True)
     else:
-        dtype, shape = _dtype(name, wanted.dtype, is_list=isinstance(wanted, Feature)), _shape(name, wanted.shape)
-        column = _made(name, wanted, dtype, shape, section, encoded)
-    if isinstance(wanted, Feature):
-        return _with_values(column, wanted)
+        dtype, shape = _dtype(name, feature.dtype, is_list=isinstance(feature, Feature)), _shape(name, feature.shape)
+        column = _build_column(name, feature, dtype, shape, section, key_bytes)
+    if isinstance(feature, Feature):
+        return _with_values(column, feature)
     return _with_bytes(column)
 
 
-def _sparse(name: str, wanted: Sparse, section: int) -> Column:
-    """Return the column of a `Sparse`: that of its values, with those of its places."""
-    sizes = wanted.size if isinstance(wanted.size, (tuple, list)) else (wanted.size,)
-    keys = wanted.index_key if isinstance(wanted.index_key, (tuple, list)) else (wanted.index_key,)
+def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
+    """Return the column of a `Sparse`: the column of its values, which has the columns of its places."""
+    sizes = feature.size if isinstance(feature.size, (tuple, list)) else (feature.size,)
+    keys = feature.index_key if isinstance(feature.index_key, (tuple, list)) else (feature.index_key,)
     if section != FEATURES or not sizes or len(sizes) != len(keys) or not all(is_whole(size, 1) for size in sizes):
         raise SpecError(
-            f"field {name!r}: {wanted!r}"[:200],
+            f"field {name!r}: {feature!r}"[:200],
             cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
             remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), say",
         )
     shape = tuple(int(size) for size in sizes)
-    values = _column(name, Feature(wanted.dtype, (None,), key=wanted.value_key), section)
+    values = _column(name, Feature(feature.dtype, (None,), key=feature.value_key), section)
     if values.kind == BYTES_LIST:
         raise SpecError(
-            f"field {name!r}: {wanted!r}"[:200],
+            f"field {name!r}: {feature!r}"[:200],
             cause="texts have no zero that could stand where none is",
             remedy=f"read two fields: {{'place': ('i8', (None,)), {name!r}: gl.Feature('str', (None,), key=...)}}",
         )
     layout_of(values.dtype, shape, field=name)  # refuses what no array can hold
     places = tuple(_column(name, Feature("i8", (None,), key=key), section) for key in keys)
-    return replace(values, field=Field(name, values.dtype, shape), wanted=wanted, places=places)
+    return replace(values, field=Field(name, values.dtype, shape), feature=feature, places=places)
 
 
-def _dtype(name: str, given: Any, *, is_list: bool) -> np.dtype[Any]:
+def _dtype(name: str, argument: Any, *, is_list: bool) -> np.dtype[Any]:
     try:
-        dtype: np.dtype[Any] = dtype_of(given)
+        dtype: np.dtype[Any] = dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:
         raise SpecError(
-            f"field {name!r}: dtype {given!r}", cause=f"numpy.dtype does not take it: {error}", remedy="write 'f4', say"
+            f"field {name!r}: dtype {argument!r}",
+            cause=f"numpy.dtype does not take it: {error}",
+            remedy="write 'f4', say",
         ) from None
     is_text = is_list and dtype.kind in TEXT and not dtype.itemsize
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None or not (dtype.itemsize or is_text):
         raise SpecError(
-            f"field {name!r}: dtype {given!r}",
+            f"field {name!r}: dtype {argument!r}",
             cause="a field has one dtype, of numbers, text, or bytes of a stated length",
             remedy="write 'f4', 'str' for texts, or 'S20' for texts of at most 20 bytes",
         )
     return dtype
 
 
-def _shape(name: str, given: Any) -> Shape:
-    shape = (given,) if is_whole(given) else given
+def _shape(name: str, argument: Any) -> Shape:
+    shape = (argument,) if is_whole(argument) else argument
     if (
         not isinstance(shape, (tuple, list))
         or len(shape) > MOST_AXES
         or not all(length is None or is_whole(length) for length in shape)
     ):
         raise SpecError(
-            f"field {name!r}: shape {given!r}",
+            f"field {name!r}: shape {argument!r}",
             cause="it is a tuple of lengths, the first of which may be None",
             remedy="write (4,), or (None,) for any number of values",
         )
     return tuple(None if length is None else int(length) for length in shape)
 
 
-def _made(
-    name: str, wanted: Wanted, dtype: np.dtype[Any], shape: Shape, section: int, key: bytes, *,
+def _build_column(
+    name: str, feature: AnyFeature, dtype: np.dtype[Any], shape: Shape, section: int, key: bytes, *,
     encoded_image: bool = False,
-) -> Column:  # fmt: skip
+) -> FeatureColumn:  # fmt: skip
     """Return the column, with the field that it becomes."""
-    several = getattr(wanted, "num_values", 1)
-    index = getattr(wanted, "index", None)
-    if not (several is None or is_whole(several, 1)) or not (index is None or is_whole(index)):
+    num_values = getattr(feature, "num_values", 1)
+    index = getattr(feature, "index", None)
+    if not (num_values is None or is_whole(num_values, 1)) or not (index is None or is_whole(index)):
         raise SpecError(
-            f"field {name!r}: num_values={several!r}, index={index!r}",
+            f"field {name!r}: num_values={num_values!r}, index={index!r}",
             cause="they are a number of values, at least 1, and the number of one of them, from 0 on",
             remedy="write index=0 for the first of several values, or num_values=3 for three",
         )
-    if index is not None and several != 1:
+    if index is not None and num_values != 1:
         raise SpecError(
-            f"field {name!r}: num_values={several!r} and index={index}",
+            f"field {name!r}: num_values={num_values!r} and index={index}",
             cause="index picks one of several values, num_values takes all",
             remedy="leave one of them out",
         )
-    outer: Shape = (() if several == 1 or index is not None else (several,)) + ((None,) if section == LISTS else ())
+    outer: Shape = (() if num_values == 1 or index is not None else (num_values,)) + (
+        (None,) if section == LISTS else ()
+    )
     if section == LISTS and len(outer) == 2:
         outer = outer[::-1]
-    varying = None in shape[1:] if not isinstance(wanted, Tensor) else False
+    varying = None in shape[1:] if not isinstance(feature, Tensor) else False
     if varying or (None in shape and outer):
         raise SpecError(
             f"field {name!r}: shape {(*outer, *shape)}",
@@ -426,120 +431,120 @@ def _made(
     if None in outer and 0 in shape:
         raise SpecError(f"field {name!r}: shape {shape}", cause="its values have no bytes", remedy="leave it out")
     if encoded_image:
-        return Column(Field(name, UINT8, (None,), encoded=True), wanted, UINT8, shape, section, key, BYTES_LIST)
+        return FeatureColumn(Field(name, UINT8, (None,), encoded=True), feature, UINT8, shape, section, key, BYTES_LIST)
     whole = (*outer, *shape)
     if not dtype.itemsize:
-        return Column(
-            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), wanted, dtype, shape, section, key, BYTES_LIST
+        return FeatureColumn(
+            Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), feature, dtype, shape, section, key, BYTES_LIST
         )
     layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses what no array can hold
-    kind = NUMBERS.get(dtype.kind, 0) if isinstance(wanted, Feature) else BYTES_LIST
-    return Column(Field(name, native(dtype), whole), wanted, dtype, shape, section, key, kind)
+    kind = NUMBERS.get(dtype.kind, 0) if isinstance(feature, Feature) else BYTES_LIST
+    return FeatureColumn(Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind)
 
 
-def _with_values(column: Column, wanted: Feature) -> Column:
+def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
     """Return the column of a `Feature` with its default and padding, checked."""
     name, dtype, shape = column.field.name, column.dtype, column.shape
     is_numpys_text = dtype.kind == "U" and not column.field.text
     if not column.kind or is_numpys_text or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) or not dtype.isnative:
         raise SpecError(
-            f"field {name!r}: dtype {wanted.dtype!r}",
+            f"field {name!r}: dtype {feature.dtype!r}",
             cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
             "length; lists have no byte order",
             remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of numbers",
         )
-    if column.is_ragged and (wanted.default is not None or wanted.pad is not None or 0 in shape):
+    if column.is_ragged and (feature.default is not None or feature.pad is not None or 0 in shape):
         raise SpecError(
-            f"field {name!r}: shape {shape} with default={wanted.default!r} and pad={wanted.pad!r}",
+            f"field {name!r}: shape {shape} with default={feature.default!r} and pad={feature.pad!r}",
             cause="a field of any number of values is empty where a record has none",
             remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), pad=0)",
         )
-    if wanted.pad is not None and (not shape or 0 in shape):
+    if feature.pad is not None and (not shape or 0 in shape):
         raise SpecError(
-            f"field {name!r}: shape {shape} with pad={wanted.pad!r}",
+            f"field {name!r}: shape {shape} with pad={feature.pad!r}",
             cause="values are filled up along the first axis",
             remedy="state the most values that a record may have: gl.Feature(dtype, (8,), pad=0)",
         )
-    pad = None if wanted.pad is None else _value(name, "pad", wanted.pad, dtype, ())
+    pad = None if feature.pad is None else _value(name, "pad", feature.pad, dtype, ())
     default = None
-    if wanted.default is not None:
+    if feature.default is not None:
         fixed = tuple(int(length or 0) for length in shape)
-        default = _value(name, "default", wanted.default, dtype, fixed)
+        default = _value(name, "default", feature.default, dtype, fixed)
     return replace(column, default=default, pad=pad)
 
 
-def _value(name: str, what: str, given: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a default or padding as an array of the dtype that has exactly its value; of text as bytes objects."""
     if not dtype.itemsize:
-        return _texts(name, what, given, shape)
+        return _texts(name, argument, value, shape)
     try:
-        own = np.asarray(given)
-        if own.dtype.kind == "U":
-            own = aside.import_package("numpy.char").encode(own, "utf-8")
-        if own.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or own.dtype.hasobject:
-            raise TypeError(f"{own.dtype} is of another kind")
-        made = np.broadcast_to(own.reshape(shape) if own.size == math.prod(shape) else own, shape).astype(dtype)
+        array = np.asarray(value)
+        if array.dtype.kind == "U":
+            array = aside.import_package("numpy.char").encode(array, "utf-8")
+        if array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or array.dtype.hasobject:
+            raise TypeError(f"{array.dtype} is of another kind")
+        result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape).astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise SpecError(
-            f"field {name!r}: {what}={given!r}"[:200],
+            f"field {name!r}: {argument}={value!r}"[:200],
             cause=f"it is no {dtype} of shape {shape}: {error}",
-            remedy=f"write {what}=0, or an array of that shape",
+            remedy=f"write {argument}=0, or an array of that shape",
         ) from None
-    same = made == own.reshape(made.shape) if own.size == made.size else made == own
-    if dtype.kind != "f" and not np.all(same):
+    equal = result == array.reshape(result.shape) if array.size == result.size else result == array
+    if dtype.kind != "f" and not np.all(equal):
         raise SpecError(
-            f"field {name!r}: {what}={given!r}"[:200],
+            f"field {name!r}: {argument}={value!r}"[:200],
             cause=f"{dtype} does not hold it",
-            remedy=f"write a {what} that the dtype holds, or a larger dtype",
+            remedy=f"write a {argument} that the dtype holds, or a larger dtype",
         )
-    return made
+    return result
 
 
-def _texts(name: str, what: str, given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def _texts(name: str, argument: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a default or padding of text as an array of bytes objects."""
     texts: NDArray[Any] = np.empty((), object)
-    if isinstance(given, (str, bytes)):
-        texts[()] = given
+    if isinstance(value, (str, bytes)):
+        texts[()] = value
     else:
-        texts = np.array(given, object)
+        texts = np.array(value, object)
     fits = texts.size in (1, math.prod(shape)) and all(isinstance(text, (str, bytes)) for text in texts.flat)
     if not fits:
         raise SpecError(
-            f"field {name!r}: {what}={given!r}"[:200],
+            f"field {name!r}: {argument}={value!r}"[:200],
             cause=f"it is no text, and no list of texts, of shape {shape}",
-            remedy=f"write {what}='', or as many texts as the shape has",
+            remedy=f"write {argument}='', or as many texts as the shape has",
         )
-    encoded = np.empty(texts.size, object)
-    encoded[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
-    return np.broadcast_to(encoded.reshape(shape) if encoded.size == math.prod(shape) else encoded, shape).copy()
+    as_bytes = np.empty(texts.size, object)
+    as_bytes[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
+    return np.broadcast_to(as_bytes.reshape(shape) if as_bytes.size == math.prod(shape) else as_bytes, shape).copy()
 
 
-def _with_bytes(column: Column) -> Column:
+def _with_bytes(column: FeatureColumn) -> FeatureColumn:
     """Return the column of a `Raw`, `Tensor` or `Image` with its default, checked."""
-    name, wanted, dtype = column.field.name, column.wanted, column.dtype
-    if isinstance(wanted, Raw) and wanted.default is not None:
+    name, feature, dtype = column.field.name, column.feature, column.dtype
+    if isinstance(feature, Raw) and feature.default is not None:
         item = dtype.itemsize * math.prod(length for length in column.shape if length is not None)
-        given = wanted.default
-        if not isinstance(given, bytes) or wanted.num_values != 1:
+        default = feature.default
+        if not isinstance(default, bytes) or feature.num_values != 1:
             raise SpecError(
-                f"field {name!r}: default={given!r}"[:200],
+                f"field {name!r}: default={default!r}"[:200],
                 cause="it stands in for the bytes of a value, where there is one",
                 remedy="pass bytes: numpy.zeros((28, 28), 'f4').tobytes(), say",
             )
-        if len(given) % max(item, 1) if column.is_ragged else len(given) != item:
+        if len(default) % max(item, 1) if column.is_ragged else len(default) != item:
             raise SpecError(
-                f"field {name!r}: default of {len(given)} bytes",
+                f"field {name!r}: default of {len(default)} bytes",
                 cause=f"{dtype} {column.shape} has {'a multiple of ' * column.is_ragged}{item}",
                 remedy="pass as many, or leave it out",
             )
-        column = replace(column, default=given)
-    if isinstance(wanted, Tensor) and dtype.kind not in "biufc":
+        column = replace(column, default=default)
+    if isinstance(feature, Tensor) and dtype.kind not in "biufc":
         raise SpecError(
             f"field {name!r}: a tensor of {dtype}",
             cause="tensors of numbers and booleans are read",
             remedy="store texts in a bytes list of their own",
         )
-    if not column.section and getattr(wanted, "index", None) is not None:
+    if not column.section and getattr(feature, "index", None) is not None:
         raise SpecError("index= of a whole record", cause="a record is one value", remedy="leave index= out")
     return column
 

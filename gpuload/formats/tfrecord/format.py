@@ -11,7 +11,7 @@ import numpy as np
 from gpuload.errors import MissingPackageError
 from gpuload.formats.base import Beginning, Format, ImagesIn, Match, Salvage
 from gpuload.formats.tfrecord import wire
-from gpuload.formats.tfrecord.damaged import walked
+from gpuload.formats.tfrecord.damaged import walk_records
 from gpuload.formats.tfrecord.features import RECORD, Image
 from gpuload.formats.tfrecord.framing import is_framed
 from gpuload.formats.tfrecord.source import tfrecord
@@ -58,12 +58,12 @@ def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
                 kind, spans = wire.feature_of(payload, span, is_entry=True)
                 for first, after in spans if kind == wire.BYTES_LIST else ():
                     yield np.frombuffer(payload, np.uint8)[first:after]
-    except wire.Damaged:
+    except wire.WireError:
         return
 
 
 def _salvage(path: str, head: bytes) -> Iterator[Salvage] | None:
-    return walked(path) if is_framed(head, ANY_SIZE) else None
+    return walk_records(path) if is_framed(head, ANY_SIZE) else None
 
 
 def _suggest(spec: Spec) -> str:

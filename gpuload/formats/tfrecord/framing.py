@@ -1,4 +1,4 @@
-"""Framing: where the records of a TFRecord file begin, found by a walk from header to header.
+"""Framing: the offsets of the records of a TFRecord file, found by a walk from header to header.
 
 Layout   for each record: uint64 length, uint32 masked CRC32C of these 8 bytes, the payload, uint32 masked CRC32C of the
          payload; little-endian, without anything between records or around them.
@@ -44,20 +44,20 @@ class UnframedError(FormatError):
 
 
 def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show = lambda place: None) -> Int64s:
-    """Return where each record of a file begins and the last one ends, int64 ``[num_records + 1]``.
+    """Return the offsets at which records begin and the last one ends, int64 ``[num_records + 1]``, bytes.
 
     Args:
         files: the files.
-        number: which of them.
-        name: what it is called in errors.
-        verify: False: lengths are believed.
-        show: is told again and again how many bytes are done; what it raises goes on.
+        number: of the file.
+        name: of the file in errors.
+        verify: False: the checksums of lengths are not compared.
+        show: called with the number of bytes that are done, many times; its exceptions are not caught.
 
     Raises:
         UnframedError: it is no TFRecord file, or a header is damaged, or the last record is cut short.
         ChangedFileError, FileError: it changed, or cannot be read.
     """
-    size, place, count, found = int(files.sizes[number]), 0, 0, list[Int64s]()
+    size, place, count, lengths = int(files.sizes[number]), 0, 0, list[Int64s]()
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
     want = PIECE_BYTES
@@ -65,24 +65,24 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
         while place < size:
             part = piece[: min(want, size - place)]
             files.read(number, descriptor, part.data, place)
-            some, after = _walk(part, size - place, room, verify=verify)
-            if not some:
+            num_records, after = _walk(part, size - place, room, verify=verify)
+            if not num_records:
                 unframed = _no_record(name, bytes(part[:HEADER_BYTES]), place, count, size, verify=verify)
-                unframed.offsets = _offsets(found, count)
+                unframed.offsets = _offsets(lengths, count)
                 raise unframed
-            found.append(room[:some].copy())
-            place, count = place + after, count + some
-            want = HEADER_BYTES if after // some >= SPARSE_BYTES else PIECE_BYTES
+            lengths.append(room[:num_records].copy())
+            place, count = place + after, count + num_records
+            want = HEADER_BYTES if after // num_records >= SPARSE_BYTES else PIECE_BYTES
             show(place)
         files.check_opened(number, descriptor)
-    return _offsets(found, count)
+    return _offsets(lengths, count)
 
 
-def _offsets(found: list[Int64s], count: int) -> Int64s:
-    """Return where records begin and the last one ends, from their lengths, which come in several arrays."""
+def _offsets(lengths: list[Int64s], count: int) -> Int64s:
+    """Return the offsets at which records begin and the last one ends, from several arrays of their lengths."""
     offsets = np.zeros(count + 1, np.int64)
     if count:
-        np.cumsum(np.concatenate(found), out=offsets[1:])
+        np.cumsum(np.concatenate(lengths), out=offsets[1:])
     offsets += np.arange(count + 1) * FRAME_BYTES
     return offsets
 
@@ -91,17 +91,17 @@ def _walk(piece: NDArray[np.uint8], left: int, room: Int64s, *, verify: bool) ->
     """Find the records that begin in a piece; see `core.face.Native.frames`."""
     if core.native is not None:
         return core.native.frames(piece, left, verify, room)
-    data, place, found = piece.data, 0, list[tuple[int, int]]()
+    data, place, headers = piece.data, 0, list[tuple[int, int]]()
     read, last = HEADER.unpack_from, piece.size - HEADER_BYTES
     while place <= last:
         length, checksum = read(data, place)
         if length > left - place - FRAME_BYTES:
             break
-        found.append((length, checksum))
+        headers.append((length, checksum))
         place += length + FRAME_BYTES
-    lengths, said = np.array(found, np.int64).reshape(-1, 2).T
+    lengths, expected = np.array(headers, np.int64).reshape(-1, 2).T
     if verify:
-        wrong = np.flatnonzero(checksums.of_lengths(lengths) != said)
+        wrong = np.flatnonzero(checksums.of_lengths(lengths) != expected)
         if wrong.size:
             lengths = lengths[: wrong[0]]
             place = int(lengths.sum()) + FRAME_BYTES * lengths.size
@@ -117,7 +117,7 @@ def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, v
         return UnframedError(
             f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
             cause="it was cut short, or is still being written",
-            remedy=_CUT.format(count),
+            remedy=_COPY_AGAIN.format(count),
         )
     length, checksum = HEADER.unpack(header)
     if verify and checksums.of_bytes(header[:8]) != checksum:
@@ -128,11 +128,11 @@ def _no_record(name: str, header: bytes, place: int, count: int, size: int, *, v
         cause="the file was cut short, or is still being written"
         if verify
         else "the file was cut short, or is no TFRecord file",
-        remedy=_CUT.format(count),
+        remedy=_COPY_AGAIN.format(count),
     )
 
 
-_CUT = "copy the file again, or write it again; the {} records before it are whole"
+_COPY_AGAIN = "copy the file again, or write it again; the {} records before it are whole"
 
 
 def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -> UnframedError:
@@ -144,17 +144,19 @@ def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
         f"the file says {checksum:#010x}",
         cause="the bytes changed after the file was written; where the next record begins is not known",
-        remedy=_CUT.format(count),
+        remedy=_COPY_AGAIN.format(count),
     )
 
 
 def _foreign(name: str, header: bytes, cause: str) -> UnframedError:
-    packed = header.startswith(b"\x1f\x8b") or (header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0)
+    is_compressed = header.startswith(b"\x1f\x8b") or (
+        header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0
+    )
     return UnframedError(
         f"{name} is no TFRecord file",
         cause=cause,
         remedy="pass the compression that it has, compression='gzip' or 'zlib'"
-        if packed
+        if is_compressed
         else "check the path; if it is one, its first bytes are damaged: copy it again",
     )
 

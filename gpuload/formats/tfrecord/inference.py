@@ -1,4 +1,4 @@
-"""Inference: what the first records of TFRecord files hold, where the user does not say it.
+"""Inference: the features of TFRecord files from their first records, where the user gives none.
 
     one number in each record                "i8" or "f4"
     the same number of them in each          ("f4", (4,))
@@ -9,8 +9,8 @@
 
 Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 
-A later record that does not fit is an error which names it: say then what the features are. What was found is in the
-log, and as ``source.features`` in a form that ``gl.tfrecord`` takes.
+A later record that does not fit is an error which names it: pass the features then. The inferred features are in the
+log, and in ``source.features`` in a form that ``gl.tfrecord`` takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from gpuload.errors import FormatError, RecordError, SpecError
 from gpuload.formats.tfrecord import tensorproto, wire
-from gpuload.formats.tfrecord.features import RECORD, Column, Feature, Image, Raw, Tensor, columns_of
+from gpuload.formats.tfrecord.features import RECORD, Feature, FeatureColumn, Image, Raw, Tensor, columns_of
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, LISTS
 from gpuload.images.head import LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
@@ -36,8 +36,8 @@ log = logging.getLogger("gpuload")
 
 
 @dataclass
-class Seen:
-    """What was seen of one key.
+class KeyStats:
+    """Statistics of the values of one key.
 
     Attributes:
         kinds: how many records have a list of each kind.
@@ -54,7 +54,7 @@ class Seen:
     are_texts: bool = True
 
 
-def found(records: Source) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the features, and those of feature lists, that the first records have.
 
     Args:
@@ -71,20 +71,22 @@ def found(records: Source) -> tuple[dict[str, Any], dict[str, Any] | None]:
             cause="the features are found from the first ones",
             remedy='say them: features={"image": gl.Image(), "label": "i8"}',
         )
-    seen, count = _seen(records)
-    missing = [key for key, own in seen.items() if not own.kinds]
-    if not seen or len(missing) == len(seen):
+    stats, count = _key_stats(records)
+    missing = [key for key, key_stats in stats.items() if not key_stats.kinds]
+    if not stats or len(missing) == len(stats):
         raise FormatError(
             f"{records.where(0)}: no features are found in the first {count} records",
             cause="they are no tf.train.Examples, or are empty ones",
             remedy='read payloads as they are, with features="bytes"; or say what they hold',
         )
     features, lists = dict[str, Any](), dict[str, Any]()
-    for (section, key), own in seen.items():
+    for (section, key), key_stats in stats.items():
         name = key.decode("utf-8", "backslashreplace")
-        (features if section == FEATURES else lists)[name] = _wanted(name, own, count, is_list=section == LISTS)
-    told = f"features={features!r}" + (f", sequence={lists!r}" if lists else "")
-    log.info("found in the first %d records of %r: %s", count, records, told)
+        (features if section == FEATURES else lists)[name] = _feature_of(
+            name, key_stats, count, is_list=section == LISTS
+        )
+    text = f"features={features!r}" + (f", sequence={lists!r}" if lists else "")
+    log.info("found in the first %d records of %r: %s", count, records, text)
     return features, lists or None
 
 
@@ -92,23 +94,23 @@ def with_tensors(features: Mapping[str, Any], records: Source) -> dict[str, Any]
     """Return the features with dtype and shape of each ``gl.Tensor()``, as the first records have them.
 
     Args:
-        features: from the name of a field to what it is.
+        features: from the name of a field to its feature.
         records: gives the payload of each record as the field ``record``.
 
     Raises:
-        RecordError: what the first records hold there is no tensor of numbers.
+        RecordError: a value in the first records is no tensor of numbers.
         SpecError: none of them has it, or their tensors differ in dtype or in the number of axes.
     """
-    made = dict(features)
-    for name, wanted in features.items():
-        if isinstance(wanted, Tensor) and wanted.is_unknown:
-            made[name] = replace(wanted, **_tensor_of(name, wanted, records))
-            log.info("found in the first records of %r: %r is %r", records, name, made[name])
-    return made
+    result = dict(features)
+    for name, feature in features.items():
+        if isinstance(feature, Tensor) and feature.is_unknown:
+            result[name] = replace(feature, **_tensor_of(name, feature, records))
+            log.info("found in the first records of %r: %r is %r", records, name, result[name])
+    return result
 
 
-def _tensor_of(name: str, wanted: Tensor, records: Source) -> dict[str, Any]:
-    key = (FEATURES, (name if wanted.key is None else wanted.key).encode())
+def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
+    key = (FEATURES, (name if feature.key is None else feature.key).encode())
     dtypes, shapes = dict[str, int](), list[tuple[int, ...]]()
     for number in range(min(FIRST_RECORDS, len(records))):
         try:
@@ -118,11 +120,11 @@ def _tensor_of(name: str, wanted: Tensor, records: Source) -> dict[str, Any]:
         try:
             entries = wire.entries(data)
             kind, values = wire.feature_of(data, entries[key], is_entry=True) if key in entries else (0, [])
-            if kind != BYTES_LIST or len(values) <= (wanted.index or 0):
+            if kind != BYTES_LIST or len(values) <= (feature.index or 0):
                 continue
-            begin, end = values[wanted.index or 0]
-            dtype, shape = tensorproto.said_of(data[begin:end])
-        except (wire.Damaged, tensorproto.Unfit) as error:
+            begin, end = values[feature.index or 0]
+            dtype, shape = tensorproto.dtype_and_shape(data[begin:end])
+        except (wire.WireError, tensorproto.Unfit) as error:
             raise RecordError(
                 f"{records.where(number)}: feature {name!r}: {error}",
                 cause="its bytes are no serialized tensor of numbers",
@@ -131,22 +133,24 @@ def _tensor_of(name: str, wanted: Tensor, records: Source) -> dict[str, Any]:
         dtypes.setdefault(dtype, number)
         shapes.append(shape)
     if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
-        found = f"tensors of {sorted(dtypes)} with shapes {sorted(set(shapes))[:4]}" if dtypes else "no such feature"
+        description = (
+            f"tensors of {sorted(dtypes)} with shapes {sorted(set(shapes))[:4]}" if dtypes else "no such feature"
+        )
         raise SpecError(
-            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {found}",
+            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {description}",
             cause="gl.Tensor() without dtype and shape takes them from the first records",
             remedy="say them: gl.Tensor('f4', (3, None)), and key= if the feature has another name",
         )
     varying = tuple(axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True))
     return {
-        "dtype": next(iter(dtypes)) if wanted.dtype is None else wanted.dtype,
-        "shape": varying if wanted.shape is None else wanted.shape,
+        "dtype": next(iter(dtypes)) if feature.dtype is None else feature.dtype,
+        "shape": varying if feature.shape is None else feature.shape,
     }
 
 
-def _seen(records: Source) -> tuple[dict[wire.Key, Seen], int]:
-    """Return what the first records have for each key, in order, and how many were looked at."""
-    seen: dict[wire.Key, Seen] = {}
+def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
+    """Return the statistics of each key of the first records, in order, and the number of these records."""
+    stats: dict[wire.Key, KeyStats] = {}
     num_bytes, count, errors = 0, 0, list[RecordError]()
     for number in range(min(FIRST_RECORDS, len(records))):
         try:
@@ -157,10 +161,10 @@ def _seen(records: Source) -> tuple[dict[wire.Key, Seen], int]:
         try:
             for key, entry in wire.entries(data).items():
                 steps = wire.steps_of(data, entry) if key[0] == LISTS else [entry]
-                own = seen.setdefault(key, Seen())
+                key_stats = stats.setdefault(key, KeyStats())
                 for step in steps:
-                    _look(own, data, *wire.feature_of(data, step, is_entry=key[0] == FEATURES))
-        except wire.Damaged as error:
+                    _look(key_stats, data, *wire.feature_of(data, step, is_entry=key[0] == FEATURES))
+        except wire.WireError as error:
             raise FormatError(
                 f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its {len(data)}: "
                 f"{error.cause}",
@@ -172,18 +176,18 @@ def _seen(records: Source) -> tuple[dict[wire.Key, Seen], int]:
             break
     if not count:
         raise errors[0]
-    return seen, count
+    return stats, count
 
 
-def _look(own: Seen, data: bytes, kind: int, values: list[Any]) -> None:
+def _look(key_stats: KeyStats, data: bytes, kind: int, values: list[Any]) -> None:
     if kind:
-        own.kinds[kind] += 1
-        own.counts[len(values)] += 1
+        key_stats.kinds[kind] += 1
+        key_stats.counts[len(values)] += 1
     if kind == BYTES_LIST:
         for begin, end in values:
-            own.longest = max(own.longest, end - begin)
-            own.are_texts = own.are_texts and _is_text(data[begin:end])
-            own.are_images &= kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
+            key_stats.longest = max(key_stats.longest, end - begin)
+            key_stats.are_texts = key_stats.are_texts and _is_text(data[begin:end])
+            key_stats.are_images &= kind_of(data[begin : min(end, begin + LOOKED_AT_BYTES)]) is not None
 
 
 def _is_text(value: bytes) -> bool:
@@ -193,46 +197,46 @@ def _is_text(value: bytes) -> bool:
         return False
 
 
-def _wanted(name: str, own: Seen, num_records: int, *, is_list: bool) -> Any:
-    """Return what a key is, as a user would say it."""
-    if len(own.kinds) > 1:
-        kinds = " and ".join(wire.KINDS[kind] for kind in sorted(own.kinds))
+def _feature_of(name: str, key_stats: KeyStats, num_records: int, *, is_list: bool) -> Any:
+    """Return the feature of a key, as a user would write it."""
+    if len(key_stats.kinds) > 1:
+        kinds = " and ".join(wire.KINDS[kind] for kind in sorted(key_stats.kinds))
         raise SpecError(
             f"feature {name!r} holds {kinds} lists in different records",
             cause="the features of all records have one kind",
             remedy="say what it is: features={...}",
         )
-    if not own.kinds:
+    if not key_stats.kinds:
         return ("i8", (None,)) if not is_list else "i8"  # it was empty wherever it was
-    (kind,) = own.kinds
-    in_all = own.kinds.total() == num_records or is_list
-    always = next(iter(own.counts)) if len(own.counts) == 1 and in_all else None
+    (kind,) = key_stats.kinds
+    is_in_all = key_stats.kinds.total() == num_records or is_list
+    always = next(iter(key_stats.counts)) if len(key_stats.counts) == 1 and is_in_all else None
     if kind != BYTES_LIST:
         dtype = NUMBERS[kind]
         if is_list and always is None:
-            raise _varying(name, own)
+            raise _varying(name, key_stats)
         return dtype if always == 1 else (dtype, (always,))
-    is_text = own.are_texts and own.longest > 0
-    if set(own.counts) == {1} and not is_list:
-        if in_all:
-            return "str" if is_text else Image() if own.are_images else "bytes"
+    is_text = key_stats.are_texts and key_stats.longest > 0
+    if set(key_stats.counts) == {1} and not is_list:
+        if is_in_all:
+            return "str" if is_text else Image() if key_stats.are_images else "bytes"
         return Feature("str", default="") if is_text else Raw(default=b"")
     if is_list and always is None:
-        raise _varying(name, own)
+        raise _varying(name, key_stats)
     dtype = "str" if is_text else "S"
     return dtype if always == 1 else (dtype, (always,))
 
 
-def _varying(name: str, own: Seen) -> SpecError:
+def _varying(name: str, key_stats: KeyStats) -> SpecError:
     return SpecError(
-        f"feature {name!r} has {min(own.counts)} to {max(own.counts)} values"
-        + (f" of up to {own.longest} bytes" if own.longest else ""),
+        f"feature {name!r} has {min(key_stats.counts)} to {max(key_stats.counts)} values"
+        + (f" of up to {key_stats.longest} bytes" if key_stats.longest else ""),
         cause="only the first axis of a field may vary",
         remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), or leave it out",
     )
 
 
-def warn_of_missing(columns: Sequence[Column], source: str, records: Sequence[bytes]) -> None:
+def warn_of_missing(columns: Sequence[FeatureColumn], source: str, records: Sequence[bytes]) -> None:
     """Warn of features that none of the first records has: with a misspelt key, all values would be empty.
 
     Args:
@@ -248,5 +252,5 @@ def warn_of_missing(columns: Sequence[Column], source: str, records: Sequence[by
             log.warning(
                 "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",
-                *(source, len(records), column.label, wire.told_keys(records)),
+                *(source, len(records), column.label, wire.list_keys(records)),
             )

@@ -1,4 +1,4 @@
-"""Leaf: the records of TFRecord files. What was read is verified, then parsed.
+"""Leaf: the records of TFRecord files, verified and parsed.
 
 Frames   a record is read with its header and its checksums, in one piece. The header must say the length that the index
          says, so that an index of another file is noticed; both checksums are verified for all records of a read.
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from gpuload import core
 from gpuload.errors import RowError
 from gpuload.formats.tfrecord import checksums
-from gpuload.formats.tfrecord.features import Column
+from gpuload.formats.tfrecord.features import FeatureColumn
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
-from gpuload.formats.tfrecord.parsing import found_in
+from gpuload.formats.tfrecord.parsing import parse_features
 from gpuload.formats.tfrecord.values import MissingFeature, values_of
-from gpuload.formats.tfrecord.wire import told_keys
+from gpuload.formats.tfrecord.wire import list_keys
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values, room
 from gpuload.sources.spans import SpanLeaf
@@ -43,7 +43,7 @@ class TFRecordLeaf(SpanLeaf):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[FeatureColumn],
         storage: Storage,
         bounds: Indices,
         starts: Indices,
@@ -71,15 +71,15 @@ class TFRecordLeaf(SpanLeaf):
         """Return the fields of records that are whole."""
         payload = raw.payload
         begins, ends = _payloads(raw)
-        found = found_in(payload, begins, ends, self._features)
-        places = iter(found[len(self._columns) :])
+        all_lists = parse_features(payload, begins, ends, self._features)
+        places = iter(all_lists[len(self._columns) :])
         try:
             return [
-                values_of(column, one, payload, [next(places) for _ in column.places])
-                for column, one in zip(self._columns, found, strict=False)
+                values_of(column, lists, payload, [next(places) for _ in column.places])
+                for column, lists in zip(self._columns, all_lists, strict=False)
             ]
         except MissingFeature as error:
-            has = told_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
+            has = list_keys([payload[begins[error.row] : ends[error.row]].tobytes()])
             raise RowError(error.row, error.reason, cause=f"it has {has}", remedy=error.remedy) from None
 
     def check(self, raw: Ragged) -> None:
@@ -103,38 +103,38 @@ def _payloads(raw: Ragged) -> tuple[Indices, Indices]:
 
 
 def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool) -> None:
-    """Compare records with their frames; ``row`` is added to the number of the row that an error names."""
-    headers = _cut(raw, begins - HEADER_BYTES, HEADER_BYTES)
-    said, lengths = np.ascontiguousarray(headers[:, :8]).view("<i8")[:, 0], ends - begins
-    wrong = said != lengths
+    """Raise ``RowError`` if a record differs from its frame; ``row`` is added to the row that the error names."""
+    headers = _slices(raw, begins - HEADER_BYTES, HEADER_BYTES)
+    expected, lengths = np.ascontiguousarray(headers[:, :8]).view("<i8")[:, 0], ends - begins
+    wrong = expected != lengths
     if wrong.any():
         bad = int(wrong.argmax())
         raise RowError(
             row + bad,
-            f"its header says {int(said[bad]) % (1 << 64)} bytes, the index {int(lengths[bad])}",
+            f"its header says {int(expected[bad]) % (1 << 64)} bytes, the index {int(lengths[bad])}",
             cause="the bytes changed after the index was made",
             remedy=f"{AGAIN}; if the file is right, remove its index (.NAME.gpuload-index beside it)",
         )
     if verify:
-        said = np.ascontiguousarray(headers[:, 8:]).view("<u4")[:, 0]
-        _compare("length", checksums.of_lengths(lengths), said, row)
-        said = np.ascontiguousarray(_cut(raw, ends, FOOTER_BYTES)).view("<u4")[:, 0]
-        _compare("payload", checksums.of_pieces(raw, begins, ends), said, row)
+        expected = np.ascontiguousarray(headers[:, 8:]).view("<u4")[:, 0]
+        _compare("length", checksums.of_lengths(lengths), expected, row)
+        expected = np.ascontiguousarray(_slices(raw, ends, FOOTER_BYTES)).view("<u4")[:, 0]
+        _compare("payload", checksums.of_pieces(raw, begins, ends), expected, row)
 
 
-def _compare(what: str, found: NDArray[np.uint32], said: NDArray[np.uint32], row: int) -> None:
-    wrong = found != said
+def _compare(part: str, actual: NDArray[np.uint32], expected: NDArray[np.uint32], row: int) -> None:
+    wrong = actual != expected
     if wrong.any():
         bad = int(wrong.argmax())
         raise RowError(
             row + bad,
-            f"{what} checksum is {int(found[bad]):#010x}, the file says {int(said[bad]):#010x}",
+            f"{part} checksum is {int(actual[bad]):#010x}, the file says {int(expected[bad]):#010x}",
             cause="the bytes changed after the file was written, or the copy stopped early",
             remedy=AGAIN,
         )
 
 
-def _cut(raw: Bytes, begins: Indices, size: int) -> Bytes:
+def _slices(raw: Bytes, begins: Indices, size: int) -> Bytes:
     """Return ``size`` bytes from each place on, as rows; they lie inside ``raw``."""
     windows = as_strided(raw, (raw.size - size + 1, size), (1, 1), writeable=False)
     rows: Bytes = windows[begins]

@@ -17,17 +17,17 @@ from gpuload import core
 from gpuload.core.face import Native
 from gpuload.errors import RowError
 from gpuload.formats.tfrecord import wire
-from gpuload.formats.tfrecord.features import Column
+from gpuload.formats.tfrecord.features import FeatureColumn
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, KINDS, LISTS
 
 Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 MISSING = -1
-NONE = np.zeros(0, np.int64)
+EMPTY = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ValueLists:
     """The values of one feature in some records; in those of a feature list, in all their steps.
 
     Attributes:
@@ -44,11 +44,11 @@ class Found:
 
     @property
     def places(self) -> Int64s:
-        """Where the bytes of each value begin."""
+        """The place in ``raw`` at which the bytes of each value begin, int64."""
         return self.values.view(np.int64)
 
 
-def found_in(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]) -> list[Found]:
+def parse_features(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]) -> list[ValueLists]:
     """Return the values of each column's feature in some records.
 
     Args:
@@ -61,82 +61,91 @@ def found_in(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
         RowError: a record is no such message, or a feature holds another kind of values.
     """
     if not columns[0].section:  # the whole payload is the one value
-        return [Found(np.ones(begins.size, np.int64), begins, ends - begins)]
+        return [ValueLists(np.ones(begins.size, np.int64), begins, ends - begins)]
     if core.native is None:
         return plain(raw, begins, ends, columns)
-    found, bad = _compiled(core.native, raw, begins, ends, columns)
+    results, bad = _compiled(core.native, raw, begins, ends, columns)
     if bad == MISSING:
-        return found
+        return results
     plain(raw, begins[bad : bad + 1], ends[bad : bad + 1], columns, bad)  # says why
     raise RuntimeError(f"the two parsers of tf.train.Example differ at row {bad}")
 
 
 def _compiled(
-    native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column]
-) -> tuple[list[Found], int]:
-    """Return what was found, and MISSING or the row that cannot be read."""
+    native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]
+) -> tuple[list[ValueLists], int]:
+    """Return the values of each column, and MISSING or the row that cannot be read."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
-    packed = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
+    key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)
     sections = np.array([section for section, _ in keys], np.int64)
-    which = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
+    key_numbers = np.array([keys.index((column.section, column.key)) for column in columns], np.int64)
     kinds = np.array([0 if column.section == LISTS else column.kind for column in columns], np.int64)
     spans = np.empty((len(keys), begins.size, 2), np.int64)
     counts = np.empty((len(columns), begins.size), np.int64)
-    bad = native.read_features(raw, begins, ends, packed, key_begins, sections, which, kinds, spans, counts)
+    bad = native.read_features(raw, begins, ends, key_bytes, key_begins, sections, key_numbers, kinds, spans, counts)
     if bad != MISSING:
         return [], bad
-    found: list[Found] = []
+    results: list[ValueLists] = []
     for number, column in enumerate(columns):
         if column.section == LISTS:
-            one, bad = _list(native, raw, spans[which[number]], column)
-            if one is None:
+            result, bad = _list(native, raw, spans[key_numbers[number]], column)
+            if result is None:
                 return [], bad
-            found.append(one)
+            results.append(result)
         else:
-            own = counts[number]
-            found.append(_room(column, own, int(own.sum()) + int(np.count_nonzero(own == MISSING)), None))
-            _fill(native, raw, spans[which[number]], True, found[-1], column)
-    return found, MISSING
+            column_counts = counts[number]
+            results.append(
+                _room(
+                    column,
+                    column_counts,
+                    int(column_counts.sum()) + int(np.count_nonzero(column_counts == MISSING)),
+                    None,
+                )
+            )
+            _fill(native, raw, spans[key_numbers[number]], True, results[-1], column)
+    return results, MISSING
 
 
-def _list(native: Native, raw: Bytes, spans: Int64s, column: Column) -> tuple[Found | None, int]:
-    """Return what was found of a feature list, or the row that cannot be read."""
+def _list(native: Native, raw: Bytes, spans: Int64s, column: FeatureColumn) -> tuple[ValueLists | None, int]:
+    """Return the values of a feature list and MISSING, or None and the row that cannot be read."""
     steps = np.empty(len(spans), np.int64)
     bad = native.count_steps(raw, spans, steps)
     if bad != MISSING:
         return None, bad
-    kept = np.maximum(steps, 0)
-    listed = np.empty((int(kept.sum()), 2), np.int64)
-    native.fill_steps(raw, spans, listed)
-    counts = np.empty(len(listed), np.int64)
-    bad = native.count_values(raw, listed, column.kind, counts)
+    num_steps = np.maximum(steps, 0)
+    step_spans = np.empty((int(num_steps.sum()), 2), np.int64)
+    native.fill_steps(raw, spans, step_spans)
+    counts = np.empty(len(step_spans), np.int64)
+    bad = native.count_values(raw, step_spans, column.kind, counts)
     if bad != MISSING:  # a step; the row is that of the record which it is of
-        return None, int(np.searchsorted(np.cumsum(kept), bad, side="right"))
-    found = _room(column, counts, int(np.maximum(counts, 0).sum()), steps)
-    _fill(native, raw, listed, False, found, column)
-    return found, MISSING
+        return None, int(np.searchsorted(np.cumsum(num_steps), bad, side="right"))
+    result = _room(column, counts, int(np.maximum(counts, 0).sum()), steps)
+    _fill(native, raw, step_spans, False, result, column)
+    return result, MISSING
 
 
-def _fill(native: Native, raw: Bytes, spans: Int64s, are_entries: bool, found: Found, column: Column) -> None:
+def _fill(
+    native: Native, raw: Bytes, spans: Int64s, are_entries: bool, lists: ValueLists, column: FeatureColumn
+) -> None:
     """Write the values of features that were counted."""
     if column.kind == FLOAT_LIST:
-        native.fill_floats(raw, spans, are_entries, found.counts, found.values.view(np.float32))
+        native.fill_floats(raw, spans, are_entries, lists.counts, lists.values.view(np.float32))
     elif column.kind == BYTES_LIST:
-        native.fill_bytes(raw, spans, are_entries, found.counts, found.places, found.lengths)
-        found.lengths[:] -= found.places  # they were ends
+        native.fill_bytes(raw, spans, are_entries, lists.counts, lists.places, lists.lengths)
+        lists.lengths[:] -= lists.places  # they were ends
     else:
-        native.fill_ints(raw, spans, are_entries, found.counts, found.places)
+        native.fill_ints(raw, spans, are_entries, lists.counts, lists.places)
 
 
-def _room(column: Column, counts: Int64s, total: int, steps: Int64s | None) -> Found:
+def _room(column: FeatureColumn, counts: Int64s, total: int, steps: Int64s | None) -> ValueLists:
     """Return what has room for all values that were counted."""
     values = np.empty(total, np.float32) if column.kind == FLOAT_LIST else np.empty(total, np.int64)
-    return Found(counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps)
+    return ValueLists(counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps)
 
 
-def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], row: int = 0) -> list[Found]:
-    """Do the same in Python; ``row`` is added to the number of the row that an error names."""
+def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn], row: int = 0) -> list[ValueLists]:
+    """Return the values of each column by Python alone; ``row`` is added to the row that an error names."""
     counts: list[list[int]] = [[] for _ in columns]
     values: list[list[int]] = [[] for _ in columns]
     lengths: list[list[int]] = [[] for _ in columns]
@@ -153,18 +162,18 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], r
                     spans = [] if entry is None else [*wire.steps_of(data, entry)]
                     steps[number].append(MISSING if entry is None else len(spans))
                 for span in spans:
-                    kind, some = 0, list[Any]()
+                    kind, items = 0, list[Any]()
                     if span is not None:
-                        kind, some = wire.feature_of(data, span, is_entry=column.section != LISTS)
+                        kind, items = wire.feature_of(data, span, is_entry=column.section != LISTS)
                     if kind not in (0, column.kind):
-                        raise _other_kind(row, column, kind, len(some))
-                    counts[number].append(len(some) if kind else MISSING)
+                        raise _other_kind(row, column, kind, len(items))
+                    counts[number].append(len(items) if kind else MISSING)
                     if kind == BYTES_LIST:
-                        values[number] += (begin + first for first, _ in some)
-                        lengths[number] += (after - first for first, after in some)
+                        values[number] += (begin + first for first, _ in items)
+                        lengths[number] += (after - first for first, after in items)
                     else:
-                        values[number] += some
-        except wire.Damaged as error:
+                        values[number] += items
+        except wire.WireError as error:
             raise RowError(
                 row,
                 f"byte {error.place} of its {end - begin}: {error.cause}",
@@ -173,7 +182,7 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], r
             ) from None
         row += 1
     return [
-        Found(
+        ValueLists(
             np.array(counts[number], np.int64),
             np.array(values[number], np.uint32).view(np.float32)
             if column.kind == FLOAT_LIST
@@ -185,12 +194,12 @@ def plain(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[Column], r
     ]
 
 
-def _other_kind(row: int, column: Column, kind: int, count: int) -> RowError:
+def _other_kind(row: int, column: FeatureColumn, kind: int, count: int) -> RowError:
     """Return the error that says that a feature is a list of another kind."""
     fitting = {BYTES_LIST: '"str", "S", "bytes" or gl.Raw("f4", (3,))', FLOAT_LIST: '"f4"', INT64_LIST: '"i8"'}[kind]
     return RowError(
         row,
         f"{column.label} is a list of {count} {KINDS[kind]} values",
-        cause=f"{column.wanted} is read from lists of {KINDS[column.kind]} values",
+        cause=f"{column.feature} is read from lists of {KINDS[column.kind]} values",
         remedy=f"say what it is: {{{column.field.name!r}: {fitting}}}",
     )

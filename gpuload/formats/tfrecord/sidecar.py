@@ -17,12 +17,12 @@ Int64s = NDArray[np.int64]
 
 
 def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
-    """Return where records begin by an index of DALI's ``tfrecord2idx``, checked against the size of the file.
+    """Return the offsets of records from an index of DALI's ``tfrecord2idx``, checked against the size of the file.
 
     Args:
         files: the TFRecord files.
-        number: which of them.
-        name: what it is called in errors.
+        number: of the file.
+        name: of the file in errors.
         path: of the index.
 
     Raises:
@@ -30,11 +30,11 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
         FormatError: it is none, or is of another file.
     """
     size = int(files.sizes[number])
-    most = (size // FRAME_BYTES + 1) * LONGEST_LINE_BYTES
+    max_bytes = (size // FRAME_BYTES + 1) * LONGEST_LINE_BYTES
     remedy = f"make it anew (tfrecord2idx {name} {os.path.basename(path)}), or leave index= out: none is needed"
-    text = read_bytes(path, most + 1)
+    text = read_bytes(path, max_bytes + 1)
     words = text.split()
-    if len(text) > most or len(words) % 2 or not all(word.isdigit() and len(word) < 19 for word in words):
+    if len(text) > max_bytes or len(words) % 2 or not all(word.isdigit() and len(word) < 19 for word in words):
         raise FormatError(
             f"{path} is no index of {name}",
             cause="each line has two numbers, the offset and the size of a record, with a space between",

@@ -1,7 +1,7 @@
 """TFRecord files: tf.train.Examples and SequenceExamples by number, their checksums verified.
 
-Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: where the
-         records begin is found once by a walk through the files (`framing.py`), and kept (`spanindex.py`).
+Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: the offsets
+         of the records are found once by a walk through the files (`framing.py`), and stored (`spanindex.py`).
 Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpacked.py`), and read from there.
 Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
 Memory   8 bytes a record, for its place.
@@ -24,7 +24,7 @@ import numpy as np
 from gpuload import strings
 from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.formats.tfrecord import inference, sidecar
-from gpuload.formats.tfrecord.features import Column, Tensor, columns_of
+from gpuload.formats.tfrecord.features import FeatureColumn, Tensor, columns_of
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.sources import spanindex
@@ -90,7 +90,7 @@ def tfrecord(
     columns = (
         None
         if features is None and sequence is None
-        else columns_of({} if features is None else _placed(features), sequence)
+        else columns_of({} if features is None else _with_placeholders(features), sequence)
     )
     originals = expand(paths)
     indexes = None if index is None else expand(index)
@@ -107,7 +107,7 @@ def tfrecord(
     arguments["on_error"] = on_error
     make = partial(TFRecordSource, files, originals, bounds, starts, errors, verify=bool(verify), arguments=arguments)
     if columns is None:
-        features, sequence = inference.found(make((inference.WHOLE,), {}))
+        features, sequence = inference.infer_features(make((inference.WHOLE,), {}))
         return make(columns_of(features, sequence), {"features": features, "sequence": sequence})
     if isinstance(features, Mapping) and any(map(_is_unknown, features.values())):
         features = inference.with_tensors(features, make((inference.WHOLE,), {}))
@@ -117,26 +117,26 @@ def tfrecord(
     return source
 
 
-def _placed(features: Any) -> Any:
-    """Return the features with some dtype and shape for each tensor whose own are not known yet."""
+def _with_placeholders(features: Any) -> Any:
+    """Return the features with a placeholder for dtype and shape of each tensor that has none yet."""
     if not isinstance(features, Mapping):
         return features
     return {
-        name: replace(wanted, dtype="f4", shape=()) if _is_unknown(wanted) else wanted
-        for name, wanted in features.items()
+        name: replace(feature, dtype="f4", shape=()) if _is_unknown(feature) else feature
+        for name, feature in features.items()
     }
 
 
-def _is_unknown(wanted: Any) -> bool:
-    return isinstance(wanted, Tensor) and wanted.is_unknown
+def _is_unknown(feature: Any) -> bool:
+    return isinstance(feature, Tensor) and feature.is_unknown
 
 
 class TFRecordSource(FileSource):
     """Records of TFRecord files; made by ``gl.tfrecord``.
 
     Attributes:
-        features: what its fields are, as ``gl.tfrecord`` takes it.
-        sequence: the same of feature lists; None where there are none.
+        features: the features, as ``gl.tfrecord`` takes them.
+        sequence: the same of feature lists; None if there are none.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class TFRecordSource(FileSource):
         bounds: Indices,
         starts: Indices,
         errors: Mapping[int, UnframedError],
-        columns: Sequence[Column],
-        said: dict[str, Any],
+        columns: Sequence[FeatureColumn],
+        feature_arguments: dict[str, Any],
         *,
         verify: bool,
         arguments: dict[str, Any],
@@ -155,12 +155,12 @@ class TFRecordSource(FileSource):
         storage = open_storage(files)
         spec = Spec(tuple(column.field for column in columns))
         groups = (Group(spec, None, is_quick=True),)
-        super().__init__(files, Opening(tfrecord, {**arguments, **said}), groups, storage)
-        self.features, self.sequence = said.get("features"), said.get("sequence")
+        super().__init__(files, Opening(tfrecord, {**arguments, **feature_arguments}), groups, storage)
+        self.features, self.sequence = feature_arguments.get("features"), feature_arguments.get("sequence")
         self._originals, self._columns, self._starts = tuple(originals), tuple(columns), starts
         leaf = TFRecordLeaf(columns, storage, bounds, starts, originals, verify=verify)
         self._leaf: TFRecordLeaf | None = leaf
-        self._how, self._bounds = leaf.how, bounds
+        self._access, self._bounds = leaf.how, bounds
         self._errors = {int(starts[file + 1]) - 1: error for file, error in sorted(errors.items())}
         self._leaves = (leaf,)
         if self._errors:
@@ -197,7 +197,7 @@ class TFRecordSource(FileSource):
         return paths[0] if len(paths) == 1 else f"{len(paths)} files, the first is {paths[0]}"
 
     def _digest(self) -> str:
-        about = [column.told for column in self._columns]
+        about = [column.identity for column in self._columns]
         bad = [list(self._errors)] if self._errors else []
         return self._files.digest("tfrecord", about, np.diff(self._starts).tolist(), *bad)
 
@@ -236,7 +236,7 @@ class TFRecordSource(FileSource):
 
 
 def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place]:
-    """Return where the bytes of each file lie uncompressed."""
+    """Return the place of the uncompressed bytes of each file."""
     if compression is None:
         return list(originals)
     if compression != "auto":
@@ -244,9 +244,11 @@ def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place
     _, kinds = look_at(originals, HEADER_BYTES, _compression_of)
     places = list[kept.Place](originals)
     for kind in ("gzip", "zlib"):
-        packed = [number for number, own in enumerate(kinds) if own == kind]
-        if packed:
-            for number, place in zip(packed, unpacked([originals[number] for number in packed], kind), strict=True):
+        compressed = [number for number, file_kind in enumerate(kinds) if file_kind == kind]
+        if compressed:
+            for number, place in zip(
+                compressed, unpacked([originals[number] for number in compressed], kind), strict=True
+            ):
                 places[number] = place
     return places
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.formats.tfrecord.wire import FIXED_32, FIXED_64, SPAN, VARINT, Damaged, fields, varint
+from gpuload.formats.tfrecord.wire import FIXED_32, FIXED_64, SPAN, VARINT, WireError, fields, varint
 from gpuload.spec import Shape
 
 DTYPES = {
@@ -58,31 +58,33 @@ def tensor_of(data: bytes, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
         elif number >= 5:
             lists.append((number, wire, first, after))
     name = DTYPES.get(code)
-    wanted = dtype.newbyteorder("=")
-    if name is None or np.dtype(name) != wanted:
+    native_dtype = dtype.newbyteorder("=")
+    if name is None or np.dtype(name) != native_dtype:
         raise Unfit(
-            f"it is a tensor of {(name and np.dtype(name)) or NAMES.get(code, f'type {code}')}, not of {wanted}"
+            f"it is a tensor of {(name and np.dtype(name)) or NAMES.get(code, f'type {code}')}, not of {native_dtype}"
         )
-    if len(dims) != len(shape) or any(said not in (None, has) for said, has in zip(shape, dims, strict=True)):
+    if len(dims) != len(shape) or any(
+        expected not in (None, length) for expected, length in zip(shape, dims, strict=True)
+    ):
         raise Unfit(f"it is a tensor of shape {tuple(dims)[:8]}, not of {shape}")
     count = math.prod(dims)
-    little = wanted.newbyteorder("<")
+    little = native_dtype.newbyteorder("<")
     if content is not None and (content or not count):
-        if len(content) != count * wanted.itemsize:
+        if len(content) != count * native_dtype.itemsize:
             raise Unfit(
-                f"it has {len(content)} bytes for a shape of {tuple(dims)}, which has {count * wanted.itemsize}"
+                f"it has {len(content)} bytes for a shape of {tuple(dims)}, which has {count * native_dtype.itemsize}"
             )
-        return _shaped(np.frombuffer(content, little).astype(wanted), dims)
-    values = np.array(list(_listed(data, name, lists)), little)
+        return _shaped(np.frombuffer(content, little).astype(native_dtype), dims)
+    values = np.array(list(_list_elements(data, name, lists)), little)
     if values.size > count or (values.size < count and None in shape):
         raise Unfit(f"it has {values.size} elements for a shape of {tuple(dims)}, which has {count}")
-    whole = np.empty(count, wanted)
+    whole = np.empty(count, native_dtype)
     whole[: values.size] = values
     whole[values.size :] = values[-1:] if values.size else 0
     return _shaped(whole, dims)
 
 
-def said_of(data: bytes) -> tuple[str, tuple[int, ...]]:
+def dtype_and_shape(data: bytes) -> tuple[str, tuple[int, ...]]:
     """Return dtype and shape that a serialized tensor says it has.
 
     Raises:
@@ -124,7 +126,7 @@ def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
             raise Unfit("its shape says that it is unknown")
 
 
-def _listed(data: bytes, name: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
+def _list_elements(data: bytes, name: str, lists: list[tuple[int, int, int, int]]) -> Iterator[Any]:
     """Yield the elements of the list that a dtype has."""
     number, form = LISTS.get(name, INT_LIST)
     numbers = _numbers(data, number, form, lists)
@@ -156,5 +158,5 @@ def _numbers(data: bytes, number: int, form: str, lists: list[tuple[int, int, in
                 yield value
         elif form and (wire == SPAN or wire == (FIXED_32 if size == 4 else FIXED_64)):
             if (after - first) % size:
-                raise Damaged(first, f"{after - first} bytes of numbers, which have {size} bytes each")
+                raise WireError(first, f"{after - first} bytes of numbers, which have {size} bytes each")
             yield from struct.unpack(f"<{(after - first) // size}{form}", data[first:after])

@@ -1,4 +1,4 @@
-"""Values: what was found of a feature becomes the values of its field, in the shape and dtype that the user said.
+"""Values: the lists of a feature become the values of its field, in the shape and dtype that the user gives.
 
 Defaults   stand in for features that a record does not have; a feature that is there has as many values as its shape.
 Nothing    is cut, rounded or guessed: a text that is too long, a number that the dtype does not hold, a value too many
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from gpuload import strings
 from gpuload.errors import RowError
-from gpuload.formats.tfrecord.features import Column, Feature, Image, Raw, Tensor
-from gpuload.formats.tfrecord.parsing import MISSING, Found
+from gpuload.formats.tfrecord.features import Feature, FeatureColumn, Image, Raw, Tensor
+from gpuload.formats.tfrecord.parsing import MISSING, ValueLists
 from gpuload.formats.tfrecord.tensorproto import Unfit, tensor_of
-from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, Damaged
+from gpuload.formats.tfrecord.wire import BYTES_LIST, LISTS, WireError
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.leaf import Values, gather_pieces, room
 
@@ -28,52 +28,52 @@ Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 UINT8 = np.dtype(np.uint8)
 CONTENT = b"\x22"  # the tag of ``tensor_content``
-WRITTEN = "the record was written so: its checksum is right, or none was verified"
+WRITER_CAUSE = "the record was written so: its checksum is right, or none was verified"
 
 
-def values_of(column: Column, found: Found, raw: Bytes, places: Sequence[Found] = ()) -> Values:
+def values_of(column: FeatureColumn, lists: ValueLists, raw: Bytes, places: Sequence[ValueLists] = ()) -> Values:
     """Return the values of a field; of text as they are stored (`strings.py`).
 
     Args:
         column: the field.
-        found: what was found of its feature.
+        lists: of its feature.
         raw: the bytes of the records.
-        places: what was found of the features of the places, where the field is sparse.
+        places: the lists of the features of the places, if the field is sparse.
 
     Raises:
         RowError: those of a record do not fit.
     """
     if column.places:
-        return _dense(column, found, places)
-    if found.steps is None:
-        return _texts(column, found, raw) if column.field.text else _of_rows(column, found, raw)
+        return _dense(column, lists, places)
+    if lists.steps is None:
+        return _texts(column, lists, raw) if column.field.text else _of_rows(column, lists, raw)
     try:
         if column.field.text:
-            return _texts(column, found, raw)
-        made = _of_rows(column, found, raw)
+            return _texts(column, lists, raw)
+        rows = _of_rows(column, lists, raw)
     except RowError as error:  # of a step; the record is the one that it is of
-        ends = np.cumsum(np.maximum(found.steps, 0))
+        ends = np.cumsum(np.maximum(lists.steps, 0))
         row = int(np.searchsorted(ends, error.row, side="right"))
-        step = error.row - int(ends[row] - max(int(found.steps[row]), 0))
+        step = error.row - int(ends[row] - max(int(lists.steps[row]), 0))
         raise RowError(row, f"step {step}: {error.reason}", cause=error.cause, remedy=error.remedy) from None
-    return Ragged(made, offsets_of(np.maximum(found.steps, 0)))  # a step has one shape: its axes do not vary
+    return Ragged(rows, offsets_of(np.maximum(lists.steps, 0)))  # a step has one shape: its axes do not vary
 
 
-def _of_rows(column: Column, found: Found, raw: Bytes) -> Values:
-    if isinstance(column.wanted, Feature):
-        return _numbers(column, found, raw)
-    begins, lengths, rows = _chosen(column, found)
-    if isinstance(column.wanted, Tensor):
+def _of_rows(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
+    if isinstance(column.feature, Feature):
+        return _numbers(column, lists, raw)
+    begins, lengths, rows = _pick_values(column, lists)
+    if isinstance(column.feature, Tensor):
         return _tensors(column, begins, lengths, raw)
-    if isinstance(column.wanted, Raw) and column.wanted.num_values is None and column.wanted.index is None:
-        return Ragged(_raw(column, begins, lengths, rows, raw), offsets_of(np.maximum(found.counts, 0)))
+    if isinstance(column.feature, Raw) and column.feature.num_values is None and column.feature.index is None:
+        return Ragged(_raw(column, begins, lengths, rows, raw), offsets_of(np.maximum(lists.counts, 0)))
     if column.is_ragged:
         return _ragged_bytes(column, begins, lengths, raw)
-    made = _raw(column, begins, lengths, rows, raw)
-    return made.reshape(len(found.counts), *_fixed(column))
+    array = _raw(column, begins, lengths, rows, raw)
+    return array.reshape(len(lists.counts), *_fixed(column))
 
 
-def _fixed(column: Column) -> tuple[int, ...]:
+def _fixed(column: FeatureColumn) -> tuple[int, ...]:
     """Return the shape of a record, or of a step."""
     shape = column.field.fixed_shape if column.section != LISTS else column.field.shape[1:]  # type: ignore[index]
     return tuple(int(length or 0) for length in shape)
@@ -82,11 +82,11 @@ def _fixed(column: Column) -> tuple[int, ...]:
 # Numbers and texts
 
 
-def _numbers(column: Column, found: Found, raw: Bytes) -> Values:
+def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     """Return the values of a `Feature`."""
-    rows = np.repeat(np.arange(found.counts.size), np.maximum(found.counts, 0)) if column.kind == BYTES_LIST else None
-    values = _short_texts(column, found, raw, rows) if rows is not None else _cast(column, found)
-    counts = found.counts
+    rows = np.repeat(np.arange(lists.counts.size), np.maximum(lists.counts, 0)) if column.kind == BYTES_LIST else None
+    values = _short_texts(column, lists, raw, rows) if rows is not None else _cast(column, lists)
+    counts = lists.counts
     if column.is_ragged:
         inner = math.prod(column.inner)
         counts = np.maximum(counts, 0)
@@ -97,7 +97,7 @@ def _numbers(column: Column, found: Found, raw: Bytes) -> Values:
     size = math.prod(length or 0 for length in column.shape)
     shape = tuple(int(length or 0) for length in column.shape)
     if column.pad is not None:
-        return _padded(column, counts, values, shape)
+        return _pad(column, counts, values, shape)
     whole = counts == size
     if bool(whole.all()):
         return values.reshape(counts.size, *shape)
@@ -107,39 +107,39 @@ def _numbers(column: Column, found: Found, raw: Bytes) -> Values:
         if missing[bad[0]]:
             raise _missing(column, int(bad[0]))
         raise _count_error(column, int(bad[0]), int(counts[bad[0]]), str(size))
-    made = room((counts.size, *shape), column.field.dtype)
-    made[whole] = values.reshape(-1, *shape)
-    made[missing] = column.default
-    return made
+    array = room((counts.size, *shape), column.field.dtype)
+    array[whole] = values.reshape(-1, *shape)
+    array[missing] = column.default
+    return array
 
 
-def _padded(column: Column, counts: Int64s, values: Array, shape: tuple[int, ...]) -> Array:
+def _pad(column: FeatureColumn, counts: Int64s, values: Array, shape: tuple[int, ...]) -> Array:
     """Return values that are filled up to a length."""
     size, inner, missing = math.prod(shape), math.prod(shape[1:]), counts == MISSING
-    kept = np.maximum(counts, 0)
-    bad = np.flatnonzero((kept > size) | (kept % inner != 0))
+    num_values = np.maximum(counts, 0)
+    bad = np.flatnonzero((num_values > size) | (num_values % inner != 0))
     if bad.size:
         steps = f", a multiple of {inner}" if inner > 1 else ""
-        raise _count_error(column, int(bad[0]), int(kept[bad[0]]), f"at most {size}{steps}")
-    made = room((counts.size, size), column.field.dtype)
-    made[:] = column.pad
-    made[np.arange(size) < kept[:, None]] = values
-    made = made.reshape(counts.size, *shape)
+        raise _count_error(column, int(bad[0]), int(num_values[bad[0]]), f"at most {size}{steps}")
+    array = room((counts.size, size), column.field.dtype)
+    array[:] = column.pad
+    array[np.arange(size) < num_values[:, None]] = values
+    array = array.reshape(counts.size, *shape)
     if column.default is not None:
-        made[missing] = column.default
-    return made
+        array[missing] = column.default
+    return array
 
 
-def _cast(column: Column, found: Found) -> Array:
+def _cast(column: FeatureColumn, lists: ValueLists) -> Array:
     """Return numbers in the dtype of the field, none of them changed."""
-    values, dtype = found.values, column.field.dtype
+    values, dtype = lists.values, column.field.dtype
     if values.dtype == dtype:
         return values
     if dtype.kind != "f" and values.size:
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         if int(values.min()) < low or int(values.max()) > high:
             place = int(((values < low) | (values > min(high, 2**63 - 1))).argmax())
-            row = int(np.searchsorted(np.cumsum(np.maximum(found.counts, 0)), place, side="right"))
+            row = int(np.searchsorted(np.cumsum(np.maximum(lists.counts, 0)), place, side="right"))
             raise RowError(
                 row,
                 f"{column.label} is {int(values[place])}",
@@ -149,9 +149,9 @@ def _cast(column: Column, found: Found) -> Array:
     return values.astype(dtype)
 
 
-def _short_texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Array:
+def _short_texts(column: FeatureColumn, lists: ValueLists, raw: Bytes, rows: Int64s) -> Array:
     """Return bytes values as texts of a stated length."""
-    size, lengths, begins = column.dtype.itemsize, found.lengths, found.places
+    size, lengths, begins = column.dtype.itemsize, lists.lengths, lists.places
     bad = np.flatnonzero(lengths > size)
     if bad.size:
         raise RowError(
@@ -168,14 +168,14 @@ def _short_texts(column: Column, found: Found, raw: Bytes, rows: Int64s) -> Arra
             cause="texts of a stated length are filled up with zeros, so that it could not be told from a shorter one",
             remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of one length",
         )
-    made = np.zeros(lengths.size * size, np.uint8)
-    gather_pieces(raw, begins, lengths, made, np.arange(lengths.size, dtype=np.int64) * size)
-    return made.view(column.dtype)
+    texts = np.zeros(lengths.size * size, np.uint8)
+    gather_pieces(raw, begins, lengths, texts, np.arange(lengths.size, dtype=np.int64) * size)
+    return texts.view(column.dtype)
 
 
-def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
+def _texts(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Ragged:
     """Return texts of any length as they are stored."""
-    counts, begins, lengths = found.counts, found.places, found.lengths
+    counts, begins, lengths = lists.counts, lists.places, lists.lengths
     size = math.prod(column.inner if column.is_ragged else (length or 0 for length in column.shape))
     has_values = np.maximum(counts, 0)
     if column.is_ragged:
@@ -194,8 +194,8 @@ def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
     if not column.is_ragged and bool((has_values != size).any()):
         raw, begins, lengths = _completed(column, counts, begins, lengths, raw, size)
         has_values = np.full(counts.size, size, np.int64)
-    if found.steps is not None:
-        ends = offsets_of(has_values)[offsets_of(np.maximum(found.steps, 0))]
+    if lists.steps is not None:
+        ends = offsets_of(has_values)[offsets_of(np.maximum(lists.steps, 0))]
         has_values = np.diff(ends)
     if column.field.shape == ():
         offsets = offsets_of(lengths)
@@ -207,52 +207,52 @@ def _texts(column: Column, found: Found, raw: Bytes) -> Ragged:
 
 
 def _completed(
-    column: Column, counts: Int64s, begins: Int64s, lengths: Int64s, raw: Bytes, size: int
+    column: FeatureColumn, counts: Int64s, begins: Int64s, lengths: Int64s, raw: Bytes, size: int
 ) -> tuple[Bytes, Int64s, Int64s]:
-    """Return the bytes in which ``size`` texts of each record lie, where, and how long they are.
+    """Return bytes, and the places and lengths in them of ``size`` texts of each record.
 
-    The texts that stand in for missing ones lie behind the others.
+    The texts in place of missing ones lie behind the others.
     """
     padding = [column.pad.item()] if column.pad is not None else []  # bytes objects, as `features` makes them
     default = padding * size if column.default is None else np.ravel(column.default).tolist()
-    more = Ragged.of([np.frombuffer(text, np.uint8) for text in (*default, *padding)], UINT8)
+    stand_ins = Ragged.of([np.frombuffer(text, np.uint8) for text in (*default, *padding)], UINT8)
     missing, has_values = counts == MISSING, np.maximum(counts, 0)
-    chosen = np.full((counts.size, size), begins.size + size, np.int64)  # which text goes where: padding at first
-    chosen[np.arange(size) < has_values[:, None]] = np.arange(begins.size)
-    chosen[missing] = begins.size + np.arange(size)
+    text_numbers = np.full((counts.size, size), begins.size + size, np.int64)  # which text goes where: padding at first
+    text_numbers[np.arange(size) < has_values[:, None]] = np.arange(begins.size)
+    text_numbers[missing] = begins.size + np.arange(size)
     begins, lengths = (
-        np.concatenate([begins, raw.size + more.offsets[:-1]])[chosen.reshape(-1)],
-        np.concatenate([lengths, more.lengths])[chosen.reshape(-1)],
+        np.concatenate([begins, raw.size + stand_ins.offsets[:-1]])[text_numbers.reshape(-1)],
+        np.concatenate([lengths, stand_ins.lengths])[text_numbers.reshape(-1)],
     )
-    return np.concatenate([raw, more.flat]), begins, lengths
+    return np.concatenate([raw, stand_ins.flat]), begins, lengths
 
 
-def _dense(column: Column, found: Found, places: Sequence[Found]) -> Array:
+def _dense(column: FeatureColumn, lists: ValueLists, places: Sequence[ValueLists]) -> Array:
     """Return sparse values as dense arrays."""
-    counts, shape = np.maximum(found.counts, 0), column.field.fixed_shape
+    counts, shape = np.maximum(lists.counts, 0), column.field.fixed_shape
     rows = np.repeat(np.arange(counts.size), counts)
     index = np.zeros(rows.size, np.int64)
-    for axis, (own, column_of_places) in enumerate(zip(places, column.places, strict=True)):
-        differs = np.maximum(own.counts, 0) != counts
+    for axis, (place_lists, column_of_places) in enumerate(zip(places, column.places, strict=True)):
+        differs = np.maximum(place_lists.counts, 0) != counts
         if differs.any():
             row = int(differs.argmax())
             raise RowError(
                 row,
-                f"{column.label} has {int(counts[row])} values and {max(int(own.counts[row]), 0)} places "
+                f"{column.label} has {int(counts[row])} values and {max(int(place_lists.counts[row]), 0)} places "
                 f"(key {column_of_places.key.decode('utf-8', 'backslashreplace')!r})",
                 cause="each value has a place along each axis",
                 remedy="check the keys; read the two as fields of their own, ('i8', (None,)), to look at them",
             )
-        outside = (own.places < 0) | (own.places >= shape[axis])
+        outside = (place_lists.places < 0) | (place_lists.places >= shape[axis])
         if outside.any():
             place = int(outside.argmax())
             raise RowError(
                 int(rows[place]),
-                f"{column.label} has a value at place {int(own.places[place])} of axis {axis}",
+                f"{column.label} has a value at place {int(place_lists.places[place])} of axis {axis}",
                 cause=f"the axis has the places 0 to {shape[axis] - 1}",
                 remedy="state a larger size",
             )
-        index = index * shape[axis] + own.places
+        index = index * shape[axis] + place_lists.places
     size = math.prod(shape)
     flat = rows * size + index
     twice = np.flatnonzero(np.diff(np.sort(flat)) == 0)
@@ -264,29 +264,29 @@ def _dense(column: Column, found: Found, places: Sequence[Found]) -> Array:
             cause="a dense array has one value at each place",
             remedy="read the values and their places as two fields, ('f4', (None,)) and ('i8', (None,))",
         )
-    made = room((counts.size, size), column.field.dtype)
-    made[:] = 0
-    made.reshape(-1)[flat] = _cast(column, found)
-    return made.reshape(counts.size, *shape)
+    array = room((counts.size, size), column.field.dtype)
+    array[:] = 0
+    array.reshape(-1)[flat] = _cast(column, lists)
+    return array.reshape(counts.size, *shape)
 
 
 # Bytes
 
 
-def _chosen(column: Column, found: Found) -> tuple[Int64s, Int64s, Int64s]:
-    """Return where the bytes values lie that are wanted, how long they are, and the row of each.
+def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int64s, Int64s]:
+    """Return places, lengths and rows of the bytes values that the feature takes, int64 each.
 
-    In place of a feature that is missing and has a default stands a value of length MISSING.
+    A missing feature with a default has a value of length MISSING.
     """
-    wanted, counts = column.wanted, found.counts
-    begins, lengths = found.places, found.lengths
-    index, several = getattr(wanted, "index", None), getattr(wanted, "num_values", 1)
+    feature, counts = column.feature, lists.counts
+    begins, lengths = lists.places, lists.lengths
+    index, num_values = getattr(feature, "index", None), getattr(feature, "num_values", 1)
     rows = np.arange(counts.size)
-    if several is None and index is None:
+    if num_values is None and index is None:
         return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
     missing = counts == MISSING
     has_default = column.default is not None
-    need = several if index is None else 1
+    need = num_values if index is None else 1
     bad = np.flatnonzero((counts <= index if index is not None else counts != need) & ~(missing & has_default))
     if bad.size:
         row = int(bad[0])
@@ -308,7 +308,7 @@ def _chosen(column: Column, found: Found) -> tuple[Int64s, Int64s, Int64s]:
     return own_begins, own_lengths, rows
 
 
-def _raw(column: Column, begins: Int64s, lengths: Int64s, rows: Int64s, raw: Bytes) -> Array:
+def _raw(column: FeatureColumn, begins: Int64s, lengths: Int64s, rows: Int64s, raw: Bytes) -> Array:
     """Return values of one length, ``[num_values, *shape]``."""
     shape = tuple(int(length or 0) for length in column.shape)
     size = column.dtype.itemsize * math.prod(shape)
@@ -321,53 +321,53 @@ def _raw(column: Column, begins: Int64s, lengths: Int64s, rows: Int64s, raw: Byt
             cause=f"{column.dtype} {shape} has {size}",
             remedy=_other_size(column, int(lengths[bad])),
         )
-    made = room((lengths.size, size), UINT8)
-    kept = np.maximum(lengths, 0)
-    gather_pieces(raw, begins, kept, made.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
+    array = room((lengths.size, size), UINT8)
+    num_bytes = np.maximum(lengths, 0)
+    gather_pieces(raw, begins, num_bytes, array.reshape(-1), np.arange(lengths.size, dtype=np.int64) * size)
     if isinstance(column.default, bytes):
-        made[lengths == MISSING] = np.frombuffer(column.default, np.uint8)
-    typed = made.reshape(-1).view(column.dtype) if size else np.empty(0, column.dtype)
-    return typed.astype(column.field.dtype, copy=False).reshape(lengths.size, *shape)
+        array[lengths == MISSING] = np.frombuffer(column.default, np.uint8)
+    elements = array.reshape(-1).view(column.dtype) if size else np.empty(0, column.dtype)
+    return elements.astype(column.field.dtype, copy=False).reshape(lengths.size, *shape)
 
 
-def _other_size(column: Column, num_bytes: int) -> str:
+def _other_size(column: FeatureColumn, num_bytes: int) -> str:
     items = num_bytes / column.dtype.itemsize
-    said = (
+    count_text = (
         f"they are {int(items)} of {column.dtype}" if items == int(items) else f"they are {items:.2f} of {column.dtype}"
     )
-    return f"check dtype and shape: {said}; gl.Raw(dtype, (None,)) takes any number"
+    return f"check dtype and shape: {count_text}; gl.Raw(dtype, (None,)) takes any number"
 
 
-def _ragged_bytes(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Ragged:
+def _ragged_bytes(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Ragged:
     """Return values of varying length."""
     default = column.default if isinstance(column.default, bytes) else b""
     missing = lengths == MISSING
-    kept = np.where(missing, len(default), lengths) if missing.any() else lengths
+    num_bytes = np.where(missing, len(default), lengths) if missing.any() else lengths
     item = column.dtype.itemsize * math.prod(column.inner)
-    bad = np.flatnonzero(kept % max(item, 1))
+    bad = np.flatnonzero(num_bytes % max(item, 1))
     if bad.size:
         row = int(bad[0])
         raise RowError(
             row,
-            f"{column.label} has {int(kept[row])} bytes",
-            cause=f"{column.dtype} {column.inner} has {item}, and {int(kept[row]) % item} are left over",
+            f"{column.label} has {int(num_bytes[row])} bytes",
+            cause=f"{column.dtype} {column.inner} has {item}, and {int(num_bytes[row]) % item} are left over",
             remedy="check dtype and shape, or read the bytes as they are with 'bytes'",
         )
-    offsets = offsets_of(kept)
+    offsets = offsets_of(num_bytes)
     payload = room((int(offsets[-1]),), UINT8)
     gather_pieces(raw, begins, np.maximum(lengths, 0), payload, offsets[:-1])
     for row in np.flatnonzero(missing).tolist() if default else ():
         payload[offsets[row] : offsets[row + 1]] = np.frombuffer(default, np.uint8)
-    if isinstance(column.wanted, Image) or (column.dtype == UINT8 and not column.inner):
+    if isinstance(column.feature, Image) or (column.dtype == UINT8 and not column.inner):
         return Ragged(payload, offsets)
-    typed = payload.view(column.dtype).astype(column.field.dtype, copy=False)
-    return Ragged(typed.reshape(-1, *column.inner), offsets // item)
+    elements = payload.view(column.dtype).astype(column.field.dtype, copy=False)
+    return Ragged(elements.reshape(-1, *column.inner), offsets // item)
 
 
-def _tensors(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Values:
+def _tensors(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Values:
     """Return serialized tensors."""
-    if column.field.uniform and lengths.size > 1 and (made := _alike(column, begins, lengths, raw)) is not None:
-        return made
+    if column.field.uniform and lengths.size > 1 and (batch := _alike(column, begins, lengths, raw)) is not None:
+        return batch
     tensors = [
         _tensor(column, row, raw[begin : begin + length].tobytes())
         for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True))
@@ -380,8 +380,8 @@ def _tensors(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Val
     return tensors
 
 
-def _alike(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array | None:
-    """Return tensors that differ in nothing but their elements, which end each of them, at once; None if some do."""
+def _alike(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array | None:
+    """Return all tensors at once if they differ only in their elements, which stand at their ends; else None."""
     size = column.field.dtype.itemsize * math.prod(column.field.fixed_shape)
     length = int(lengths[0])
     if not 0 < size < length or bool((lengths != length).any()):
@@ -397,8 +397,8 @@ def _alike(column: Column, begins: Int64s, lengths: Int64s, raw: Bytes) -> Array
     little = column.field.dtype.newbyteorder("<")
     if first.astype(little).tobytes() != rows[0, head:].tobytes():  # its elements stand elsewhere
         return None
-    made = np.ascontiguousarray(rows[:, head:]).reshape(-1).view(little).astype(column.field.dtype, copy=False)
-    return made.reshape(lengths.size, *column.field.fixed_shape)
+    elements = np.ascontiguousarray(rows[:, head:]).reshape(-1).view(little).astype(column.field.dtype, copy=False)
+    return elements.reshape(lengths.size, *column.field.fixed_shape)
 
 
 def _varint(value: int) -> bytes:
@@ -406,39 +406,42 @@ def _varint(value: int) -> bytes:
     return bytes([low]) if value < 0x80 else bytes([low | 0x80]) + _varint(value >> 7)
 
 
-def _tensor(column: Column, row: int, data: bytes) -> Array:
+def _tensor(column: FeatureColumn, row: int, data: bytes) -> Array:
     try:
         return tensor_of(data, column.dtype, column.shape)
-    except Damaged as error:
+    except WireError as error:
         raise RowError(
             row,
             f"{column.label} is no serialized tensor: byte {error.place} of its {len(data)}: {error.cause}",
-            cause=WRITTEN,
+            cause=WRITER_CAUSE,
             remedy="gl.Raw(dtype, shape) reads raw bytes, 'bytes' reads them as they are",
         ) from None
     except Unfit as error:
         raise RowError(
-            row, f"{column.label}: {error}", cause=WRITTEN, remedy="say its dtype and shape in gl.Tensor(dtype, shape)"
+            row,
+            f"{column.label}: {error}",
+            cause=WRITER_CAUSE,
+            remedy="say its dtype and shape in gl.Tensor(dtype, shape)",
         ) from None
 
 
 class MissingFeature(RowError):
-    """A record has no such feature; who knows the record says which ones it has."""
+    """A record has no such feature. The caller adds which features the record has."""
 
 
-def _missing(column: Column, row: int) -> RowError:
+def _missing(column: FeatureColumn, row: int) -> RowError:
     remedy = "check the key, key= names another one; a record without it needs a default: "
     example = (
         "gl.Raw(dtype, shape, default=b'...')" if column.kind == BYTES_LIST else "gl.Feature(dtype, shape, default=0)"
     )
-    return MissingFeature(row, f"it has no {column.label}", cause=WRITTEN, remedy=remedy + example)
+    return MissingFeature(row, f"it has no {column.label}", cause=WRITER_CAUSE, remedy=remedy + example)
 
 
-def _count_error(column: Column, row: int, count: int, need: str, remedy: str = "") -> RowError:
+def _count_error(column: FeatureColumn, row: int, count: int, need: str, remedy: str = "") -> RowError:
     return RowError(
         row,
         f"{column.label} has {count} value{'s' * (count != 1)}",
-        cause=f"{column.wanted} takes {need}",
+        cause=f"{column.feature} takes {need}",
         remedy=remedy
         or "say the shape that it has; (None,) takes any number, gl.Feature(..., pad=0) fills up to a length",
     )

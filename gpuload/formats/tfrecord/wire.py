@@ -1,7 +1,7 @@
 """Wire: serialized tf.train.Examples and SequenceExamples, read field by field in plain Python.
 
-What the core does for a whole batch is done here for one record: where there is no core, and for a record that the core
-refused, to say at which byte and why.
+These functions parse one record, as the core parses a whole batch. They are used where there is no core, and to name
+the byte and the reason in a record that the core refused.
 
     spans = entries(record, wanted)           the map entry of each key
     kind, values = feature_of(record, span)   what it holds
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 VARINT, FIXED_64, SPAN, GROUP, GROUP_END, FIXED_32 = range(6)  # wire types
-MOST_TOLD = 40  # keys, by messages
+MAX_KEYS = 40  # keys, by messages
 MOST_DEPTH = 100  # of groups inside groups, as in protobuf
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 KINDS = {BYTES_LIST: "bytes", FLOAT_LIST: "float", INT64_LIST: "int64"}
@@ -26,12 +26,12 @@ Span = tuple[int, int]
 Key = tuple[int, bytes]  # section and key
 
 
-class Damaged(Exception):
+class WireError(Exception):
     """Bytes that are no message.
 
     Args:
         place: of the byte, from the beginning of the record's payload.
-        cause: what is wrong there.
+        cause: the fault there.
     """
 
     def __init__(self, place: int, cause: str) -> None:
@@ -40,26 +40,26 @@ class Damaged(Exception):
 
 
 def entries(data: bytes, sections: Collection[int] = (FEATURES, LISTS)) -> dict[Key, Span]:
-    """Return where the map entry of each key lies; of a key that occurs twice the last one.
+    """Return the span of the map entry of each key; the last one of a key that occurs twice.
 
     Args:
         data: the record.
-        sections: those that are read; of an Example the second one is a field that nobody knows.
+        sections: to read; a tf.Example has only the first one, and ignores the field of the second.
     """
-    found: dict[Key, Span] = {}
+    spans: dict[Key, Span] = {}
     for section, kind, first, after in fields(data, 0, len(data)):
         if kind == SPAN and section in sections:
             for number, kind, begin, end in fields(data, first, after):
                 if number == 1 and kind == SPAN:
-                    found[section, key_of(data, (begin, end))] = begin, end
-    return found
+                    spans[section, key_of(data, (begin, end))] = begin, end
+    return spans
 
 
-def told_keys(records: Sequence[bytes]) -> str:
+def list_keys(records: Sequence[bytes]) -> str:
     """Return the keys of some records, for messages."""
     keys = sorted({key for record in records for _, key in entries(record)})
-    told = [repr(key.decode("utf-8", "backslashreplace")) for key in keys[:MOST_TOLD]]
-    return ", ".join([*told, "others"] if len(keys) > MOST_TOLD else told) or "none"
+    names = [repr(key.decode("utf-8", "backslashreplace")) for key in keys[:MAX_KEYS]]
+    return ", ".join([*names, "others"] if len(keys) > MAX_KEYS else names) or "none"
 
 
 def key_of(data: bytes, entry: Span) -> bytes:
@@ -89,8 +89,8 @@ def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[An
 
     Args:
         data: the record.
-        span: where the feature lies, or the map entry that holds it.
-        is_entry: which of these.
+        span: of the feature, or of the map entry that holds it.
+        is_entry: True if it is the span of a map entry.
     """
     features = [span]
     if is_entry:
@@ -116,7 +116,7 @@ def _extend(data: bytes, kind: int, span: Span, values: list[Any]) -> None:
         elif kind == FLOAT_LIST:
             if wire in (SPAN, FIXED_32):
                 if (after - first) % 4:
-                    raise Damaged(first, f"{after - first} bytes of floats, which have 4 bytes each")
+                    raise WireError(first, f"{after - first} bytes of floats, which have 4 bytes each")
                 values += struct.unpack(f"<{(after - first) // 4}I", data[first:after])
         elif wire == VARINT:
             values.append(_signed(first))
@@ -143,24 +143,24 @@ def fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, i
         if kind == GROUP:
             place = _after_group(data, number, place, end)
         elif kind == GROUP_END:
-            raise Damaged(place, f"the end of a group (field {number}) that did not begin")
+            raise WireError(place, f"the end of a group (field {number}) that did not begin")
         else:
             yield number, kind, first, after
 
 
 def _after_group(data: bytes, number: int, place: int, end: int) -> int:
-    """Return where what follows a group begins."""
-    opened = [number]
-    while opened:
+    """Return the place behind the end of a group."""
+    open_groups = [number]
+    while open_groups:
         if place >= end:
-            raise Damaged(place, f"a group (field {opened[-1]}) does not end")
+            raise WireError(place, f"a group (field {open_groups[-1]}) does not end")
         number, kind, _, _, place = _field(data, place, end)
         if kind == GROUP:
-            opened.append(number)
-            if len(opened) > MOST_DEPTH:
-                raise Damaged(place, f"more than {MOST_DEPTH} groups in one another")
-        elif kind == GROUP_END and opened.pop() != number:
-            raise Damaged(place, f"the end of a group (field {number}) inside of another one")
+            open_groups.append(number)
+            if len(open_groups) > MOST_DEPTH:
+                raise WireError(place, f"more than {MOST_DEPTH} groups in one another")
+        elif kind == GROUP_END and open_groups.pop() != number:
+            raise WireError(place, f"the end of a group (field {number}) inside of another one")
     return place
 
 
@@ -170,7 +170,7 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
     tag, place = varint(data, place, end)
     number, kind = tag >> 3, tag & 7
     if not number or tag > 0xFFFFFFFF or kind > FIXED_32:
-        raise Damaged(at, f"{tag:#x} is no tag of a field")
+        raise WireError(at, f"{tag:#x} is no tag of a field")
     if kind == VARINT:
         value, place = varint(data, place, end)
         return number, kind, value, 0, place
@@ -178,7 +178,7 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
     if kind == SPAN:
         size, place = varint(data, place, end)
     if size > end - place:
-        raise Damaged(at, f"field {number} says that it has {size} bytes, and {end - place} are left")
+        raise WireError(at, f"field {number} says that it has {size} bytes, and {end - place} are left")
     return number, kind, place, place + size, place + size
 
 
@@ -192,4 +192,4 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         if byte < 0x80 and value >> 64 == 0:
             return value, place
         shift += 7 if byte >= 0x80 else 64
-    raise Damaged(at, "a number of more than 64 bits" if shift > 63 else "a number that does not end")
+    raise WireError(at, "a number of more than 64 bits" if shift > 63 else "a number that does not end")

@@ -1,8 +1,8 @@
-"""TFRecord files of tf.Example: what TensorFlow, DALI and `gl.tfrecord` read.
+"""TFRecord files of tf.Example, as TensorFlow, DALI and `gl.tfrecord` read them.
 
 Fields  whole numbers of 64 bits, or of fewer (widened, values stay), are int64 lists; float32, and float16 (widened),
         float lists; bytes, text (UTF-8) and encoded images bytes lists; uint8 with axes is one value of its bytes in C
-        order, as decode_raw takes them. Shapes are not in the file: who reads it says them.
+        order, as decode_raw takes them. Shapes are not in the file: the reader gives them.
 Raw     ``raw=`` writes the elements of a field of any dtype as one value of bytes, little-endian, in C order.
 Tensor  ``tensors=`` writes a field as serialized tensors, as ``tf.io.serialize_tensor`` makes them: dtype and shape of
         each record are in the file, so that everything of NumPy's own that TensorFlow has can be held, of any shape.
@@ -45,98 +45,98 @@ def writer(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Writer:
     """
     ways = {**dict.fromkeys(raw, "raw"), **dict.fromkeys(tensors, "tensor")}
 
-    def way(one: Field) -> str:
-        return ways.get(one.name) or _way(one)
+    def way(field: Field) -> str:
+        return ways.get(field.name) or _way(field)
 
     return Writer(
-        refusal=lambda one: _refusal(one, ways.get(one.name, "")),
+        refusal=lambda field: _refusal(field, ways.get(field.name, "")),
         write=lambda path, records: _write(path, records, way),
         differs=lambda path, records: _differs(path, records, way),
         call=lambda path, spec: _call(path, spec, way),
         about={"raw": sorted(raw), "tensors": sorted(tensors)},
-        notes=lambda one: _note(one, way(one)),
+        notes=lambda field: _note(field, way(field)),
     )
 
 
-def _way(one: Field) -> str:
-    """Return how a field is written: ``"bytes" "raw" "ints" "floats"``."""
-    if one.encoded or one.text or one.dtype.kind in "SUV":
+def _way(field: Field) -> str:
+    """Return the encoding of a field: ``"bytes"``, ``"raw"``, ``"ints"`` or ``"floats"``."""
+    if field.encoded or field.text or field.dtype.kind in "SUV":
         return "bytes"
-    if one.dtype == np.uint8 and one.shape:
+    if field.dtype == np.uint8 and field.shape:
         return "raw"
-    return "floats" if one.dtype.kind == "f" else "ints"
+    return "floats" if field.dtype.kind == "f" else "ints"
 
 
-def _refusal(one: Field, asked: str) -> Refusal | None:
-    if any(0xD800 <= ord(char) < 0xE000 for char in one.name):
+def _refusal(field: Field, way: str) -> Refusal | None:
+    if any(0xD800 <= ord(char) < 0xE000 for char in field.name):
         return "its name holds half of a surrogate pair, and keys are UTF-8", "rename it: source.rename(...)"
-    kind, tensor, raw = one.dtype.kind, f"tensors=[{one.name!r}] (--tensor)", f"raw=[{one.name!r}] (--raw)"
-    if one.text:
-        if asked:
+    kind, tensor, raw = field.dtype.kind, f"tensors=[{field.name!r}] (--tensor)", f"raw=[{field.name!r}] (--raw)"
+    if field.text:
+        if way:
             return "text of any length has no elements of one size", "leave it out of raw= and tensors="
-        several = len(one.shape or ()) > 1
-        return ("lists of texts have one axis", "write one axis of texts") if several else None
-    if asked == "tensor":
-        if one.dtype.str[1:] in TENSOR_TYPES:
+        is_nested = len(field.shape or ()) > 1
+        return ("lists of texts have one axis", "write one axis of texts") if is_nested else None
+    if way == "tensor":
+        if field.dtype.str[1:] in TENSOR_TYPES:
             return None
-        return f"TensorFlow's tensors have no dtype for {one.dtype} that bytes make up", f"choose {raw}, or NPY"
-    if not one.uniform and not one.ragged:
+        return f"TensorFlow's tensors have no dtype for {field.dtype} that bytes make up", f"choose {raw}, or NPY"
+    if not field.uniform and not field.ragged:
         return (
             "only a first axis may vary: a list has no shape",
             f"choose {tensor}, which keeps the shape of each record",
         )
-    if has_padding(one.dtype):
-        return f"{one.dtype} is of this kind of machine alone, and some of its bytes mean nothing", "choose NPY"
-    if asked == "raw":
-        return None if not one.encoded else ("encoded images are bytes already", "leave it out of raw=")
-    if kind in "SU" and one.shape not in ((), (None,)) and len(one.shape or ()) > 1:
+    if has_padding(field.dtype):
+        return f"{field.dtype} is of this kind of machine alone, and some of its bytes mean nothing", "choose NPY"
+    if way == "raw":
+        return None if not field.encoded else ("encoded images are bytes already", "leave it out of raw=")
+    if kind in "SU" and field.shape not in ((), (None,)) and len(field.shape or ()) > 1:
         return "lists of texts have one axis", "write one axis of texts"
-    if kind == "V" and one.shape != ():
+    if kind == "V" and field.shape != ():
         return "raw bytes with axes have no form in tf.Example", f"choose {raw}"
-    if kind in "biu" and one.dtype != np.uint64:
+    if kind in "biu" and field.dtype != np.uint64:
         return None
-    if one.dtype in (np.float32, np.float16) or kind in "SUV":
+    if field.dtype in (np.float32, np.float16) or kind in "SUV":
         return None
     have = "tf.Example has int64, float32 and bytes"
     if kind in "mM":
         return f"{have}, and no times", f"choose {raw}: the int64 that they are counted in; or NPY, which has them"
-    if one.dtype.str[1:] in TENSOR_TYPES:
+    if field.dtype.str[1:] in TENSOR_TYPES:
         return f"{have}, which cannot hold all of its values", f"choose {tensor}, {raw}, or NPY, which has this dtype"
     return f"{have}, which cannot hold it", f"choose {raw}, or NPY, which has this dtype"
 
 
-def _note(one: Field, way: str) -> str:
-    if way == "ints" and one.dtype != np.int64:
+def _note(field: Field, way: str) -> str:
+    if way == "ints" and field.dtype != np.int64:
         return "stored as int64"
-    if way == "floats" and one.dtype != np.float32:
+    if way == "floats" and field.dtype != np.float32:
         return "stored as float32"
     if way == "raw":
-        return f"stored as bytes of {stored_dtype(one.dtype).str}"
+        return f"stored as bytes of {stored_dtype(field.dtype).str}"
     if way == "tensor":
         return "stored as serialized tensors"
-    return "stored as UTF-8" if one.dtype.kind == "U" else ""
+    return "stored as UTF-8" if field.dtype.kind == "U" else ""
 
 
 def _call(path: str, spec: Spec, way: Callable[[Field], str]) -> str:
-    return f"gl.tfrecord({path!r}, {{{', '.join(f'{one.name!r}: {_feature(one, way(one))}' for one in spec)}}})"
+    return f"gl.tfrecord({path!r}, {{{', '.join(f'{field.name!r}: {_feature(field, way(field))}' for field in spec)}}})"
 
 
-def _feature(one: Field, way: str) -> str:
-    """Return what `gl.tfrecord` is to be told of a field."""
-    dtype, shape = stored_dtype(one.dtype).str, one.shape
-    if one.encoded:
+def _feature(field: Field, way: str) -> str:
+    """Return the feature of a field for `gl.tfrecord`, as Python's text."""
+    dtype, shape = stored_dtype(field.dtype).str, field.shape
+    if field.encoded:
         return "gl.Image()"
     if way in ("raw", "tensor"):
         return f"gl.{way.title()}({dtype!r}, {shape})"
-    if one.text:
-        kind = "str" if one.text == "str" else "S"
+    if field.text:
+        kind = "str" if field.text == "str" else "S"
         return repr(kind) if shape == () else f"({kind!r}, {shape})"
-    if one.dtype.kind == "V":
-        return f"gl.Raw('|u1', ({one.dtype.itemsize},))"
+    if field.dtype.kind == "V":
+        return f"gl.Raw('|u1', ({field.dtype.itemsize},))"
     if way == "floats":
         dtype = "f4"
-    if one.dtype.kind == "U":  # of UTF-8, in which a character has at most four bytes
-        dtype = f"S{one.dtype.itemsize}"
+    if field.dtype.kind == "U":  # of UTF-8, in which a character has at most four bytes
+        dtype = f"S{field.dtype.itemsize}"
     return repr(dtype.lstrip("|<")) if shape == () else f"({dtype.lstrip('|<')!r}, {shape})"
 
 
@@ -191,47 +191,47 @@ def framed(payloads: list[bytes]) -> Iterator[bytes]:
 
 
 def examples(spec: Spec, fields: Fields, count: int, way: Callable[[Field], str]) -> Iterator[bytes]:
-    """Give records as serialized tf.Examples."""
-    entries = [list(_entries(one, fields[one.name], count, way(one))) for one in spec]
+    """Yield records as serialized tf.Examples."""
+    entries = [list(_entries(field, fields[field.name], count, way(field))) for field in spec]
     for parts in zip(*entries, strict=True):
         features = b"".join(parts)
         yield b"\n" + varint(len(features)) + features  # Example.features = 1
 
 
-def _entries(one: Field, values: Values, count: int, way: str) -> Iterator[bytes]:
-    """Give the entry of a field in the map of features, ``Features.feature = 1``, for each record."""
+def _entries(field: Field, values: Values, count: int, way: str) -> Iterator[bytes]:
+    """Yield for each record the entry of a field in the map of features, ``Features.feature = 1``."""
     if way in ("ints", "floats"):
         lists, kind = (_ints(values, count), INTS) if way == "ints" else (_floats(values, count), FLOATS)
-        for packed in lists:
-            yield _head(one.name, kind, len(packed)) + packed
-    elif (one.text or one.dtype.kind in "SU") and way == "bytes" and one.shape != ():
+        for payload in lists:
+            yield _head(field.name, kind, len(payload)) + payload
+    elif (field.text or field.dtype.kind in "SU") and way == "bytes" and field.shape != ():
         for texts in values:
-            items = b"".join(b"\n" + varint(len(text)) + text for text in map(_encoded, texts.tolist()))
-            yield _list_head(one.name, BYTES, len(items)) + items
+            items = b"".join(b"\n" + varint(len(text)) + text for text in map(_utf8, texts.tolist()))
+            yield _list_head(field.name, BYTES, len(items)) + items
     else:
-        blobs = {"bytes": _blobs, "raw": _raw, "tensor": _tensors}[way](one, values, count)
+        blobs = {"bytes": _blobs, "raw": _raw, "tensor": _tensors}[way](field, values, count)
         for blob in blobs:
-            yield _head(one.name, BYTES, len(blob)) + blob
+            yield _head(field.name, BYTES, len(blob)) + blob
 
 
-def _blobs(one: Field, values: Values, count: int) -> Iterator[bytes]:
-    if one.encoded:
+def _blobs(field: Field, values: Values, count: int) -> Iterator[bytes]:
+    if field.encoded:
         return (value.tobytes() for value in values)
-    return map(_encoded, values.tolist())  # type: ignore[union-attr]  # an array: the field has no axes
+    return map(_utf8, values.tolist())  # type: ignore[union-attr]  # an array: the field has no axes
 
 
-def _encoded(text: str | bytes) -> bytes:
+def _utf8(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else bytes(text)
 
 
-def _raw(one: Field, values: Values, count: int) -> Iterator[bytes]:
-    dtype = stored_dtype(one.dtype)
+def _raw(field: Field, values: Values, count: int) -> Iterator[bytes]:
+    dtype = stored_dtype(field.dtype)
     return (np.ascontiguousarray(value, dtype).tobytes() for value in values)
 
 
-def _tensors(one: Field, values: Values, count: int) -> Iterator[bytes]:
-    """Give records as TensorProto: dtype = 1, tensor_shape = 2, tensor_content = 4."""
-    dtype = stored_dtype(one.dtype)
+def _tensors(field: Field, values: Values, count: int) -> Iterator[bytes]:
+    """Yield records as TensorProto: dtype = 1, tensor_shape = 2, tensor_content = 4."""
+    dtype = stored_dtype(field.dtype)
     begin = b"\x08" + varint(TENSOR_TYPES[dtype.str[1:]])
     for value in values:
         array = np.ascontiguousarray(value, dtype).reshape(np.shape(value))
@@ -244,30 +244,30 @@ def _tensors(one: Field, values: Values, count: int) -> Iterator[bytes]:
 def _ints(values: Values, count: int) -> Iterator[bytes]:
     flat, ends = _flat(values, count, np.dtype(np.int64))
     raw, places = varints(flat)
-    return _cut(raw.tobytes(), places[ends].tolist())
+    return _split(raw.tobytes(), places[ends].tolist())
 
 
 def _floats(values: Values, count: int) -> Iterator[bytes]:
     flat, ends = _flat(values, count, np.dtype("<f4"))
-    return _cut(flat.tobytes(), (ends * 4).tolist())
+    return _split(flat.tobytes(), (ends * 4).tolist())
 
 
 def _flat(values: Values, count: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the elements of all records one after the other, and where those of each record end, from 0 on."""
+    """Return the elements of all records one after the other, and int64 ``[count + 1]``, their ends, from 0 on."""
     if isinstance(values, Ragged):
-        each = int(np.prod(values.payload.shape[1:], dtype=np.int64))
-        return values.flat.reshape(-1).astype(dtype), (values.offsets - values.offsets[0]) * each
+        row_size = int(np.prod(values.payload.shape[1:], dtype=np.int64))
+        return values.flat.reshape(-1).astype(dtype), (values.offsets - values.offsets[0]) * row_size
     array = np.asarray(values)
-    each = int(np.prod(array.shape[1:], dtype=np.int64))
-    return array.reshape(-1).astype(dtype), np.arange(count + 1, dtype=np.int64) * each
+    row_size = int(np.prod(array.shape[1:], dtype=np.int64))
+    return array.reshape(-1).astype(dtype), np.arange(count + 1, dtype=np.int64) * row_size
 
 
-def _cut(raw: bytes, ends: list[int]) -> Iterator[bytes]:
+def _split(raw: bytes, ends: list[int]) -> Iterator[bytes]:
     return (raw[begin:end] for begin, end in pairwise(ends))
 
 
 def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return numbers as varints, 7 bits a byte, the lowest first; and where each begins, and the last ends."""
+    """Return numbers as varints, 7 bits a byte, the lowest first; and their offsets, with the end of the last."""
     left = values.view(np.uint64)
     lengths = np.ones(values.size, np.int64)
     for bits in range(7, 64, 7):
@@ -276,9 +276,9 @@ def varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.in
     np.cumsum(lengths, out=begins[1:])
     raw = np.empty(int(begins[-1]), np.uint8)
     for place in range(int(lengths.max(initial=0))):
-        chosen = np.flatnonzero(lengths > place)
-        more = (lengths[chosen] > place + 1).astype(np.uint8) << 7
-        raw[begins[chosen] + place] = (left[chosen] >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | more
+        numbers = np.flatnonzero(lengths > place)
+        continues = (lengths[numbers] > place + 1).astype(np.uint8) << 7
+        raw[begins[numbers] + place] = (left[numbers] >> np.uint64(7 * place)).astype(np.uint8) & 0x7F | continues
     return raw, begins
 
 
