@@ -25,6 +25,14 @@ def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
         DeviceError: the executor that was asked for, or the device, is not for one of the ops.
         MissingPackageError: what an op needs is not installed.
     """
+    name, why = _choose(wanted, graph, device)
+    if name == "dali":
+        behind = cut(graph, name, device)[1]
+        in_dali(graph.part(behind, graph.part(graph.on_host).spec_out), device)
+    return name, why
+
+
+def _choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     if wanted not in NAMES:
         raise SpecError(f"executor = {wanted!r}", cause="it is not known", remedy=f"use one of {NAMES}")
     decodes = any(op.codec for op in graph.ops)
@@ -63,6 +71,54 @@ def cut(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[in
     every = range(len(graph.ops))
     on_host = tuple(every) if runs_on_rows(name, device) else graph.on_host
     return on_host, tuple(place for place in every if place not in on_host)
+
+
+def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
+    """Return the places of the ops that DALI runs; the others run behind it, in their array forms on the same device.
+
+    These are an op that has no form in DALI and all ops behind it on its fields. On a GPU also the ops on fields that
+    no op needs DALI for, as labels beside images: CuPy has them there already.
+
+    Args:
+        graph: ops that run on whole batches.
+        device: ``"cpu"`` or ``"gpu:N"``.
+
+    Raises:
+        SpecError: an op that only DALI runs is behind one that it does not run, or it runs none.
+    """
+    others = _without_dali(graph) if device != "cpu" else set()
+    places, cause = [], dict.fromkeys(others, "no op before it needs DALI")
+    for place, op in enumerate(graph.ops):
+        names = graph.outputs[place]
+        before = next((cause[name] for name in names if name in cause), None)
+        if op.has_dali_form and before is None:
+            places.append(place)
+            continue
+        if op.codec or op.needs_dali:
+            raise SpecError(
+                f"{op} behind an op without a form in DALI",
+                cause=f"{before}; that one runs in its array form, behind all that DALI runs",
+                remedy=f"put {type(op).__name__} first, or give the other op lower(), its form in DALI",
+            )
+        cause |= dict.fromkeys(names, f"{op} has no lower()" if before is None else before)
+    if graph.ops and not places:
+        raise SpecError(
+            f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
+            cause="none of the ops has a form in DALI, lower()",
+            remedy="leave executor= out",
+        )
+    return tuple(places)
+
+
+def _without_dali(graph: Graph) -> set[str]:
+    """Return the fields that no op needs DALI for, neither on them nor on what shares an op with them.
+
+    Where no op at all needs DALI, it was asked for, and these are none.
+    """
+    needed = {name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on}
+    while more := {name for on in graph.outputs if needed.intersection(on) for name in on} - needed:
+        needed |= more
+    return {name for on in graph.outputs for name in on} - needed if needed else set()
 
 
 def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
@@ -153,8 +209,12 @@ def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: 
     """
     if name == "dali":
         dali: Any = importlib.import_module("gpuload.executors.dali")  # the package nvidia.dali is large
-        made: BatchExecutor = dali.DaliExecutor(graph, device=device, batch_size=batch_size, num_threads=num_threads)
-        return made
+        words: dict[str, Any] = {"device": device, "batch_size": batch_size, "num_threads": num_threads}
+        places = in_dali(graph, device)
+        executor: BatchExecutor = (
+            dali.DaliExecutor(graph, **words) if len(places) == len(graph.ops) else dali.Chain(graph, places, **words)
+        )
+        return executor
     if runs_on_rows(name, device):
         return on_rows(graph)
     return ArrayBatchExecutor(graph, device=device)

@@ -92,6 +92,11 @@ class Op:
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
 
     @property
+    def has_dali_form(self) -> bool:
+        """True if DALI can run the op: it has ``lower``."""
+        return not self.needs_numpy and type(self).lower is not Op.lower
+
+    @property
     def takes_region(self) -> bool:
         """True if the op can make a region of its images alone: ``start`` and ``shape`` in its draw say which."""
         return False
@@ -283,7 +288,7 @@ class Op:
         raise NotImplementedError
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """The same in DALI.
+        """The same in DALI. An op without this form, and all behind it, run in their array forms behind DALI.
 
         Args:
             dali: the module ``nvidia.dali``.

@@ -26,6 +26,8 @@ from gpuload.ops import images
 from gpuload.ops.base import HEADS, Draw, Op, Sizes, streams
 from gpuload.spec import Field, Spec
 
+ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -37,7 +39,8 @@ class Graph:
         targets: for each op the fields that it acts on.
         specs: the spec after each op.
         streams: the random stream of each op.
-        crops: for each op that makes a region of its images alone the place of the op that says which, else None.
+        crops: for each op that makes a region of its images alone the place of the op that says which, else None;
+            `ELSEWHERE` where that op is in another part of a graph.
     """
 
     spec_in: Spec
@@ -101,13 +104,14 @@ class Graph:
             now = now.including(*(self.specs[place][name] for name in self.outputs[place]))
             specs.append(now)
         crops = [self.crops[place] for place in places]
+        places_here: dict[int | None, int | None] = {None: None, **{place: n for n, place in enumerate(places)}}
         return Graph(
             before,
             tuple(self.ops[place] for place in places),
             tuple(self.targets[place] for place in places),
             tuple(specs),
             tuple(self.streams[place] for place in places),
-            tuple(None if crop is None or crop not in places else list(places).index(crop) for crop in crops),
+            tuple(places_here.get(crop, ELSEWHERE) for crop in crops),
         )
 
     @cached_property
@@ -193,6 +197,10 @@ class Graph:
         """Return the draws where each crop and what it crops share their work; ``before`` are the sizes at each op."""
         for crop in {crop for crop in self.crops if crop is not None}:
             makers = [place for place, one in enumerate(self.crops) if one == crop]
+            if crop == ELSEWHERE:  # the whole graph draws regions; in a part alone they are whole images
+                for place in makers:
+                    draws[place] = draws[place] | {"start": np.zeros_like(before[place]), "shape": before[place]}
+                continue
             region = self.ops[crop].region(draws[crop], before[crop])
             for place in makers:
                 region = self.ops[place].covering(region, before[crop])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import gpuload as gl  # noqa: E402
 from gpuload.bridges import tensorflow as gltf  # noqa: E402
 from gpuload.bridges.tensorflow import plugin  # noqa: E402
 from gpuload.errors import DeviceError, MissingPackageError, SpecError  # noqa: E402
+from gpuload.ops.base import Op  # noqa: E402
 from tests import imagefiles  # noqa: E402
 from tests.interrupts import Alarm  # noqa: E402
 from tests.threads import none_left  # noqa: E402
@@ -259,6 +261,22 @@ def test_ops_of_numpy_and_the_array_executor_are_refused():
         gltf.dataset(loader_of(gl.ops.Python(lambda x: x), executor="auto"), via="plugin")
     with pytest.raises(DeviceError, match=r"executor='array'[\s\S]*leave executor= out"):
         gltf.dataset(loader_of(gl.ops.RandomFlip(), executor="array"), via="plugin")
+
+
+@dataclass(frozen=True)
+class Invert(Op):
+    """Turn dark into bright; there is no form in DALI."""
+
+    def field_after(self, field):
+        return field
+
+    def array(self, xp, x, draw):
+        return 255 - x
+
+
+def test_an_op_without_a_form_in_dali_is_refused():
+    with pytest.raises(SpecError, match=r"Invert[\s\S]*has no lower\(\)[\s\S]*via='generator'"):
+        gltf.dataset(loader_of(gl.ops.RandomFlip(), Invert(), executor="auto"), via="plugin")
 
 
 def test_an_op_that_checks_what_another_has_made_is_refused():

@@ -59,6 +59,9 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
     of_numpy = next((loader.graph.ops[place] for place in loader.graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's")
+    of_arrays = next((op for op in loader.graph.ops if not op.has_dali_form), None)
+    if of_arrays is not None:
+        return _no_form(f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone")
     if loader.asked_executor == "array" and loader.graph.ops:
         return DeviceError(
             "a loader with executor='array'",

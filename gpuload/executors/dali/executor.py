@@ -111,20 +111,27 @@ class DaliExecutor:
             DeviceError: the GPU failed.
         """
         try:
-            one = self._program.check(*one_row(fields, draws, row), self.batch_size)
-            one.checks.answer()
-            pipeline = self._program.build(1, self.num_threads)
-            self._feed(pipeline, one.inputs)
-            outputs, failure = self._outputs(pipeline)
-            if failure is not None:
-                problem = refusal("DALI refuses a record", failure, only=self._program.is_only)
-                if isinstance(problem, DeviceError):
-                    raise problem
-                raise RowError(0, reason(failure))
-            self._program.values(outputs, self._reads)
+            self.run_row(fields, draws, row)
         except RowError as error:
             return error
         return None
+
+    def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
+        """Return what becomes of a batch of one row of a batch, in a pipeline of its own.
+
+        Raises:
+            RowError: the row cannot be used; its row is 0.
+            DeviceError: the GPU failed.
+        """
+        batch = self._program.check(*one_row(fields, draws, row), self.batch_size)
+        batch.checks.answer()
+        pipeline = self._program.build(1, self.num_threads)
+        self._feed(pipeline, batch.inputs)
+        outputs, failure = self._outputs(pipeline)
+        if failure is not None:
+            problem = refusal("DALI refuses a record", failure, only=self._program.is_only)
+            raise problem if isinstance(problem, DeviceError) else RowError(0, reason(failure))
+        return self._program.values(outputs, self._reads)
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished; waits for what DALI has begun."""
