@@ -3,7 +3,7 @@
 #   EXTRA=cpu | cuda12 | cuda13   what is installed; without it, cuda12 where there is an NVIDIA driver, else cpu.
 #                                 EXTRA= with nothing behind it is gpuload on NumPy alone
 #   PYTHON=python3.12             which Python .venv is made with
-#   GPU_TEST="--part NAME"        what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
+#   GPU_TEST='--part "tests: lane"'   what `make gpu-test` does: a part of it again, or "--fresh": all of it anew
 #   MINUTES=60                    how long `make attack` goes on; without it, 10
 #   PART=npy SEED=4711            which part of it alone, and with which seed: a finding names both, so that it comes again
 #   ARCHS=aarch64                 for which processors `make wheels` builds; without it, x86_64 and aarch64
@@ -118,10 +118,16 @@ pytest: setup
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run
 
-# On a machine with an NVIDIA GPU: every gpu test and every figure, one report in benchmarks/results/gpu. A second call
-# goes on with what is missing.
-gpu-test: setup
-	$(BIN)/python -m benchmarks.gpu_report $(GPU_TEST)
+# On a machine with an NVIDIA GPU: every gpu test, parity, rates, on one page, benchmarks/results/gpu.md. A second call goes
+# on with what is missing. It installs nothing and needs no network: it takes .venv, which `make setup` fills, where there is
+# one, else python3 with what is installed there (NVIDIA's containers); PYTHON= names another. Where there is no compiled
+# core, it is built in place, if nanobind and a C++ compiler are there.
+GPU_PYTHON := $(if $(filter file,$(origin PYTHON)),$(firstword $(wildcard $(BIN)/python) $(PYTHON)),$(PYTHON))
+
+gpu-test:
+	@$(GPU_PYTHON) -c 'from gpuload import core; assert core.native' 2>/dev/null || $(GPU_PYTHON) setup.py -q build_ext --inplace \
+	  || echo "no compiled core (see above): NumPy does its work, more slowly"
+	$(GPU_PYTHON) -m benchmarks.gpu_report $(GPU_TEST)
 
 # The GPU lane with the real CuPy on an emulated GPU, without a card: its tests, the calls of CUDA that a batch costs, and each
 # kernel compiled by NVRTC for every card. `make test` does a part of it, where there are g++ and CuPy.

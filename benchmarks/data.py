@@ -26,7 +26,7 @@ NUM_SHARDS = 4
 CSV_INTEGERS = ("id", "label")
 CSV_NAMES = (*(f"x{number}" for number in range(8)), *CSV_INTEGERS)
 JPEG_QUALITY = 90
-JPEG_WIDTH, JPEG_HEIGHT = 500, 375
+JPEG_WIDTH, JPEG_HEIGHT, JPEG_SPREAD = 500, 375, 1.15
 
 
 def npy_rows(folder: Path, num_records: int) -> Path:
@@ -176,7 +176,7 @@ def _piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> bytes:
     share = rng.uniform(0.6, 1.0)
     width, height = int(image.width * share), int(image.height * share)
     left, top = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
-    size = (int(JPEG_WIDTH * rng.uniform(0.85, 1.15)), int(JPEG_HEIGHT * rng.uniform(0.85, 1.15)))
+    size = (int(JPEG_WIDTH * rng.uniform(0.85, JPEG_SPREAD)), int(JPEG_HEIGHT * rng.uniform(0.85, JPEG_SPREAD)))
     piece = image.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
     if rng.random() < 0.5:
         piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)

@@ -5,17 +5,23 @@ Consumer  A batch must be on the GPU; nothing of it goes back to the host. In th
           batch. The host runs ``IN_FLIGHT`` batches ahead of the GPU and no further, as a training loop does that
           looks at each loss one step late. A pass is over when the GPU has done all of it.
 Link      Copies of pinned memory in pieces of 64 MiB: the fastest way for so many bytes from the host to the GPU.
+          Called as a program, with ``--result FILE``, this module measures it, and the time to the first kernel.
 Absent    A peer whose framework is installed, but does not see the GPU, is in the table as absent.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import json
 import subprocess
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -27,6 +33,8 @@ NAMES = ("gpu_rows", "gpu_jpeg")
 STEP = "-step"
 IN_FLIGHT = 2
 LINK_BYTES = 64 << 20
+LINK_COPIES = 20
+LOOK_S = 100.0  # for importing a framework and asking it for a GPU
 ON_A_GPU = 2  # kDLCUDA of DLPack
 DISTRIBUTIONS = ("cuda", "nvidia-nvimgcodec", "nvidia-nvjpeg")
 SMI_FIELDS = ("name", "uuid", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.width.max")
@@ -44,10 +52,64 @@ extern "C" __global__ void step(const unsigned char* batch, long long num_bytes,
 STEP_THREADS, STEP_BLOCKS_EACH = 256, 2
 
 
-def problem() -> str | None:
+def main(arguments: list[str] | None = None) -> None:
+    """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report")
+    parser.add_argument("--result", type=Path, help="the rows, JSON")
+    parser.add_argument("--look", metavar="PACKAGE", help="does it see the GPU?")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.look:
+        print(_why_not(options.look))
+        return
+    rows = state(1 if options.smoke else LINK_COPIES)
+    options.result.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+
+
+def state(num_copies: int) -> list[list[str]]:
+    """Return the time to the first kernel, the rate of the link, and how much memory is free: what, value."""
+    cupy, start = device.cupy(), perf_counter()
+    cupy.arange(8).sum().item()
+    first_s = perf_counter() - start
+    copy = link(Work("", Path(), num_copies, 1), LINK_BYTES)
+    list(copy())
+    start = perf_counter()
+    list(copy())
+    gb_per_s = num_copies * LINK_BYTES / (perf_counter() - start) / 1e9
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return [
+        ["first kernel, compiled or from CuPy's cache", f"{first_s:.2f} s"],
+        ["link, pinned memory to the GPU", f"{gb_per_s:.1f} GB/s"],
+        ["memory free", f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB"],
+    ]
+
+
+def problem() -> device.Problem | None:
     """Return why no question about a GPU can be asked here, None if it can."""
-    found = device.gpu_problem(0)
-    return None if found is None else found.cause
+    return device.gpu_problem(0)
+
+
+def absent(packages: Iterable[str]) -> dict[str, str]:
+    """Return those of the packages that are not installed or cannot be used with the GPU, and why.
+
+    A framework takes memory of the GPU when it looks for it, so each looks in a process of its own.
+    """
+    reasons = {}
+    for name in dict.fromkeys(packages):
+        if missing((name,)):
+            reasons[name] = f"{name} is not installed"
+        elif name in _LOOKS:
+            command = [sys.executable, "-m", "benchmarks.gpu", "--look", name]
+            try:
+                process = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=False)
+            except subprocess.TimeoutExpired:
+                reasons[name] = f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
+                continue
+            why = process.stdout.strip()
+            if process.returncode:
+                why = f"{name} ended with status {process.returncode} when it looked for the GPU"
+            reasons |= {name: " ".join(why.splitlines()[-1:])} if why else {}
+    return reasons
 
 
 @dataclass(frozen=True)
@@ -67,17 +129,25 @@ class GpuQuestion(Question):
         return packages + tuple(f"a {name} that sees the GPU" for name in blind)
 
 
-_LOOKS: dict[str, Callable[[Any], bool]] = {
+_LOOKS: dict[str, Callable[[Any], object]] = {
     "torch": lambda torch: torch.cuda.is_available(),
-    "tensorflow": lambda tf: bool(tf.config.list_physical_devices("GPU")),
+    "tensorflow": lambda tf: tf.config.list_physical_devices("GPU"),
+    "jax": lambda jax: any(device.platform == "gpu" for device in jax.devices()),
+    "nvidia.dali": lambda dali: dali.backend.GetCUDADeviceCount(),
+    "gpuload.executors.dali": lambda dali: dali.executor.load("gpu:0"),
 }
 
 
 def _sees_gpu(name: str) -> bool:
+    return not _why_not(name)
+
+
+def _why_not(name: str) -> str:
+    """Return in one line why a package of ``_LOOKS`` cannot be used with the GPU; empty if it can."""
     try:
-        return bool(_LOOKS[name](importlib.import_module(name)))
-    except (ImportError, OSError):  # a library of CUDA that it needs is not there
-        return False
+        return "" if _LOOKS[name](importlib.import_module(name)) else f"{name} sees no GPU"
+    except Exception as error:  # a library of CUDA is missing, a version is refused
+        return f"{name}: {' '.join(str(error).split())}"
 
 
 def versions() -> dict[str, str]:
@@ -235,3 +305,7 @@ def tf_passes(tf: Any, dataset: Any, finish: Callable[[Any], Batch] = lambda bat
 def torch_passes(loader: Any, finish: Callable[[Any], Batch] = lambda batch: batch) -> Epoch:
     """Return passes of a torch DataLoader of pinned tensors, copied to the GPU; `finish` works on the batch there."""
     return lambda: (finish(batch.to("cuda", non_blocking=True)) for batch in loader)
+
+
+if __name__ == "__main__":
+    main()

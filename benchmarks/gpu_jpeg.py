@@ -3,16 +3,19 @@
 Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
          224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC on the GPU
 Variants shuffled, and in a loop whose step is a kernel of about 10 ms (shuffled-step)
-Limit    a pipeline of DALI as NVIDIA's examples write it: its own reader, its own draws, boxes decoded by nvJPEG and by
-         the hardware decoder where there is one; with a step, the loop over data that lies on the GPU already
+Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader, its own draws, boxes
+         decoded by nvJPEG and by the hardware decoder where there is one, three batches ahead, memory for the largest
+         image taken before; with a step, the loop over data that lies on the GPU already
 Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
-Pixels   gpuload and DALI: antialias. gpuload takes no hardware decoder, whose pixels differ from those of nvJPEG's
-         kernels; `dali_cuda` does without it, too. torch, tf.data and the floor: no antialias
+Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
+         of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, tf.data and the floor:
+         no antialias
 Shuffle  each peer visits every image once a pass in a new whole order
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,16 +28,18 @@ from benchmarks.machine import cores
 from benchmarks.question import Batch, Epoch, Peer, Work
 from gpuload import device
 
+NUM_RECORDS = 2_000
 STEP_ROUNDS = 4_000_000
 MOST_WORKERS = 16
 HARDWARE_LOAD = 0.65  # the share of images for the hardware decoder; DALI's default
+QUEUE_DEPTH = 3  # batches ahead; DALI's default is 2
 
 ALONE, LOOP = "shuffled", "shuffled" + STEP
 
 
 def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
     """Return the builder of a loader with the consumer behind it."""
-    return lambda work: gpu.consumed(work, build(work), STEP_ROUNDS)
+    return lambda work: gpu.consumed(work, build(work), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1)
 
 
 def resident(work: Work) -> Epoch:
@@ -46,14 +51,20 @@ def dali(hardware_load: float) -> Callable[[Work], Epoch]:
     """readers.file, decoders.image_random_crop (mixed), resize, crop_mirror_normalize."""
 
     def build(work: Work) -> Epoch:
-        from nvidia.dali import fn, pipeline_def, types
+        from nvidia.dali import Pipeline, fn, pipeline_def, types
 
-        @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=0)  # type: ignore[untyped-decorator]
+        settings = {"batch_size": work.batch_size, "num_threads": cores(), "prefetch_queue_depth": QUEUE_DEPTH}
+        if "exec_dynamic" in inspect.signature(Pipeline.__init__).parameters:  # not in old containers
+            settings["exec_dynamic"] = True
+        width, height = int(data.JPEG_WIDTH * data.JPEG_SPREAD), int(data.JPEG_HEIGHT * data.JPEG_SPREAD)
+
+        @pipeline_def(device_id=0, **settings)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
             coded, _ = fn.readers.file(files=_paths(work), shuffle_after_epoch=True)
             boxes = fn.decoders.image_random_crop(
                 coded, device="mixed", random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS),
-                num_attempts=TRIES, hw_decoder_load=hardware_load,
+                num_attempts=TRIES, hw_decoder_load=hardware_load, preallocate_width_hint=width,
+                preallocate_height_hint=height,
             )  # fmt: skip
             images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
             return fn.crop_mirror_normalize(
@@ -91,16 +102,21 @@ def _passes(pipe: Any, work: Work) -> Epoch:
     return epoch
 
 
-def gpuload(work: Work) -> Epoch:
+def gpuload(hardware_load: float) -> Callable[[Work], Epoch]:
     """The package measured: its executor on a GPU is DALI, fed with gpuload's order and draws."""
-    import gpuload as gl
 
-    ops = [
-        gl.ops.Decode(), gl.ops.RandomResizedCrop(SIDE, SIDE), gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD)
-    ]  # fmt: skip
-    source = gl.images(work.path, labels=None)
-    loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
-    return forms.ours(work, loader, "image")
+    def build(work: Work) -> Epoch:
+        import gpuload as gl
+
+        ops = [
+            gl.ops.Decode(hw_decoder_load=hardware_load), gl.ops.RandomResizedCrop(SIDE, SIDE), gl.ops.RandomFlip(),
+            gl.ops.Normalize(MEAN, STD),
+        ]  # fmt: skip
+        source = gl.images(work.path, labels=None)
+        loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
+        return forms.ours(work, loader, "image")
+
+    return build
 
 
 def bare(work: Work) -> Epoch:
@@ -163,7 +179,7 @@ QUESTION = GpuQuestion(
     "batches of 64; alone, and in a loop whose step is a kernel of about 10 ms (-step): how fast do they come?",
     limit="a hand-written pipeline of DALI on the same GPU; for -step, the same loop over data on the GPU",
     prepare=data.jpegs,
-    num_records=(2_000, 160),
+    num_records=(NUM_RECORDS, 160),
     batch_size=64,
     variants=(ALONE, LOOP),
     peers=(
@@ -180,13 +196,18 @@ QUESTION = GpuQuestion(
             _DALI, variants=(LOOP,), cache=_WARM,
         ),
         Peer("dali_cuda", consumed(dali(0.0)), "the same without the hardware decoder", _DALI, cache=_WARM),
+        Peer("dali_hardware", consumed(dali(1.0)), "the same with all images for it", _DALI, cache=_WARM),
         Peer(
             "threads", consumed(bare), "a thread pool over simplejpeg and OpenCV, cupy.asarray", ("cupy", *_BOTH),
             role="floor", cache=_WARM,
         ),
         Peer(
-            "gpuload", consumed(gpuload), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI),
+            "gpuload", consumed(gpuload(0.0)), "gl.images, DALI executor on the GPU", ("gpuload", *_DALI),
             role="ours", cache=_WARM,
+        ),
+        Peer(
+            "gpuload_hardware", consumed(gpuload(1.0)), "the same, Decode(hw_decoder_load=1)", ("gpuload", *_DALI),
+            cache=_WARM,
         ),
         Peer(
             "torch", consumed(torch), "DataLoader, up to 16 workers, simplejpeg, OpenCV, pin_memory",

@@ -1,12 +1,13 @@
-"""Prove gpuload on a GPU, one report: `python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (`make gpu-test`).
+"""Prove gpuload on a GPU, on one page: `python -m benchmarks.gpu_report [--part NAME ...] [--fresh]` (make gpu-test).
 
-Parts    Every test file with gpu tests (run with GPULOAD_REQUIRE_GPU=1, so that a skip is a failure) and every question
-         about a GPU, in a short form: one round of the limit, the floor and gpuload.
-Report   `report.json` and `report.md` in benchmarks/results/gpu: card, driver, versions, contracts, figures. Both are
-         written anew after each part. Logs are in build/gpu-test.
-Resumed  A second call goes on with the parts that are missing, as long as commit, files, machine and versions are the
-         same; else it begins anew and says so. A part that failed is not missing: `--part NAME` runs it again.
-Time     Each part has its own limit, and after ``BUDGET_S`` no part is begun: call again for the rest.
+Parts    ``PARTS``, first what is worth most. Each runs in a process of its own, at most ``LIMIT_S``, and needs no
+         network. A part whose packages are not installed, or do not see the GPU, is left out, and the page names it.
+         Under GPULOAD_REQUIRE_GPU=1 a test that is skipped has failed.
+Page     benchmarks/results/gpu.md: machine, versions, tests, parity, rates, waiting, what was left out or failed. It is
+         written anew after each part. Logs and results are in build/gpu-test.
+Resumed  A second call goes on with the missing parts, as long as commit, files, machine and versions are the same; else
+         it begins anew and says so. A part that failed is not missing: `--part NAME` runs it again.
+Lost GPU After a part that failed, the first part is run again. If the GPU no longer works, no further part begins.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ import hashlib
 import json
 import os
 import platform
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,75 +30,157 @@ from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks import gpu, machine, plot
+from benchmarks import gpu, gpu_parity, gpu_waiting, machine, plot
 from benchmarks.question import find
+from gpuload import core
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "benchmarks" / "results" / "gpu"
-LOGS = ROOT / "build" / "gpu-test"
-CODE = ("gpuload/**/*.py", "tests/**/*.py", "benchmarks/*.py", "pyproject.toml", "constraints.txt")
+PAGE = ROOT / "benchmarks" / "results" / "gpu.md"
+WORK = ROOT / "build" / "gpu-test"
+CODE = ("gpuload/**/*.py", "gpuload/core/cpp/*", "tests/**/*.py", "benchmarks/*.py", "pyproject.toml")
 
-BUDGET_S = 570.0  # under ten minutes
-COLLECT_S = 120.0
-TESTS_S = 150.0
-QUESTION_S = {"gpu_rows": 270.0, "gpu_jpeg": 180.0}
-SHORT = {
-    "gpu_rows": ("link", "resident", "cupy", "gpuload"),
-    "gpu_jpeg": ("dali", "resident", "dali_loop", "dali_cuda", "threads", "gpuload"),
-}
-STOP_S = 10.0  # for a part that is told to stop, to stop what it has started
+LIMIT_S = 120.0  # for a part
+STOP_S = 10.0  # for a part to stop what it has started, before it is killed
 LAST_LINES = 25  # of a part's output, where nothing else says why it failed
-NO_TESTS = 5  # pytest's exit status
+
+# Before the test files of a part. A container's pytest may be older than ours, and without pytest-timeout; its
+# frameworks may warn of what ours do not.
+PYTEST = (
+    "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "--maxfail=20", "--import-mode=importlib",
+    "-o", "addopts=", "-o", "minversion=8.0", "-W", "default::DeprecationWarning",
+    "-W", "ignore::pytest.PytestConfigWarning", "-W", "ignore::pytest.PytestUnknownMarkWarning",
+    "--junitxml={folder}/tests.xml",
+)  # fmt: skip
+# Names of the tests that need kernels of DALI.
+OF_DALI = "dali or decoded_on_the_gpu or health_is_good_on_a_gpu or nvjpeg"
+
+TESTS = ("pytest", "hypothesis", "PIL")
+ROWS = ("-m", "benchmarks.run", "--only", "gpu_rows", "--peers", "link", "resident", "gpuload", "--variants")
+JPEG = (
+    "-m", "benchmarks.run", "--only", "gpu_jpeg", "--peers", "resident", "dali_loop", "dali", "dali_cuda",
+    "dali_hardware", "gpuload", "gpuload_hardware", "--variants",
+)  # fmt: skip
+QUESTION = ("--rounds", "1", "--seconds", "1", "--results", "{folder}")
 
 Outcome = dict[str, Any]
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Section:
+    """A table of the page: its title, what it says, its columns."""
+
+    title: str
+    about: str
+    columns: tuple[str, ...]
+
+
+FIGURES = ("variant", "loader", "x limit", "records/s", "GB/s", "first batch ms", "")
+SECTIONS = {
+    "machine": Section("The GPU at work", "", ("what", "value")),
+    "tests": Section("Tests", "", ("part", "passed", "failed", "skipped")),
+    "parity": Section("Parity on this GPU", gpu_parity.ABOUT, gpu_parity.COLUMNS),
+    "gpu_rows": Section("Rows against the link", "", FIGURES),
+    "gpu_jpeg": Section("JPEG beside a pipeline of DALI", "", FIGURES),
+    "waiting": Section("Waiting in a training step", gpu_waiting.ABOUT, gpu_waiting.COLUMNS),
+}
+
+
+@dataclass(frozen=True)
 class Part:
-    """What is done in one piece.
+    """What is done in one process.
 
     Args:
-        name: of a test file, from the root, or of a question.
-        command: does it.
-        timeout_s: it is ended after this long, and has failed.
-        result: what it writes: JUnit's XML, or the JSON of a question; None if its exit status says all.
+        name: on the page and for ``--part``.
+        section: of the page; what it writes to its folder is ``tests.xml`` (tests), the JSON of a question, or
+            ``rows.json``, rows of the section's table.
+        command: arguments of Python; ``{folder}`` stands for the part's folder.
+        needs: packages; without one of them it is left out.
+        limit_s: it is ended after this long, and has failed.
     """
 
     name: str
+    section: str
     command: tuple[str, ...]
-    timeout_s: float
-    result: Path | None = None
+    needs: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+
+
+def files(name: str, names: str, *paths: str, needs: tuple[str, ...] = ()) -> Part:
+    """Return the part of the gpu tests in some files whose names match an expression of pytest."""
+    return Part(f"tests: {name}", "tests", (*PYTEST, "-k", names, *paths), TESTS + needs)
+
+
+def rows(section: str, name: str, *command: str, needs: tuple[str, ...] = ()) -> Part:
+    """Return the part that writes rows of a section's table."""
+    return Part(f"{section}: {name}", section, ("-m", *command, "--result", "{folder}/rows.json"), needs)
+
+
+DALI, EXECUTOR = ("nvidia.dali",), ("gpuload.executors.dali",)
+PARTS = (
+    rows("machine", "link", "benchmarks.gpu"),
+    files(
+        "lane", f"not ({OF_DALI})", "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py",
+        "tests/pipeline/test_gpu.py", "tests/bridges/test_cupy.py", "tests/executors/test_array.py",
+        "tests/executors/test_cuda_kernels.py",
+    ),
+    rows("parity", "arrays", "benchmarks.gpu_parity", "arrays", needs=TESTS),
+    files("torch", "", "tests/bridges/test_torch.py", needs=("torch",)),
+    rows("waiting", "torch", "benchmarks.gpu_waiting", "torch", needs=("torch",)),
+    files("JAX", "", "tests/bridges/test_jax.py", needs=("jax",)),
+    rows("waiting", "JAX", "benchmarks.gpu_waiting", "jax", needs=("jax",)),
+    Part("rows", "gpu_rows", (*ROWS, "rows-256", "rows-4096", "fixed-256", *QUESTION)),
+    Part("rows in a loop", "gpu_rows", (*ROWS, "rows-256-step", "rows-4096-step", "fixed-256-step", *QUESTION)),
+    rows("waiting", "CuPy", "benchmarks.gpu_waiting", "cupy"),
+    files("ops", f"not ({OF_DALI})", "tests/ops", needs=("cv2",)),
+    files("loader", f"not ({OF_DALI})", "tests/test_gpu_loader.py"),
+    rows("parity", "decoders", "benchmarks.gpu_parity", "decoders", needs=(*DALI, "PIL")),
+    rows("parity", "DALI", "benchmarks.gpu_parity", "dali", needs=TESTS + EXECUTOR),
+    Part("JPEG", "gpu_jpeg", (*JPEG, "shuffled", *QUESTION), (*DALI, "sklearn")),
+    Part("JPEG in a loop", "gpu_jpeg", (*JPEG, "shuffled-step", *QUESTION), (*DALI, "sklearn")),
+    files(
+        "DALI", OF_DALI, "tests/executors/test_dali.py", "tests/test_gpu_loader.py", "tests/pipeline/test_damage.py",
+        "tests/test_containers.py", needs=EXECUTOR,
+    ),
+    files("DALI ops", OF_DALI, "tests/ops", needs=("cv2", *EXECUTOR)),
+    files("DALI bridge", "", "tests/bridges/test_dali.py", needs=EXECUTOR),
+    files(
+        "TensorFlow", "", "tests/bridges/test_tensorflow.py", "tests/bridges/test_memory.py", needs=("tensorflow",)
+    ),
+    rows("waiting", "TensorFlow", "benchmarks.gpu_waiting", "tensorflow", needs=("tensorflow",)),
+    rows("parity", "regions", "benchmarks.gpu_parity", "regions", needs=(*DALI, "PIL")),  # last: it may end badly
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what is missing; the exit status is 0 if all passed, 1 if not or if parts are left, 2 without a GPU."""
-    told = _parser().parse_args(arguments)
-    if why := gpu.problem():
+    """Do the missing parts; the exit status is 0 if all passed, 1 if not or if parts are left, 2 without a GPU."""
+    options = _parser().parse_args(arguments)
+    if problem := gpu.problem():
         print(
-            f"there is no GPU to test on: {why}\nthis needs an NVIDIA GPU, its driver, and CuPy, DALI and TensorFlow "
-            "for CUDA 12: make gpu-test EXTRA=cuda12",
+            f"there is no GPU to test on: {problem.cause}\n  remedy: {problem.remedy}\n  python: {sys.executable}; "
+            "make setup EXTRA=cuda12 fills .venv (with a network), make gpu-test PYTHON=python3 takes another",
             file=sys.stderr,
         )
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the part at work is ended too
-    start = time.monotonic()
-    report = Report.open(FOLDER, about(), fresh=told.fresh, tell=_say)
-    if not report.names:
-        report.begin([part.name for part in _parts(collect())])
-    unknown = set(told.part or ()).difference(report.names)
-    if unknown:
-        sys.exit(f"no such part: {', '.join(sorted(unknown))}; those that there are:\n  " + "\n  ".join(report.names))
-    parts = list(_parts([name for name in report.names if name not in gpu.NAMES]))
-    return go(parts, report, only=told.part, budget_s=BUDGET_S - (time.monotonic() - start), tell=_say)
+    packages = [name for part in PARTS for name in part.needs]
+    subject = about(absent=gpu.absent(packages), is_short=options.short)
+    report = Report.open(options.work, options.page, subject, fresh=options.fresh, tell=_say)
+    return go(PARTS, report, only=options.part, tell=_say)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_report", description="Run the gpu tests and the questions about a GPU."
     )
-    parser.add_argument("--part", nargs="+", metavar="NAME", help="these only, done again if they were done")
+    names = [part.name for part in PARTS]
+    parser.add_argument(
+        "--part", nargs="+", metavar="NAME", choices=names, help=f"these only, again: {', '.join(names)}"
+    )
     parser.add_argument("--fresh", action="store_true", help="begin anew")
+    parser.add_argument("--short", action="store_true", help="little data: does it all work? Its rates mean nothing")
+    parser.add_argument("--work", type=Path, default=WORK, metavar="FOLDER", help="for logs and results")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page")
     return parser
 
 
@@ -106,48 +188,51 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, budget_s: float, tell: Tell) -> int:
-    """Do the parts that are missing, or those named; say what failed and what is left, and return the exit status."""
-    end = time.monotonic() + budget_s
+def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tell: Tell) -> int:
+    """Do the missing parts, or those named; say what failed and what is left, and return the exit status."""
     for part in parts:
-        if part.name not in (only or report.left):
+        if part.name not in (only or report.left(parts)):
             continue
-        limit_s = min(part.timeout_s, end - time.monotonic())
-        outcome = do(part, limit_s) if limit_s > 0 else None
-        if outcome is None or (outcome["timed_out"] and limit_s < part.timeout_s):
-            tell(f"the {budget_s:.0f} s for one call are over")
+        absent = {name: why for name, why in report.about["absent"].items() if name in part.needs}
+        outcome = {"status": "left out", "why": "; ".join(absent.values())} if absent else do(part, report)
+        report.add(part, outcome, parts)
+        tell(f"{outcome['status']:8}  {part.name}  {outcome['why']}")
+        for line in outcome.get("problems", ()):
+            tell(f"          {line}")
+        if outcome["status"] == "failed" and (part == parts[0] or do(parts[0], report)["status"] == "failed"):
+            tell("the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is")
             break
-        report.add(part.name, outcome)
-        tell(f"{outcome['status']:6}  {part.name}  {summary(outcome)}, {outcome['seconds']:.0f} s")
-        for line in reasons(outcome):
-            tell(f"        {line}")
-    failed = [name for name, outcome in report.outcomes.items() if outcome["status"] != "passed"]
-    tell(f"{report.path} and {report.path.with_suffix('.md').name} are written")
+    failed = [name for name, outcome in report.outcomes.items() if outcome["status"] == "failed"]
+    left = report.left(parts)
+    tell(f"{report.page} is written")
     if failed:
-        tell(f"failed: {', '.join(failed)} (--part NAME runs one again; logs are in {LOGS})")
-    if report.left:
-        tell(f"left: {', '.join(report.left)} (call again to go on)")
-    return 1 if failed or (report.left and not only) else 0
+        tell(f"failed: {', '.join(failed)} (--part NAME runs one again; logs are in {report.work})")
+    if left:
+        tell(f"left: {', '.join(left)} (call again to go on)")
+    return 1 if failed or (left and not only) else 0
 
 
-def about() -> dict[str, Any]:
+def about(*, absent: dict[str, str], is_short: bool) -> dict[str, Any]:
     """Return what a report is about: results of anything else do not belong into it."""
     versions = machine.versions(ROOT)
-    del versions["gpuload"]  # it says whether files differ from the commit, and the report is one of these
-    told = machine.machine(ROOT)
+    del versions["gpuload"]  # it says whether files differ from the commit, and the page is one of these
+    host = machine.machine(ROOT)
     return {
         "commit": _commit(),
         "files": _digest(),
         "host": platform.node(),
-        **{name: told[name] for name in ("cpu", "cores", "memory_gib", "kernel")},
+        **{name: host[name] for name in ("cpu", "cores", "memory_gib", "kernel")},
+        "core": core.how(),
         "versions": {**gpu.versions(), **versions},
+        "absent": absent,
+        "short": is_short,
     }
 
 
 def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
-        told = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-        done = subprocess.run(told, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         return "unknown"
     return done.stdout.strip() or "unknown"
@@ -161,74 +246,43 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def collect() -> list[str]:
-    """Return the test files that have gpu tests, and those that cannot be collected, which have failed then."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=COLLECT_S)
-    files = test_files(done.stdout)
-    if not files:
-        raise RuntimeError(f"pytest finds no gpu tests:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return files
-
-
-def test_files(output: str) -> list[str]:
-    """Return the files that `pytest --collect-only -q` names, with tests or with an error."""
-    found = re.findall(r"^(?:ERROR )?(tests/\S+?\.py)(?=::|\s|$)", output, re.MULTILINE)
-    return sorted(set(found))
-
-
-def _parts(files: Sequence[str]) -> Iterator[Part]:
-    """Return the parts: the test files, then the questions."""
-    python = sys.executable
-    for name in files:
-        result = LOGS / f"{_plain(name)}.xml"
-        pytest = (python, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", f"--junitxml={result}", name)
-        yield Part(name, pytest, TESTS_S, result)
-    for name in gpu.NAMES:
-        run = (python, "-m", "benchmarks.run", "--only", name, "--rounds", "1", "--seconds", "0.5", "--peers")
-        yield Part(name, (*run, *SHORT[name], "--results", str(FOLDER)), QUESTION_S[name], FOLDER / f"{name}.json")
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix(".py").replace("/", ".")
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "GPULOAD_REQUIRE_GPU": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"}
-
-
-def do(part: Part, limit_s: float) -> Outcome:
+def do(part: Part, report: Report) -> Outcome:
     """Do a part and return what came of it; nothing that it started outlives it."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    if part.result is not None:
-        part.result.unlink(missing_ok=True)
-    log, start = LOGS / f"{_plain(part.name)}.log", time.monotonic()
+    folder = report.work / "".join(letter if letter.isalnum() else "-" for letter in part.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (*folder.glob("*.xml"), *folder.glob("*.json")):
+        path.unlink()  # of an earlier call
+    log, start = folder / "log", time.monotonic()
+    command = [sys.executable, *(text.replace("{folder}", str(folder)) for text in part.command)]
+    if report.about["short"] and "pytest" not in command:
+        command.append("--smoke")
     with open(log, "wb") as file:
         process = subprocess.Popen(
-            part.command, cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL, stdout=file,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            command, cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            start_new_session=True,
         )  # fmt: skip
         try:
-            status: int | None = process.wait(limit_s)
+            status: int | None = process.wait(part.limit_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
             _end(process)
-    outcome: Outcome = {"status": "passed" if status == 0 else "failed", "seconds": round(time.monotonic() - start, 1)}
-    outcome |= {"timed_out": status is None, "why": _why(status, limit_s), "contracts": [], "figures": []}
-    if part.result is not None:
-        try:
-            if part.result.suffix == ".xml":
-                outcome["contracts"] = contracts(part.result, _plain(part.name))
-            else:
-                outcome["figures"] = figures(json.loads(part.result.read_text(encoding="utf-8")))
-        except (OSError, ValueError, ElementTree.ParseError) as error:
-            outcome["status"] = "failed"
-            outcome["why"] = outcome["why"] or f"no result: {error}"
-    if outcome["status"] == "failed":
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        outcome["output"] = lines[-LAST_LINES:]
+    outcome: Outcome = {"status": "passed", "seconds": round(time.monotonic() - start, 1), "why": "", "problems": []}
+    try:
+        outcome |= (read_tests if part.section == "tests" else read_rows)(folder, part)
+    except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
+        outcome |= {"status": "failed", "why": f"no result: {error}"}
+    if status != 0:
+        outcome |= {"status": "failed", "why": _why(status, part.limit_s)}
+    if outcome["status"] == "failed" and not outcome["problems"]:
+        outcome["problems"] = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
     return outcome
+
+
+def _environment() -> dict[str, str]:
+    frameworks = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    frameworks["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    return {**os.environ, **frameworks, "GPULOAD_REQUIRE_GPU": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -245,183 +299,138 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _why(status: int | None, limit_s: float) -> str:
     if status is None:
         return f"took longer than {limit_s:.0f} s"
-    if status == NO_TESTS:
-        return "pytest found no gpu test in it"
-    return "" if status == 0 else f"exit status {status}"
+    if status == 5:
+        return "pytest finds no gpu test in it"
+    return f"exit status {status}" if status > 0 else f"ended by signal {signal.Signals(-status).name}"
 
 
-def contracts(path: Path, module: str) -> list[dict[str, Any]]:
-    """Return for each class of a test file (and for its functions) how many passed, and what did not, from JUnit XML.
-
-    Args:
-        path: the XML.
-        module: of the file, ``"tests.test_lane"``.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for case in ElementTree.parse(path).iter("testcase"):
-        name = case.get("classname", "").removeprefix(module).lstrip(".") or "functions"
-        one = found.setdefault(name, {"class": name, "passed": 0, "failed": 0, "skipped": 0, "reasons": []})
-        problems = [(kind, node) for kind in ("failure", "error", "skipped") for node in case.findall(kind)]
-        if not problems:
-            one["passed"] += 1
+def read_tests(folder: Path, part: Part) -> Outcome:
+    """Return how many tests passed, failed and were skipped, and why, from the XML of JUnit."""
+    counts, problems = {"passed": 0, "failed": 0, "skipped": 0}, []
+    for case in ElementTree.parse(folder / "tests.xml").iter("testcase"):
+        nodes = [(kind, node) for kind in ("failure", "error", "skipped") for node in case.findall(kind)]
+        if not nodes:
+            counts["passed"] += 1
             continue
-        kind, node = problems[0]
+        kind, node = nodes[0]
         outcome = "skipped" if kind == "skipped" else "failed"
-        one[outcome] += 1
+        counts[outcome] += 1
         message = (node.get("message") or node.text or "").strip()
-        one["reasons"].append({"test": case.get("name"), "outcome": outcome, "reason": message[:500]})
-    return list(found.values())
+        place = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+        problems.append(f"{outcome}: {place}: {' '.join(message.split())[:300]}")
+    return {"rows": [[part.name.removeprefix("tests: "), *counts.values()]], "problems": problems}
 
 
-def figures(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a line for each variant and loader of a question, from its results."""
-    question = find(results["workload"])
-    link_bytes = question.link_bytes if isinstance(question, gpu.GpuQuestion) else {}
-    found = []
-    for variant, rows in plot.variants(results).items():
-        for row in rows:
-            rate = median(row.rates) if row.rates else None
-            gb_per_s = round(rate * link_bytes[variant] / 1e9, 2) if rate and variant in link_bytes else None
-            found.append({
-                "variant": variant, "loader": row.peer, "role": row.role, "of_limit": round(row.ratio, 3),
-                "records_per_s": rate, "first_ms": row.first_ms, "why_not": row.why_not,
-                "gb_per_s": gb_per_s,
-            })  # fmt: skip
-    return found
-
-
-def summary(outcome: Outcome) -> str:
-    """Return what came of a part in some words."""
-    if outcome["figures"]:
-        ours = [one for one in outcome["figures"] if one["role"] == "ours" and one["records_per_s"]]
-        shares = ", ".join(f"{one['variant']} {one['of_limit']:.2f}" for one in ours) or "no figure"
-        return f"gpuload's share of the limit: {shares}"
-    counts = {kind: sum(one[kind] for one in outcome["contracts"]) for kind in ("passed", "failed", "skipped")}
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return ", ".join(filter(None, (told, outcome["why"]))) or "done"
-
-
-def reasons(outcome: Outcome) -> list[str]:
-    """Return a line for each test that did not pass and each loader without a figure; else the end of the output."""
-    tests = [
-        f"{one['class']}: {each['test']} {each['outcome']}: {(each['reason'].splitlines() or [''])[0]}"
-        for one in outcome["contracts"]
-        for each in one["reasons"]
+def read_rows(folder: Path, part: Part) -> Outcome:
+    """Return the rows of a table: those a part wrote, or those of a question's results."""
+    if part.section not in gpu.NAMES:
+        return dict(json.loads((folder / "rows.json").read_text(encoding="utf-8")))
+    results = json.loads((folder / f"{part.section}.json").read_text(encoding="utf-8"))
+    figures = [
+        (variant, row, median(row.rates) if row.rates else None)
+        for variant, loaders in plot.variants(results).items()
+        for row in loaders
     ]
-    loaders = [f"{one['variant']} {one['loader']}: {one['why_not']}" for one in outcome["figures"] if one["why_not"]]
-    return tests + loaders or outcome.get("output", [])
+    problems = [f"{variant} {row.peer}: {row.why_not}" for variant, row, _ in figures if row.why_not]
+    return {"rows": [_figures(part.section, *one) for one in figures], "problems": problems}
+
+
+def _figures(name: str, variant: str, row: plot.Row, rate: float | None) -> list[str]:
+    """Return a line of the table of a question."""
+    loader = f"**{row.peer}**" if row.role == "ours" else row.peer
+    if rate is None:
+        return [variant, loader, *["-"] * 4, row.why_not]
+    link_bytes = getattr(find(name), "link_bytes", {}).get(variant)
+    gb_per_s = f"{rate * link_bytes / 1e9:.2f}" if link_bytes else "-"
+    first_ms = "-" if row.role == "limit" else f"{row.first_ms:.1f}"
+    return [variant, loader, f"{row.ratio:.3f}", f"{rate:,.0f}", gb_per_s, first_ms, row.about]
 
 
 class Report:
     """The report of one commit on one machine, on disk after every part.
 
     Attributes:
-        path: of its JSON; the Markdown is beside it.
+        work: the folder of ``report.json``, and of a folder for each part.
+        page: the Markdown.
+        about: see ``about``.
+        outcomes: what came of the parts that are done.
     """
 
-    def __init__(self, path: Path, data: dict[str, Any]) -> None:
-        self.path, self._data = path, data
+    def __init__(self, work: Path, page: Path, about: dict[str, Any], outcomes: dict[str, Outcome]) -> None:
+        self.work, self.page, self.about, self.outcomes = work, page, about, outcomes
 
     @classmethod
-    def open(cls, folder: Path, about: dict[str, Any], *, fresh: bool, tell: Tell) -> Report:
+    def open(cls, work: Path, page: Path, about: dict[str, Any], *, fresh: bool, tell: Tell) -> Report:
         """Return the report in a folder if it is about the same; else a new one, and say why."""
-        path = folder / "report.json"
+        path = work / "report.json"
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            other = [name for name, value in about.items() if data["about"].get(name) != value]
+            changes = [name for name, value in about.items() if data["about"].get(name) != value]
+            outcomes = dict(data["outcomes"])
         except FileNotFoundError:
-            other = ["there was none"]
+            changes, outcomes = ["there was none"], {}
         except (ValueError, KeyError):
-            other = ["the last one cannot be read"]
-        if not other and not fresh:
-            tell(f"going on: {len(data['outcomes'])} of {len(data['names'])} parts are done")
-            return cls(path, data)
-        why = "as told" if fresh else f"not the same as last time: {', '.join(other)}" if path.exists() else other[0]
+            changes, outcomes = ["the last one cannot be read"], {}
+        if not changes and not fresh:
+            tell(f"going on: {len(outcomes)} parts are done")
+            return cls(work, page, about, outcomes)
+        why = "--fresh" if fresh else f"not the same as last time: {', '.join(changes)}" if outcomes else changes[0]
         tell(f"a new report ({why})")
-        return cls(path, {"about": about, "names": [], "outcomes": {}})
+        return cls(work, page, about, {})
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all parts, in order; none until ``begin``."""
-        return list(self._data["names"])
+    def left(self, parts: Sequence[Part]) -> list[str]:
+        """Return the names of the parts that are not done."""
+        return [part.name for part in parts if part.name not in self.outcomes]
 
-    @property
-    def outcomes(self) -> dict[str, Outcome]:
-        """What came of the parts that are done."""
-        return dict(self._data["outcomes"])
-
-    @property
-    def left(self) -> list[str]:
-        """The names of the parts that are not done."""
-        return [name for name in self.names if name not in self.outcomes]
-
-    def begin(self, names: Sequence[str]) -> None:
-        """Set which parts there are."""
-        self._data["names"] = list(names)
-        self._write()
-
-    def add(self, name: str, outcome: Outcome) -> None:
-        """Add what came of a part, or put it in place of what came of it before."""
+    def add(self, part: Part, outcome: Outcome, parts: Sequence[Part]) -> None:
+        """Add what came of a part, or put it in place of what came of it before, and write the page."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._data["outcomes"][name] = {**outcome, "date": now}
-        self._write()
+        self.outcomes[part.name] = {**outcome, "date": now}
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.page.parent.mkdir(parents=True, exist_ok=True)
+        data = json.dumps({"about": self.about, "outcomes": self.outcomes}, indent=1) + "\n"
+        for path, text in ((self.work / "report.json", data), (self.page, self.markdown(parts))):
+            unfinished = path.with_name(path.name + ".unfinished")
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)  # whoever is interrupted leaves the one or the other, and no half of one
 
-    def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(self._data, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(self.path)  # whoever is interrupted leaves the one or the other, and no half of one
-        self.path.with_suffix(".md").write_text(self.markdown(), encoding="utf-8")
-
-    def markdown(self) -> str:
-        """Return the report as Markdown."""
-        about, outcomes = self._data["about"], self.outcomes
-        versions = about["versions"]
-        tests = [one for outcome in outcomes.values() for one in outcome["contracts"]]
-        counts = ", ".join(f"{sum(one[kind] for one in tests)} {kind}" for kind in ("passed", "failed", "skipped"))
+    def markdown(self, parts: Sequence[Part]) -> str:
+        """Return the page."""
+        outcomes = {part.name: self.outcomes[part.name] for part in parts if part.name in self.outcomes}
+        counts = [sum(one["status"] == name for one in outcomes.values()) for name in ("passed", "failed", "left out")]
+        versions = self.about["versions"]
         lines = [
             f"# gpuload on {versions.get('GPU', 'a GPU')}", "",
-            f"- tests: {counts}; {len(outcomes)} of {len(self.names)} parts are done",
-            *(f"- {name}: {value}" for name, value in about.items() if name != "versions"),
-            *(f"- {name}: {value}" for name, value in versions.items()),
-            "- made by `make gpu-test`", "",
-            "## Contracts", "",
-            "| file | class | passed | failed | skipped | seconds |", "|---|---|---:|---:|---:|---:|",
+            f"Written by `make gpu-test`{', with little data: its rates mean nothing' if self.about['short'] else ''}.",
+            f"Of {len(parts)} parts {counts[0]} passed, {counts[1]} failed, {counts[2]} were left out, "
+            f"{len(self.left(parts))} are not done yet.", "",
+            *_list({name: value for name, value in self.about.items() if name not in ("versions", "absent", "short")}),
+            *_list(versions),
         ]  # fmt: skip
+        for name, section in SECTIONS.items():
+            rows = [
+                row for part in parts if part.section == name and part.name in outcomes
+                for row in outcomes[part.name].get("rows", ())
+            ]  # fmt: skip
+            if rows:
+                what = f"{find(name).asks}\n\nLimit: {find(name).limit}." if name in gpu.NAMES else section.about
+                lines += ["", f"## {section.title}", "", *([what, ""] if what else [])]
+                lines += [_line(section.columns), _line(["---"] * len(section.columns)), *map(_line, rows)]
+        left_out = {name: one["why"] for name, one in outcomes.items() if one["status"] == "left out"}
+        lines += ["", "## Left out", "", *_list(left_out)] if left_out else []
         for name, outcome in outcomes.items():
-            if outcome["figures"] or name in gpu.NAMES:
-                continue
-            nothing = {"class": outcome["why"] or "-", "passed": 0, "failed": 0, "skipped": 0}
-            for one in outcome["contracts"] or [nothing]:
-                cells = [name, one["class"], one["passed"], one["failed"], one["skipped"], outcome["seconds"]]
-                lines.append(f"| {' | '.join(map(str, cells))} |")
-        for name in gpu.NAMES:
-            if name in outcomes:
-                lines += ["", f"## {name}", "", find(name).asks, "", f"Limit: {find(name).limit}.", ""]
-                lines += _figures(outcomes[name])
-        failed = {name: outcome for name, outcome in outcomes.items() if outcome["status"] != "passed"}
-        if failed:
-            lines += ["", "## Failed", ""]
-            for name, outcome in failed.items():
-                lines += [f"{name}: {outcome['why']}", "", "```", *reasons(outcome), "```", ""]
-        if self.left:
-            lines += ["", "## Not done yet", "", *(f"- {name}" for name in self.left)]
-        return "\n".join(lines).rstrip() + "\n"
+            if outcome["status"] == "failed":
+                lines += ["", f"## Failed: {name}", "", outcome["why"], "", "```", *outcome["problems"], "```"]
+        lines += ["", "## Not done yet", "", *(f"- {name}" for name in self.left(parts))] if self.left(parts) else []
+        return "\n".join(lines) + "\n"
 
 
-def _figures(outcome: Outcome) -> list[str]:
-    lines = [
-        "| variant | loader | x limit | records/s | GB/s | first batch ms | |",
-        "|---|---|---:|---:|---:|---:|---|",
-    ]
-    for one in outcome["figures"]:
-        name = f"**{one['loader']}**" if one["role"] == "ours" else one["loader"]
-        cells = [one["variant"], name, *["-"] * 4, one["why_not"]]
-        if one["records_per_s"]:
-            cells[2:5] = [f"{one['of_limit']:.3f}", f"{one['records_per_s']:,.0f}", str(one["gb_per_s"] or "-")]
-            cells[5] = "-" if one["role"] == "limit" else f"{one['first_ms']:.1f}"
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines if outcome["figures"] else [outcome["why"]]
+def _list(values: dict[str, Any]) -> list[str]:
+    return [f"- {name}: {value}" for name, value in values.items()]
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

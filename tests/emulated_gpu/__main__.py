@@ -1,6 +1,7 @@
 """All checks on the emulated GPU: `python -m tests.emulated_gpu [--short]` (`make emulated-gpu`).
 
-Parts: the gpu tests that need no kernel of DALI, the counts of calls, and each kernel compiled by NVRTC for every card.
+Parts: the whole of `make gpu-test` with little data (all gpu tests that need no kernel of DALI, parity, rates), the
+tests of this folder, the counts of calls, and each kernel compiled by NVRTC for every card.
 
 ``--short`` is the part that `make test` does: the lane, one chain, and the counts of the works that take little time.
 """
@@ -13,11 +14,8 @@ import sys
 
 from tests import emulated_gpu
 
-TESTS = (
-    "tests/test_lane.py", "tests/test_device.py", "tests/test_rawdecode.py", "tests/test_gpu_loader.py",
-    "tests/pipeline/test_gpu.py", "tests/bridges/test_cupy.py", "tests/executors/test_array.py", "tests/ops",
-    "tests/emulated_gpu",
-)  # fmt: skip
+REPORT = emulated_gpu.HERE.parent.parent / "build" / "emulated-gpu-test"
+PLUGIN = "tests.emulated_gpu.plugin"
 SHORT = ("tests/test_lane.py", "tests/bridges/test_cupy.py")
 SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot")
 
@@ -26,17 +24,21 @@ def main(arguments: list[str]) -> int:
     """Run the parts one after the other; return 0 if all passed."""
     if (why := emulated_gpu.problem()) is not None:
         sys.exit(why)
-    is_short = arguments == ["--short"]
-    environment = {**os.environ, "GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
-    pytest = ("pytest", "-p", "tests.emulated_gpu.plugin", "-p", "no:cacheprovider", "-q", "-m", "gpu")
-    parts = [(*pytest, *(SHORT if is_short else TESTS))]
-    parts.append(("tests.emulated_gpu.counts", "--check", *(("--only", *SHORT_COUNTS) if is_short else ())))
-    if not is_short:
-        parts.append(("tests.emulated_gpu.nvrtc",))
+    pytest = ("pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "-m", "gpu")
+    counts = ("tests.emulated_gpu.counts", "--check")
+    if arguments == ["--short"]:
+        parts = [(*pytest, *SHORT), (*counts, "--only", *SHORT_COUNTS)]
+    else:
+        report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
+        parts = [report, (*pytest, "tests/emulated_gpu"), counts, ("tests.emulated_gpu.nvrtc",)]
+    options = {"GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
+    environment = {**os.environ, **options}
+    in_all = {**emulated_gpu.environment(), **options, "PYTEST_PLUGINS": PLUGIN}  # also in what it starts
     statuses = []
     for part in parts:
         print(f"\n== python -m {' '.join(part)}", flush=True)
-        statuses.append(subprocess.run([sys.executable, "-m", *part], env=environment, check=False).returncode)
+        variables = in_all if part[0] == "benchmarks.gpu_report" else environment
+        statuses.append(subprocess.run([sys.executable, "-m", *part], env=variables, check=False).returncode)
     return int(any(statuses))
 
 

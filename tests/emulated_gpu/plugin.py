@@ -9,7 +9,6 @@ EMULATED_GPU_DEVICES=2     how many GPUs there are
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -19,9 +18,7 @@ from tests import emulated_gpu
 
 NOT_HERE = re.compile("dali|decoded_on_the_gpu|health_is_good_on_a_gpu|nvjpeg", re.IGNORECASE)
 
-emulated_gpu.install(
-    devices=int(os.environ.get("EMULATED_GPU_DEVICES", "1")), late_us=int(os.environ.get("EMULATED_GPU_LATE_US", "0"))
-)
+emulated_gpu.install_from_environment()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
