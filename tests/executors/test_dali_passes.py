@@ -19,6 +19,7 @@ from gpuload.testing.ops import dali_form, numbers
 
 dali = pytest.importorskip("nvidia.dali")
 program = pytest.importorskip("gpuload.executors.dali.program")
+feed_module = pytest.importorskip("gpuload.executors.dali.feed")
 
 BOTH = ("image", "mask")
 COUNT = 9
@@ -121,3 +122,29 @@ def test_the_heads_of_jpegs_that_were_read_to_draw_are_not_read_again(monkeypatc
     program.Program(dali, graph, None).check({"image": files}, draws, 4)
 
     assert seen == ([png.size] if core.native is not None else [data.size, data.size, png.size, data.size])
+
+
+def copies_to_host(graph, monkeypatch):
+    """Return the operators whose results go from a GPU to the host where TensorFlow's plugin feeds a pipeline."""
+    monkeypatch.setattr(feed_module, "load", lambda device: dali)
+    feed = feed_module.Feed(graph, graph.spec_out.names, device="gpu:0", batch_size=4)
+    pipeline = dali.pipeline.Pipeline(4, 1, 0, exec_dynamic=True, prefetch_queue_depth=1)
+    with pipeline:
+        left, seen, copies = list(feed._outputs()), set(), set()
+    while left:
+        node = left.pop()
+        if node.source._op.device == "gpu" and node.device == "cpu":
+            copies.add(node.source.name)
+        if node.source.id not in seen:
+            seen.add(node.source.id)
+            left += node.source.inputs
+    return copies
+
+
+def test_what_the_plugin_has_on_a_gpu_and_dali_wants_on_the_host_comes_back_at_once(monkeypatch):
+    both = Spec((FILES["image"], Field("label", np.dtype(np.int64), ())))
+    chain = [ops.Decode(), ops.RandomResizedCrop(8, 8), ops.RandomFlip(), ops.Normalize(1, 2)]
+
+    assert copies_to_host(compile_ops(both, chain), monkeypatch) == {"packed"}
+    assert len(copies_to_host(compile_ops(Spec((field("uint8"),)), chain[2:]), monkeypatch)) == 1
+    assert copies_to_host(compile_ops(Spec((field("uint8"),)), [ops.Normalize(1, 2)]), monkeypatch) == set()

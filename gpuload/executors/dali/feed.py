@@ -3,9 +3,12 @@
 A batch is packed into one array of bytes, and the pipeline takes it apart again. So whoever runs the pipeline reads one
 stream, whatever the number of fields and draws, and nothing can get out of step.
 
-Layout   uint8 ``[n, width]``, a row for each record: first what is of one size in all records (fields, draws), then for
-         each of the others where its bytes begin and how many they are, and its shape, all int32, then these bytes.
-         Rows are padded to the longest of the batch.
+Layout   uint8 ``[n, width]``, a row for each record: first what is of one size in all records and belongs on the host
+         (draws), then for each input whose size varies where its bytes begin and how many they are, and its shape, all
+         int32, then what is of one size and belongs on the device (fields), then the bytes of the others. Rows are
+         padded to the longest of the batch.
+GPU      The plugin (2.4) takes inputs from the GPU alone, and DALI wants encoded images and draws on the host. So they
+         come back, by one copy for all: of the whole rows where there are images, else of the first part of each.
 Plugin   DALI 2.4 hands out garbage where an operator that changes no byte (reshape, reinterpret) gets an input of the
          plugin itself. Here each input goes through a slice, which copies.
 """
@@ -58,7 +61,9 @@ class Feed:
         passed = [name for name in dict.fromkeys(names) if name not in graph.touched]
         self._passed = {name: self._program.field_input(graph.spec_in[name]) for name in passed}
         inputs = [*self._program.inputs, *self._passed.values()]
-        self._fixed = [one for one in inputs if None not in one.shape]
+        fixed = [one for one in inputs if None not in one.shape]
+        self._fixed_on_host = [one for one in fixed if one.device == "cpu"]
+        self._fixed_on_device = [one for one in fixed if one.device != "cpu"]
         self._varying = [one for one in inputs if None in one.shape]
         self.inputs = tuple(one.name for one in inputs)
 
@@ -73,9 +78,10 @@ class Feed:
     def pack(self, values: Mapping[str, Any]) -> NDArray[np.uint8]:
         """Return a batch of inputs as one array; see above."""
         count = len(next(iter(values.values())))
-        fixed = [_bytes(values[one.name], count) for one in self._fixed]
+        on_host = [_bytes(values[one.name], count) for one in self._fixed_on_host]
+        on_device = [_bytes(values[one.name], count) for one in self._fixed_on_device]
         heads, payloads = [], []
-        begin = np.full(count, sum(part.shape[1] for part in fixed) + self._heads_bytes, np.int64)
+        begin = np.full(count, sum(part.shape[1] for part in [*on_host, *on_device]) + self._heads_bytes, np.int64)
         for one in self._varying:
             rows = [np.ascontiguousarray(row) for row in values[one.name]]
             sizes = np.array([row.nbytes for row in rows], np.int64)
@@ -88,7 +94,7 @@ class Feed:
             )
         packed = np.zeros((count, int(begin.max(initial=0))), np.uint8)
         place = 0
-        for part in [*fixed, *(_bytes(head.astype(np.int32), count) for head in heads)]:
+        for part in [*on_host, *(_bytes(head.astype(np.int32), count) for head in heads), *on_device]:
             packed[:, place : place + part.shape[1]] = part
             place += part.shape[1]
         for begins, rows in payloads:
@@ -98,6 +104,7 @@ class Feed:
 
     @property
     def _heads_bytes(self) -> int:
+        """The bytes that say where inputs of varying size lie in a row."""
         return sum(INT32_BYTES * (2 + len(one.shape)) for one in self._varying)
 
     def _outputs(self) -> list[Any]:
@@ -108,9 +115,14 @@ class Feed:
             name=PACKED, device=device, dtype=dali.types.UINT8, ndim=1, batch=True, layout="X"
         )
 
-        def cut(begin: Any, size: Any, where: str) -> Any:
-            taken = dali.fn.slice(packed, start=begin, shape=size, axes=[0])
-            return taken if where == device else taken.cpu()
+        first_bytes = sum(one.row_bytes for one in self._fixed_on_host) + self._heads_bytes
+        host = self._on_host(packed, first_bytes)
+
+        def cut(begin: Any, size: Any, where: str, *, first: bool = False) -> Any:
+            if where == "cpu" and (first or self._program.decodes):
+                return dali.fn.slice(host, start=begin, shape=size, axes=[0])
+            part = dali.fn.slice(packed, start=begin, shape=size, axes=[0])
+            return part if where == device else part.cpu()
 
         def typed(taken: Any, one: Input, shape: Any) -> Any:
             layout = {"layout": one.layout} if len(one.layout) == len(one.shape) > 0 else {}
@@ -119,22 +131,36 @@ class Feed:
                 return dali.fn.squeeze(dali.fn.reinterpret(taken, dtype=dtype, shape=[1]), axes=[0])
             return dali.fn.reinterpret(taken, dtype=dtype, shape=shape, **layout)
 
-        nodes, place = {}, 0
-        for one in self._fixed:
-            size = one.row_bytes
-            nodes[one.name] = typed(cut([place], [size], one.device), one, list(one.shape))
-            place += size
+        nodes, place, heads = {}, 0, {}
+        for one in self._fixed_on_host:
+            nodes[one.name] = typed(cut([place], [one.row_bytes], "cpu", first=True), one, list(one.shape))
+            place += one.row_bytes
         for one in self._varying:
-            size = INT32_BYTES * (2 + len(one.shape))
-            head = dali.fn.reinterpret(cut([place], [size], "cpu"), dtype=dali.types.INT32, shape=[2 + len(one.shape)])
+            length = 2 + len(one.shape)
+            head = cut([place], [INT32_BYTES * length], "cpu", first=True)
+            heads[one.name] = dali.fn.reinterpret(head, dtype=dali.types.INT32, shape=[length])
+            place += INT32_BYTES * length
+        for one in self._fixed_on_device:
+            nodes[one.name] = typed(cut([place], [one.row_bytes], one.device), one, list(one.shape))
+            place += one.row_bytes
+        for one in self._varying:
+            head = heads[one.name]
             nodes[one.name] = typed(cut(head[0:1], head[1:2], one.device), one, head[2:])
-            place += size
         made = self._program.nodes(nodes)
         outputs: list[Any] = []
         for place, name in enumerate(self.names):
             node = made[name] if name in made else nodes[name]
             outputs.append(dali.fn.copy(node) if name in self.names[:place] else node)  # DALI puts out a node once
         return [node.gpu() for node in outputs] if on_gpu else outputs
+
+    def _on_host(self, packed: Any, first_bytes: int) -> Any:
+        """Return the node of the rows on the host; on a GPU of their first bytes, where that is all that is needed."""
+        if self._program.device_id is None or not (first_bytes or self._program.decodes):
+            return packed
+        rows = packed if self._program.decodes else self._program.dali.fn.slice(
+            packed, start=[0], shape=[first_bytes], axes=[0]
+        )  # fmt: skip
+        return rows.cpu()
 
 
 class Feeding:
