@@ -129,7 +129,7 @@ class OpsLeaf(Leaf):
             if self._executor is not None:
                 fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
         except RowError as error:
-            raise self.source.damaged(int(numbers[error.row]), error) from None
+            raise self.source.record_error(int(numbers[error.row]), error) from None
         return [strings.pack(one, fields[one.name]) if one.text else fields[one.name] for one in self.spec]
 
 

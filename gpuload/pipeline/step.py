@@ -160,7 +160,7 @@ class Step:
 
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
-        return self.recipe.source.damaged(int(self.records[begin + error.row]), error)
+        return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""

@@ -1,6 +1,6 @@
 """Arrays in memory: record i is the i-th item of each array.
 
-Memory  the arrays are held, not copied: what is written into them later is read from then on.
+Memory  the arrays are not copied: values that are written into them later are read from then on.
 Maps    an array of a file (``numpy.memmap``, ``numpy.load(..., mmap_mode=...)``) is refused: if the file is cut short
         while it is read, the system ends the process, and nothing here would notice a file that changed. ``gl.npy`` and
         ``gl.fixed`` map files with a guard, and look whether they changed.
@@ -36,15 +36,15 @@ def arrays(**fields: ArrayLike) -> ArraysSource:
     """
     if not fields:
         raise SpecError("gl.arrays() without arrays", cause="a record needs a field", remedy="gl.arrays(image=images)")
-    made = {name: as_array(name, value, is_field=True) for name, value in fields.items()}
-    lengths = {name: len(array) for name, array in made.items()}
+    columns = {name: as_array(name, value, is_field=True) for name, value in fields.items()}
+    lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
         raise SpecError(
             f"the arrays have different lengths: {lengths}",
             cause="record i is the i-th item of each of them",
             remedy="pass arrays of one length",
         )
-    return ArraysSource(made)
+    return ArraysSource(columns)
 
 
 class ArraysSource(LeafSource):
@@ -110,8 +110,8 @@ class ArrayLeaf(Leaf):
         if self._bytes is not None:
             gather_rows(self._bytes, numbers, out, begins)
         else:
-            taken = _as_bytes(np.take(self.array, numbers, axis=0), self.layout.record_bytes)
-            gather_rows(taken, np.arange(numbers.size, dtype=np.int64), out, begins)
+            rows = _as_bytes(np.take(self.array, numbers, axis=0), self.layout.record_bytes)
+            gather_rows(rows, np.arange(numbers.size, dtype=np.int64), out, begins)
 
     def values(self, numbers: Indices) -> list[Array]:
         """Return the fields of records, in the order of ``spec``."""

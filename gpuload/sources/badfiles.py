@@ -45,7 +45,7 @@ def tolerant(
     """Return a function for ``look_at`` that returns the error of a file that cannot be opened.
 
     Args:
-        use: what looks at the beginning of a file.
+        use: the function that parses the beginning of a file.
         on_error: ``"raise"``: the error is raised, and names the other ways.
         call: the function that opens the files, as the user calls it.
         num_files: that are opened.
@@ -95,7 +95,7 @@ class BadFiles:
     Attributes:
         files: all files of the source.
         errors: of each that cannot be opened the error, by its number.
-        behind: what stands behind the name of a file where errors name the record.
+        behind: the text behind the name of a file in errors that name the record.
     """
 
     files: Files
@@ -111,12 +111,12 @@ class BadFiles:
         return list(self.errors)
 
     def good(self, results: Sequence[Result | FormatError]) -> list[Result]:
-        """Return what was found of the other files."""
-        return [one for one in results if not isinstance(one, FormatError)]
+        """Return the results of the other files."""
+        return [result for result in results if not isinstance(result, FormatError)]
 
-    def filled(self, results: Sequence[Result | FormatError], value: Result) -> list[Result]:
-        """Return what was found, with a value in the place of each error."""
-        return [value if isinstance(one, FormatError) else one for one in results]
+    def fill(self, results: Sequence[Result | FormatError], value: Result) -> list[Result]:
+        """Return the results, with a value in the place of each error."""
+        return [value if isinstance(result, FormatError) else result for result in results]
 
     def gaps(self, leaf: Leaf, records: Sequence[int], numbers: Sequence[int]) -> Leaf:
         """Return a leaf whose records that are bad files cannot be read.
@@ -140,9 +140,9 @@ class BadFiles:
         """Return the error for the record that is a bad file."""
         error, path = self.errors[number], self.files.paths[number]
         reason = error.what.replace(f"{path} ", "it ", 1).removeprefix(path).lstrip(" ,:")
-        where = f"{self.files.names[number]}{self.behind}"
+        location = f"{self.files.names[number]}{self.behind}"
         remedy = f'{error.remedy}; a loader with on_error="skip" leaves it out'
-        return RecordError(f"{where}: {reason}", cause=error.cause, remedy=remedy)
+        return RecordError(f"{location}: {reason}", cause=error.cause, remedy=remedy)
 
 
 class GapLeaf(Leaf):

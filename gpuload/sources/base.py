@@ -33,16 +33,16 @@ from gpuload.sources import cached, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import packed
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
-from gpuload.sources.marks import Padded, is_padded, marked
+from gpuload.sources.marks import PaddedLeaf, is_padded, mark_field
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-Own = TypeVar("Own", bound="Source")
-Chosen = range | Split | Indices
-MOST_TOLD = 8  # fields, by ``repr``
+AnySource = TypeVar("AnySource", bound="Source")
+Selection = range | Split | Indices
+MAX_FIELDS = 8  # fields, by ``repr``
 
 
 class Source(ABC):
@@ -72,7 +72,7 @@ class Source(ABC):
         self.groups = groups
         self.spec = Spec(tuple(field for group in groups for field in group.spec))
 
-    if not TYPE_CHECKING:  # who checks types is told by them what there is
+    if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
             guesses.answer("source", name, guesses.SOURCE)
@@ -93,7 +93,7 @@ class Source(ABC):
 
     @abstractmethod
     def _where(self, number: int) -> str:
-        """Return where a record is; the number lies in ``0 .. len - 1``."""
+        """Return the place of a record, for messages; the number lies in ``0 .. len - 1``."""
 
     @abstractmethod
     def _digest(self) -> str:
@@ -136,7 +136,7 @@ class Source(ABC):
         return self._resolve(numbers)
 
     def where(self, index: int) -> str:
-        """Return where a record is, as ``"file, record n"``, for messages.
+        """Return the place of a record, as ``"file, record n"``, for messages.
 
         Raises:
             RecordIndexError: there is no such record.
@@ -145,21 +145,21 @@ class Source(ABC):
         return self._where(number)
 
     def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins; None where it lies in none, or in several.
+        """Return the file of a record and the byte where it begins; None if it lies in no file or in several.
 
-        Where its fields lie at several places of one file it is the first of these.
+        If its fields lie at several places of one file, it is the first of these bytes.
 
         Raises:
             RecordIndexError: there is no such record.
         """
         origins = [share.leaf.origin(int(share.numbers[0])) for share in self.resolve(self._numbers([index]))]
-        found = [one for one in origins if one is not None]
-        return min(found) if len({file for file, _ in found}) == 1 else None
+        places = [place for place in origins if place is not None]
+        return min(places) if len({file for file, _ in places}) == 1 else None
 
-    def damaged(self, index: int, error: RowError) -> RecordError:
+    def record_error(self, index: int, error: RowError) -> RecordError:
         """Return the error for a record that cannot be used: it names the record, and the byte where it begins."""
-        where, origin = self.where(index), self.origin(index)
-        return error.of_record(f"{where}, byte {origin[1]}" if origin is not None and origin[1] else where)
+        location, origin = self.where(index), self.origin(index)
+        return error.of_record(f"{location}, byte {origin[1]}" if origin is not None and origin[1] else location)
 
     def read(self, indices: ArrayLike, fields: str | Sequence[str] | None = None) -> Fields:
         """Return the records as a dict of values, the records along the first axis.
@@ -182,7 +182,7 @@ class Source(ABC):
             RecordError, FileError: a record or its file cannot be read.
         """
         names = self.spec.names if fields is None else self._checked_names(fields)
-        values = self.read_groups(self.checked(indices), names)
+        values = self.read_groups(self.check_indices(indices), names)
         return values if fields is None else {name: values[name] for name in names}
 
     def _checked_names(self, fields: object) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class Source(ABC):
         return tuple(self.spec[name].name for name in names)
 
     def read_groups(self, numbers: Indices, names: Collection[str]) -> Fields:
-        """Return some records as a dict of all fields that are in one group with one of these names."""
+        """Return records as a dict of these fields and of all others in the same groups."""
         shares = self.resolve(numbers)
         fields: Fields = {}
         try:
@@ -210,17 +210,17 @@ class Source(ABC):
                 if not any(name in names for name in group.spec.names):
                     continue
                 if group.layout is None:
-                    found = values(shares, number, group.spec, numbers.size)
-                    fields.update(zip(group.spec.names, found, strict=True))
+                    group_values = values(shares, number, group.spec, numbers.size)
+                    fields.update(zip(group.spec.names, group_values, strict=True))
                 else:
                     raw = room((numbers.size, group.layout.record_bytes), np.dtype(np.uint8))
                     fill(shares, number, group.layout, raw)
                     fields.update(rawdecode.decode(np, raw, group.layout))
         except RowError as error:
-            raise self.damaged(int(numbers[error.row]), error) from None
+            raise self.record_error(int(numbers[error.row]), error) from None
         return fields
 
-    def checked(self, indices: ArrayLike) -> Indices:
+    def check_indices(self, indices: ArrayLike) -> Indices:
         """Return the indices as int64 ``[N]``.
 
         Raises:
@@ -233,19 +233,19 @@ class Source(ABC):
 
     def _numbers(self, indices: ArrayLike) -> Indices:
         try:
-            given = np.asarray(indices)
+            array = np.asarray(indices)
         except (TypeError, ValueError) as error:
             raise SpecError(
                 "indices that are no array", cause=str(error), remedy="pass a list or a 1-d integer array"
             ) from None
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            mask = "; source.filter(mask) takes a mask" if given.dtype.kind == "b" else ""
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            mask = "; source.filter(mask) takes a mask" if array.dtype.kind == "b" else ""
             raise SpecError(
-                f"indices of shape {given.shape} and dtype {given.dtype}",
+                f"indices of shape {array.shape} and dtype {array.dtype}",
                 cause="records are chosen by one axis of whole numbers",
                 remedy=f"pass a list or a 1-d integer array; source[i] gives one record{mask}",
             )
-        numbers = given.astype(np.int64)
+        numbers = array.astype(np.int64)
         check_numbers(numbers, self._num_numbers())
         return numbers
 
@@ -263,14 +263,14 @@ class Source(ABC):
             )
 
     def close(self) -> None:
-        """Let go of files and arrays; reading afterwards is a ``ClosedError``. Closing twice is allowed.
+        """Release files and arrays; reading afterwards is a ``ClosedError``. Closing twice is allowed.
 
-        A thread that reads at this moment finishes its read. What was made of this source (slices, splits ...) is
-        closed with it; closing what was made of a source leaves the source and its other parts open.
+        A thread that reads at this moment finishes its read. Slices, splits and other sources made of this one are
+        closed with it; closing one of them leaves this source and its other parts open.
         """
         self._closed = True
 
-    def __enter__(self: Own) -> Own:
+    def __enter__(self: AnySource) -> AnySource:
         return self
 
     def __exit__(
@@ -295,7 +295,7 @@ class Source(ABC):
             raise self._no_key(key, error) from None
         if number < 0:
             number += len(self)
-        return {name: found[0] for name, found in self.read([number]).items()}
+        return {name: column[0] for name, column in self.read([number]).items()}
 
     def _no_key(self, key: Any, error: Exception) -> SpecError:
         if isinstance(key, str) and key in self.spec:
@@ -309,21 +309,21 @@ class Source(ABC):
         )
 
     def __repr__(self) -> str:
-        told = [str(field) for field in self.spec.fields[:MOST_TOLD]]
-        more = len(self.spec) - len(told)
-        about = [f"{len(self)} records", *told, f"{more} more fields" if more else "", self._place()]
+        fields = [str(field) for field in self.spec.fields[:MAX_FIELDS]]
+        num_rest = len(self.spec) - len(fields)
+        about = [f"{len(self)} records", *fields, f"{num_rest} more fields" if num_rest else "", self._place()]
         return f"<{self._title()}: {', '.join(filter(None, about))}>"
 
     def _title(self) -> str:
-        """Return what ``repr`` calls it: the call that makes it."""
+        """Return the call that makes the source, for ``repr``."""
         return type(self).__name__
 
     def _place(self) -> str:
-        """Return where the records are, for ``repr``."""
+        """Return the place of the records, for ``repr``."""
         return ""
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
-        """Return the files and how many records each has; None if the records are not those of whole files in order."""
+        """Return the files and their numbers of records; None if the source is not whole files in order."""
         return None
 
     def file_paths(self) -> Sequence[str]:
@@ -332,7 +332,7 @@ class Source(ABC):
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
-        return Selected(self, self.checked(indices))
+        return Selected(self, self.check_indices(indices))
 
     def filter(
         self, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: str | Sequence[str] | None = None
@@ -354,7 +354,7 @@ class Source(ABC):
             RecordError, FileError: a record or its file cannot be read.
         """
         self.check_open()
-        return Selected(self, filtering.kept(self, keep, fields))
+        return Selected(self, filtering.matching_records(self, keep, fields))
 
     def split(self, fraction: float, seed: int = 0, by: str | ArrayLike | None = None) -> tuple[Source, Source]:
         """Return two sources that share the records: a random ``fraction`` of them, and the rest.
@@ -386,8 +386,8 @@ class Source(ABC):
             )
         if by is not None:
             self.check_open()
-            chosen = split_by_class(self, float(fraction), seed, by)
-            return Selected(self, chosen[0]), Selected(self, chosen[1])
+            selections = split_by_class(self, float(fraction), seed, by)
+            return Selected(self, selections[0]), Selected(self, selections[1])
         length = len(self)
         count = round(float(fraction) * length)
         first, second = (Split(length, count, seed, second) for second in (False, True))
@@ -515,8 +515,8 @@ class Composed(Source):
         parts = self._parts
         return " and ".join(part._title() for part in parts) if len(parts) < 3 else f"{len(parts)} sources"
 
-    def _digest_with(self, *more: object) -> str:
-        about = (type(self).__name__, [part.fingerprint() for part in self._parts], more)
+    def _digest_with(self, *details: object) -> str:
+        about = (type(self).__name__, [part.fingerprint() for part in self._parts], details)
         return hashlib.sha256(repr(about).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
@@ -524,19 +524,19 @@ class Selected(Composed):
     """Some of the records of a source, in any order; made by ``source[a:b:c]``, ``source.select`` and ``source.split``.
 
     Args:
-        source: what to select from.
+        source: with the records to select from.
         chosen: a range, a part of a split, or int64 ``[N]`` with numbers from 0 to ``len(source) - 1``.
     """
 
-    def __init__(self, source: Source, chosen: Chosen) -> None:
-        if isinstance(source, Selected) and (folded := source._folded(chosen)) is not None:
-            source, chosen = source._source, folded
+    def __init__(self, source: Source, selection: Selection) -> None:
+        if isinstance(source, Selected) and (direct := source._select_from(selection)) is not None:
+            source, selection = source._source, direct
         super().__init__(source.groups, source)
         self._source: Source = source
-        self._chosen: Chosen = chosen
+        self._selection: Selection = selection
 
     def _made_of(self) -> tuple[Any, ...]:
-        return self._source, self._chosen
+        return self._source, self._selection
 
     def _title(self) -> str:
         return f"part of {self._source._title()}"
@@ -545,26 +545,26 @@ class Selected(Composed):
         return f"chosen from {len(self._source)}"
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return len(self._selection)
 
-    def _folded(self, chosen: Chosen) -> Chosen | None:
-        """Return the records of the source that some of these records are, if they can be said without more memory."""
-        own = self._chosen
-        if isinstance(chosen, np.ndarray):
-            return self._inner(chosen)
-        if isinstance(own, range) and isinstance(chosen, range):
-            first, after = (own.start + own.step * number for number in (chosen.start, chosen.stop))
-            return range(first, after, own.step * chosen.step)
-        if isinstance(own, np.ndarray) and isinstance(chosen, range):
-            return own[np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)]
+    def _select_from(self, subset: Selection) -> Selection | None:
+        """Return the numbers in the source of a selection of these records; None if that takes more memory."""
+        selection = self._selection
+        if isinstance(subset, np.ndarray):
+            return self._inner(subset)
+        if isinstance(selection, range) and isinstance(subset, range):
+            first, after = (selection.start + selection.step * number for number in (subset.start, subset.stop))
+            return range(first, after, selection.step * subset.step)
+        if isinstance(selection, np.ndarray) and isinstance(subset, range):
+            return selection[np.arange(subset.start, subset.stop, subset.step, dtype=np.int64)]
         return None
 
     def _inner(self, numbers: Indices) -> Indices:
         """Return the numbers that records have in the source."""
-        own = self._chosen
-        if isinstance(own, range):
-            return own.start + own.step * numbers
-        return own.at(numbers) if isinstance(own, Split) else own[numbers]
+        selection = self._selection
+        if isinstance(selection, range):
+            return selection.start + selection.step * numbers
+        return selection.at(numbers) if isinstance(selection, Split) else selection[numbers]
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return self._source.resolve(self._inner(numbers))
@@ -573,12 +573,14 @@ class Selected(Composed):
         return self._source.where(int(self._inner(np.array([number], np.int64))[0]))
 
     def _digest(self) -> str:
-        own = self._chosen
-        if isinstance(own, range):
-            return self._digest_with(len(own), *(own[:1] or [0]), own.step if len(own) > 1 else 1)
-        if isinstance(own, Split):
-            return self._digest_with("split", own.length, own.count, own.seed, own.second)
-        return self._digest_with(hashlib.sha256(np.ascontiguousarray(own, "<i8").tobytes()).hexdigest())
+        selection = self._selection
+        if isinstance(selection, range):
+            return self._digest_with(
+                len(selection), *(selection[:1] or [0]), selection.step if len(selection) > 1 else 1
+            )
+        if isinstance(selection, Split):
+            return self._digest_with("split", selection.length, selection.count, selection.seed, selection.second)
+        return self._digest_with(hashlib.sha256(np.ascontiguousarray(selection, "<i8").tobytes()).hexdigest())
 
 
 class SameRecords(Composed):
@@ -618,7 +620,7 @@ class Renamed(SameRecords):
             if not isinstance(new, str) or not new:
                 raise SpecError(f"rename({old}={new!r})", cause="a name is a text", remedy="pass the new name as text")
             self._names[source.spec[old].name] = new
-        super().__init__(tuple(self._renamed(group) for group in source.groups), source)
+        super().__init__(tuple(self._rename_group(group) for group in source.groups), source)
 
     def _made_of(self) -> tuple[Any, ...]:
         return self._source, self._names
@@ -626,14 +628,14 @@ class Renamed(SameRecords):
     def _title(self) -> str:
         return f"{self._source._title()} renamed"
 
-    def _renamed(self, group: Group) -> Group:
-        def other(field: Field) -> Field:
+    def _rename_group(self, group: Group) -> Group:
+        def rename_field(field: Field) -> Field:
             return field.with_(name=self._names[field.name])
 
         if group.layout is None:
-            return replace(group, spec=Spec(tuple(map(other, group.spec))))
+            return replace(group, spec=Spec(tuple(map(rename_field, group.spec))))
         return Group.of(
-            replace(group.layout, parts=tuple(replace(p, field=other(p.field)) for p in group.layout.parts))
+            replace(group.layout, parts=tuple(replace(p, field=rename_field(p.field)) for p in group.layout.parts))
         )
 
     def _resolve(self, numbers: Indices) -> list[Share]:
@@ -646,8 +648,8 @@ class Renamed(SameRecords):
 class Marked(SameRecords):
     """A source of which more is known than files say; made by ``source.mark(image="encoded")``.
 
-    A field of one length that holds encoded images becomes one of varying length, in a group of its own; what stands
-    before and behind it in one record with it are groups then, too.
+    A field of one length that holds encoded images becomes one of varying length, in a group of its own; the fields
+    before it and behind it in the record become groups, too.
 
     Raises:
         UnknownFieldError, SpecError: see ``Source.mark``.
@@ -656,13 +658,13 @@ class Marked(SameRecords):
     def __init__(self, source: Source, marks: Mapping[str, str]) -> None:
         self._source, self._marks = source, dict(marks)
         self._fields = {field.name: field for field in source.spec}
-        self._fields.update({name: marked(source.spec[name], mark) for name, mark in marks.items()})
+        self._fields.update({name: mark_field(source.spec[name], mark) for name, mark in marks.items()})
         groups: list[Group] = []
         self._routes: list[list[tuple[int, list[int]]]] = []  # of each group of the source: ours, and the fields
         for group in source.groups:
             runs = self._runs(group)
             self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
-            groups += [self._marked(group, picks) for picks in runs]
+            groups += [self._mark_group(group, picks) for picks in runs]
         super().__init__(tuple(groups), source)
 
     def _made_of(self) -> tuple[Any, ...]:
@@ -675,38 +677,40 @@ class Marked(SameRecords):
         return is_padded(field) and self._fields[field.name].encoded
 
     def _runs(self, group: Group) -> list[list[int]]:
-        """Return which fields of a group stay together: all, or those before, between and behind the encoded ones."""
+        """Return the runs of fields of a group that stay together: those between the encoded ones, or all."""
         runs: list[list[int]] = []
-        together = False
+        is_open = False
         for number, field in enumerate(group.spec):
-            if not together or self._is_cut(field):
+            if not is_open or self._is_cut(field):
                 runs.append([])
             runs[-1].append(number)
-            together = not self._is_cut(field)
+            is_open = not self._is_cut(field)
         return runs
 
-    def _marked(self, group: Group, picks: list[int]) -> Group:
+    def _mark_group(self, group: Group, picks: list[int]) -> Group:
         fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
         if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
             return Group(Spec(tuple(fields)), None)
-        chosen = [group.layout.parts[pick] for pick in picks]
-        parts = tuple(replace(part, field=field) for part, field in zip(chosen, fields, strict=True))
+        group_parts = [group.layout.parts[pick] for pick in picks]
+        parts = tuple(replace(part, field=field) for part, field in zip(group_parts, fields, strict=True))
         layout = Layout(group.layout.record_bytes, parts)
         return Group.of(layout if len(picks) == len(group.spec) else packed(layout))
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return [one for share in self._source.resolve(numbers) for one in self._shares(share)]
+        return [group_share for share in self._source.resolve(numbers) for group_share in self._shares(share)]
 
     def _shares(self, share: Share) -> list[Share]:
-        """Return a share of the source as those of our groups."""
+        """Return the shares of our groups that a share of the source becomes."""
         fields, shares = self._source.groups[share.group].spec.fields, list[Share]()
-        for group, own in self._routes[share.group]:
-            picks = tuple(own if share.picks is None else (share.picks[pick] for pick in own))
-            if self._is_cut(fields[own[0]]):
-                leaf = Padded(share.leaf, picks[0], self._fields[fields[own[0]].name])
+        for group, group_picks in self._routes[share.group]:
+            picks = tuple(group_picks if share.picks is None else (share.picks[pick] for pick in group_picks))
+            if self._is_cut(fields[group_picks[0]]):
+                leaf = PaddedLeaf(share.leaf, picks[0], self._fields[fields[group_picks[0]].name])
                 shares.append(replace(share, leaf=leaf, group=group, picks=None))
             else:
-                shares.append(replace(share, group=group, picks=share.picks if len(own) == len(fields) else picks))
+                shares.append(
+                    replace(share, group=group, picks=share.picks if len(group_picks) == len(fields) else picks)
+                )
         return shares
 
     def _digest(self) -> str:
@@ -735,9 +739,9 @@ class Cached(LeafSource, SameRecords):
                 remedy="cache its parts, and mix or sample these",
             )
         self._source, self._memory, self._path = source, memory, path
-        kept = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
-        self._access, self._leaves = kept.place, kept.leaves
-        super().__init__(kept.groups, source)
+        content = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
+        self._access, self._leaves = content.place, content.leaves
+        super().__init__(content.groups, source)
         self.ops = source.ops
 
     @property

@@ -58,7 +58,7 @@ INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
-class Column:
+class CacheColumn:
     """What is kept together: a group of fields of one size, or one field whose shape varies.
 
     Attributes:
@@ -78,14 +78,14 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedValues:
     """The values of a source.
 
     Attributes:
         groups: as sources have them.
         leaves: a leaf for each.
         num_bytes: of all.
-        place: where they are, in words.
+        place: of the values, in words.
     """
 
     groups: tuple[Group, ...]
@@ -94,10 +94,10 @@ class Kept:
     place: str
 
 
-Put = Callable[[int, str, Array], None]  # number of a column, kind of a piece, what comes behind what is there
+AddPiece = Callable[[int, str, Array], None]  # number of a column, kind of a piece, values to append
 
 
-def in_memory(source: Readable, budget: int | str) -> Kept:
+def in_memory(source: Readable, budget: int | str) -> CachedValues:
     """Return the values of a source in memory.
 
     Raises:
@@ -105,21 +105,21 @@ def in_memory(source: Readable, budget: int | str) -> Kept:
         TooLargeError: the values need more.
         RecordError, FileError: a record or its file cannot be read.
     """
-    most = num_bytes_of(budget)
+    budget_bytes = num_bytes_of(budget)
     columns = columns_of(source)
-    known = _known_bytes(source, columns)
-    if known > most:
-        raise _too_large(source, known, most, "")
-    held = {(number, kind): bytearray() for number, column in enumerate(columns) for kind in column.kinds}
+    known_bytes = _known_bytes(source, columns)
+    if known_bytes > budget_bytes:
+        raise _too_large(source, known_bytes, budget_bytes, "")
+    buffers = {(number, kind): bytearray() for number, column in enumerate(columns) for kind in column.kinds}
     total = 0
 
-    def put(number: int, kind: str, more: Array) -> None:
+    def add_piece(number: int, kind: str, values: Array) -> None:
         nonlocal total
-        total += more.nbytes
-        if total > most:
-            raise _too_large(source, total, most, " and there are more")
+        total += values.nbytes
+        if total > budget_bytes:
+            raise _too_large(source, total, budget_bytes, " and there are more")
         try:
-            held[number, kind] += np.ascontiguousarray(more).reshape(-1).view(UINT8).data
+            buffers[number, kind] += np.ascontiguousarray(values).reshape(-1).view(UINT8).data
         except MemoryError as error:
             raise TooLargeError(
                 f"{total} bytes of the cache of {source!r}",
@@ -127,13 +127,13 @@ def in_memory(source: Readable, budget: int | str) -> Kept:
                 remedy="cache to files: source.cache(path=...)",
             ) from None
 
-    _fill(source, columns, put)
-    arrays = {key: np.frombuffer(piece, UINT8) for key, piece in held.items()}
+    _fill(source, columns, add_piece)
+    arrays = {key: np.frombuffer(piece, UINT8) for key, piece in buffers.items()}
     leaves = [_memory_leaf(number, column, arrays, len(source)) for number, column in enumerate(columns)]
-    return Kept(_groups(columns), tuple(leaves), total, f"{IN_MEMORY}, {total} bytes")
+    return CachedValues(_groups(columns), tuple(leaves), total, f"{IN_MEMORY}, {total} bytes")
 
 
-def in_files(source: Readable, folder: str | os.PathLike[str]) -> Kept:
+def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     """Return the values of a source in files below a folder; they are made if they are not there.
 
     Raises:
@@ -163,8 +163,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> Kept:
     if os.path.isdir(path):
         derived.check_private(os.path.realpath(path))
 
-    def load(index: str) -> Kept | None:
-        return _loaded(index, about, columns, source)
+    def load(index: str) -> CachedValues | None:
+        return _load(index, about, columns, source)
 
     def make(part: str) -> None:
         prefix = _free_prefix(path, columns, about)
@@ -177,17 +177,17 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> Kept:
 
 
 def num_bytes_of(budget: int | str) -> int:
-    """Return a number of bytes that is written as such, or as ``"2GB"`` or ``"1.5GiB"``.
+    """Return the number of bytes that a number, or a text like ``"2GB"`` or ``"1.5GiB"``, says.
 
     Raises:
-        SpecError: it is none.
+        SpecError: it says no number of bytes.
     """
     if isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget > 0:
         return int(budget)
-    found = AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
+    match = AMOUNT.fullmatch(budget) if isinstance(budget, str) else None
     units = {unit.lower(): size for unit, size in UNITS.items()}
-    if found is not None and found[2].lower() in units:
-        amount = float(found[1]) * units[found[2].lower()]
+    if match is not None and match[2].lower() in units:
+        amount = float(match[1]) * units[match[2].lower()]
         if 1 <= amount < math.inf:
             return int(amount)
     raise SpecError(
@@ -197,24 +197,24 @@ def num_bytes_of(budget: int | str) -> int:
     )
 
 
-def columns_of(source: Readable) -> list[Column]:
+def columns_of(source: Readable) -> list[CacheColumn]:
     """Return how the fields of a source are kept, in their order."""
     columns = []
     for group in source.groups:
         if group.layout is not None:
-            columns.append(Column(group.spec, packed(group.layout)))
+            columns.append(CacheColumn(group.spec, packed(group.layout)))
             continue
         for field in group.spec:
             layout = packed(Layout(0, (Part(field, field.dtype),))) if field.has_rows else None
-            columns.append(Column(Spec((field,)), layout))
+            columns.append(CacheColumn(Spec((field,)), layout))
     return columns
 
 
-def _groups(columns: Sequence[Column]) -> tuple[Group, ...]:
+def _groups(columns: Sequence[CacheColumn]) -> tuple[Group, ...]:
     return tuple(Group(column.spec, column.layout) for column in columns)
 
 
-def _about(column: Column) -> Any:
+def _about(column: CacheColumn) -> Any:
     if column.layout is not None:
         return json.loads(json.dumps(told(column.layout)))
     field = column.spec.fields[0]
@@ -225,28 +225,28 @@ def _about(column: Column) -> Any:
 # --- filling
 
 
-def _fill(source: Readable, columns: Sequence[Column], put: Put) -> None:
-    """Read all records, some at a time and by all cores, and put them behind one another."""
+def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece) -> None:
+    """Read all records, in chunks and by all cores, and append their values in order."""
     names, num_threads = source.spec.names, threads.num_cores()
-    stopped: list[bool] = []
+    stop_flags: list[bool] = []
 
     def read(numbers: Indices) -> Fields:
-        return {} if stopped else source.read_groups(numbers, names)
+        return {} if stop_flags else source.read_groups(numbers, names)
 
     pieces = filtering.chunks(source, names)
-    done = 0
+    num_done = 0
     with Progress("filling the cache") as progress:
-        while some := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
-            found = threads.each(read, some, num_threads, lambda: stopped.append(True))
-            for numbers, fields in zip(some, found, strict=True):
+        while chunks := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
+            batches = threads.each(read, chunks, num_threads, lambda: stop_flags.append(True))
+            for numbers, fields in zip(chunks, batches, strict=True):
                 for number, column in enumerate(columns):
-                    for kind, more in _pieces(column, fields, numbers.size):
-                        put(number, kind, more)
-                done += numbers.size
-                progress.show(done, len(source), "records")
+                    for kind, values in _pieces(column, fields, numbers.size):
+                        add_piece(number, kind, values)
+                num_done += numbers.size
+                progress.show(num_done, len(source), "records")
 
 
-def _pieces(column: Column, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
+def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
     """Give what is kept of some records: kinds of pieces, and what comes behind what they hold; lengths for offsets."""
     if column.layout is not None:
         rows = np.zeros(count, _row_dtype(column.layout))
@@ -281,7 +281,7 @@ def _row_dtype(layout: Layout) -> np.dtype[Any]:
     return dtype
 
 
-def _known_bytes(source: Readable, columns: Sequence[Column]) -> int:
+def _known_bytes(source: Readable, columns: Sequence[CacheColumn]) -> int:
     """Return how many bytes the values need at least, as far as it is known before they are read."""
     total = sum(column.layout.record_bytes for column in columns if column.layout is not None) * len(source)
     if all(group.layout is not None for group in source.groups):
@@ -294,10 +294,10 @@ def _known_bytes(source: Readable, columns: Sequence[Column]) -> int:
     return total
 
 
-def _too_large(source: Readable, needed: int, most: int, more: str) -> TooLargeError:
+def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str) -> TooLargeError:
     return TooLargeError(
-        f"a cache of {source!r} in {most} bytes",
-        cause=f"its values take {needed} bytes{more}",
+        f"a cache of {source!r} in {budget_bytes} bytes",
+        cause=f"its values take {num_bytes} bytes{suffix}",
         remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: source[:1000]",
     )
 
@@ -305,7 +305,7 @@ def _too_large(source: Readable, needed: int, most: int, more: str) -> TooLargeE
 # --- memory
 
 
-def _memory_leaf(number: int, column: Column, pieces: dict[tuple[int, str], Bytes], count: int) -> Leaf:
+def _memory_leaf(number: int, column: CacheColumn, pieces: dict[tuple[int, str], Bytes], count: int) -> Leaf:
     if column.layout is not None:
         rows = pieces[number, "rows"].reshape(count, column.layout.record_bytes)
 
@@ -314,30 +314,30 @@ def _memory_leaf(number: int, column: Column, pieces: dict[tuple[int, str], Byte
                 gather_rows(rows, numbers, out, begins)
 
         return RowsLeaf(column, IN_MEMORY, count, gather)
-    held = {kind: pieces[number, kind] for kind in column.kinds}
+    arrays = {kind: pieces[number, kind] for kind in column.kinds}
 
     def read(offsets: Indices, lengths: Indices, out: Bytes, begins: Indices) -> None:
-        payload = held["payload"]
+        payload = arrays["payload"]
         for offset, length, begin in zip(offsets.tolist(), lengths.tolist(), begins.tolist(), strict=True):
             out[begin : begin + length] = payload[offset : offset + length]
 
-    shapes = _shapes(held["axes"].view(INT64), held["shapes"].view(INT64)) if "shapes" in held else None
-    return ValuesLeaf(column.spec, IN_MEMORY, offsets_of(held["offsets"].view(INT64)), shapes, read)
+    shapes = _shapes(arrays["axes"].view(INT64), arrays["shapes"].view(INT64)) if "shapes" in arrays else None
+    return ValuesLeaf(column.spec, IN_MEMORY, offsets_of(arrays["offsets"].view(INT64)), shapes, read)
 
 
 class RowsLeaf(Leaf):
     """Rows of one size, one after the other in one piece.
 
     Args:
-        column: what a row holds.
+        column: the fields of a row.
         how: one line about how it is read.
-        count: how many there are.
-        read: copies rows: their numbers, and where they go.
+        count: the number of rows.
+        read: copies rows; called with their numbers, the target and the begin of each in it.
         advise: asks for rows.
     """
 
     def __init__(
-        self, column: Column, how: str, count: int, read: Callable[[Indices, Bytes, Indices], None],
+        self, column: CacheColumn, how: str, count: int, read: Callable[[Indices, Bytes, Indices], None],
         advise: Callable[[Indices], None] = lambda numbers: None,
     ) -> None:  # fmt: skip
         self.spec, self.layout, self.how, self.num_records = column.spec, column.layout, how, count
@@ -386,7 +386,7 @@ class ValuesLeaf(Leaf):
             return super().unpack(numbers, raw)
         field = self.spec.fields[0]
         shapes = [self._shapes[number] for number in numbers.tolist()]
-        return [[_array(one, field, shape.tolist()) for one, shape in zip(raw, shapes, strict=True)]]
+        return [[_array(elements, field, shape.tolist()) for elements, shape in zip(raw, shapes, strict=True)]]
 
     def advise(self, numbers: Indices) -> None:
         """Ask the system to have these records in memory soon."""
@@ -406,7 +406,7 @@ def _shapes(axes: Indices, lengths: Indices) -> Ragged:
 # --- files
 
 
-def _names(columns: Sequence[Column]) -> list[str]:
+def _names(columns: Sequence[CacheColumn]) -> list[str]:
     """Return the names of the files, a file for each piece."""
     return [f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds]
 
@@ -415,7 +415,7 @@ def _made_of(about: dict[str, Any], name: str) -> list[str]:
     return [FORMAT, about["source"], name]
 
 
-def _free_prefix(folder: str, columns: Sequence[Column], about: dict[str, Any]) -> str:
+def _free_prefix(folder: str, columns: Sequence[CacheColumn], about: dict[str, Any]) -> str:
     """Return what the names of the files begin with, so that none is that of a file of somebody else.
 
     Raises:
@@ -444,7 +444,7 @@ def _is_piece(path: str, has_index: bool) -> bool:
 
 
 def _write(
-    folder: str, prefix: str, columns: Sequence[Column], source: Readable, about: dict[str, Any]
+    folder: str, prefix: str, columns: Sequence[CacheColumn], source: Readable, about: dict[str, Any]
 ) -> dict[str, int]:
     """Write the pieces into a folder; returns the digest of each.
 
@@ -457,7 +457,7 @@ def _write(
             for name in _names(columns):
                 part = stack.enter_context(derived.whole(os.path.join(folder, prefix + name), is_alone=True))
                 writers[name] = stack.enter_context(kept.Writer(part, _made_of(about, name)))
-            _fill(source, columns, lambda number, kind, more: writers[f"{number}.{kind}"].write(_bytes(more)))
+            _fill(source, columns, lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)))
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
         if isinstance(error, FileError):
@@ -473,45 +473,45 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(UINT8).data)
 
 
-def _loaded(index: str, about: dict[str, Any], columns: Sequence[Column], source: Readable) -> Kept | None:
-    """Return the values in files; None where there are none, or where a file is damaged."""
+def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], source: Readable) -> CachedValues | None:
+    """Return the values in files; None if there are none, or if a piece is missing."""
     content = kept.read_kept(index, FORMAT) if os.path.lexists(index) else None
     if content is None:
         _check_old_index(index, about)
         return None
-    stored, folder = json.loads(content), os.path.dirname(index)
-    differing = [name for name, value in about.items() if stored.get(name) != value]
+    index_content, folder = json.loads(content), os.path.dirname(index)
+    differing = [name for name, value in about.items() if index_content.get(name) != value]
     if differing:
-        raise _other_data(folder, differing[0], stored, about)
-    paths = {name: os.path.join(folder, stored["prefix"] + name) for name in _names(columns)}
+        raise _other_data(folder, differing[0], index_content, about)
+    paths = {name: os.path.join(folder, index_content["prefix"] + name) for name in _names(columns)}
     eager, pieces = kept.is_small(list(paths.values())), dict[str, kept.KeptFile]()
-    arrays, missing, damaged = dict[str, Indices](), list[str](), list[str]()
+    arrays, missing, bad_paths = dict[str, Indices](), list[str](), list[str]()
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
         piece = kept.open_kept(path, _made_of(about, name), eager=eager)
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
-            (damaged if is_there else missing).append(path)
+            (bad_paths if is_there else missing).append(path)
         else:
             pieces[name], arrays[name] = piece, np.frombuffer(content, np.int64)
-    if damaged:
-        raise _damaged(damaged)
+    if bad_paths:
+        raise _damage_error(bad_paths)
     if missing:
         log.warning("%s is missing; the cache is made anew", missing[0])
         return None
-    if any(piece.digest != stored["digests"].get(name) for name, piece in pieces.items()):
+    if any(piece.digest != index_content["digests"].get(name) for name, piece in pieces.items()):
         return None  # a later filling was ended before it wrote its index
-    looked, _ = kept.look_at(list(pieces.values()), 0, lambda path, size, head: None)
-    storage, places = open_storage(looked), {name: number for number, name in enumerate(pieces)}
+    files, _ = kept.look_at(list(pieces.values()), 0, lambda path, size, head: None)
+    storage, places = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = [
         _file_leaf(number, column, storage, places, arrays, folder, len(source))
         for number, column in enumerate(columns)
     ]
-    total = int(looked.sizes.sum())
-    return Kept(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
+    total = int(files.sizes.sum())
+    return CachedValues(_groups(columns), tuple(leaves), total, f"cached in {folder}, {total} bytes, {storage.how}")
 
 
-def _damaged(paths: Sequence[str]) -> FormatError:
+def _damage_error(paths: Sequence[str]) -> FormatError:
     """Remove damaged pieces and return the error."""
     for path in paths:
         with contextlib.suppress(OSError):
@@ -531,36 +531,36 @@ def _check_old_index(index: str, about: dict[str, Any]) -> None:
     """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
     if kept.is_ours(index, OLD_MARK):
         with contextlib.suppress(ValueError, RecursionError):
-            stored = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
-            if stored.get("source") != about["source"]:
-                raise _other_data(os.path.dirname(index), "source", stored, about)
+            index_content = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
+            if index_content.get("source") != about["source"]:
+                raise _other_data(os.path.dirname(index), "source", index_content, about)
 
 
-def _other_data(folder: str, name: str, stored: dict[str, Any], about: dict[str, Any]) -> FileError:
+def _other_data(folder: str, name: str, index_content: dict[str, Any], about: dict[str, Any]) -> FileError:
     return FileError(
         f"{folder} is the cache of other data",
-        cause=f"{name}: {stored.get(name)!r} there, {about[name]!r} here"[:300],
+        cause=f"{name}: {index_content.get(name)!r} there, {about[name]!r} here"[:300],
         remedy=f"choose another path, or remove {folder}",
     )
 
 
 def _file_leaf(
-    number: int, column: Column, storage: Storage, numbers: dict[str, int], arrays: dict[str, Indices], folder: str,
-    count: int,
+    number: int, column: CacheColumn, storage: Storage, numbers: dict[str, int], arrays: dict[str, Indices],
+    folder: str, count: int,
 ) -> Leaf:  # fmt: skip
     if column.layout is not None:
         size, rows = column.layout.record_bytes, numbers[f"{number}.rows"]
         _check_size(folder, f"{number}.rows", storage, numbers, count * size)
 
-        def places(chosen: Indices) -> Extents:
-            return Extents(np.full(chosen.size, rows, np.int64), chosen * size, np.full(chosen.size, size, np.int64))
+        def places(records: Indices) -> Extents:
+            return Extents(np.full(records.size, rows, np.int64), records * size, np.full(records.size, size, np.int64))
 
         return RowsLeaf(
             column,
             storage.how,
             count,
-            lambda chosen, out, begins: storage.read(places(chosen), out, begins),
-            lambda chosen: storage.advise(places(chosen)),
+            lambda records, out, begins: storage.read(places(records), out, begins),
+            lambda records: storage.advise(places(records)),
         )
     pieces = {kind: arrays[f"{number}.{kind}"] for kind in column.kinds[1:]}
     lengths = pieces["offsets"]
@@ -592,11 +592,11 @@ def _file_leaf(
     )
 
 
-def _check_size(folder: str, name: str, storage: Storage, numbers: dict[str, int], wanted: int) -> None:
+def _check_size(folder: str, name: str, storage: Storage, numbers: dict[str, int], num_bytes: int) -> None:
     size = int(storage.files.sizes[numbers[name]])
-    if size != wanted:
+    if size != num_bytes:
         raise FormatError(
             f"{os.path.join(folder, name)} has {size} bytes",
-            cause=f"the records of the source take {wanted}",
+            cause=f"the records of the source take {num_bytes}",
             remedy=f"remove {folder}, and cache again",
         )

@@ -49,7 +49,7 @@ def split_by_class(source: Readable, fraction: float, seed: int, by: str | Array
 
 
 def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]:
-    """Return for each record the number of its class, int64 ``[n]``, and the records of each, int64 ``[num_classes]``.
+    """Return the class of each record, int64 ``[n]``, and the number of records of each, int64 ``[num_classes]``.
 
     Classes are numbered in ascending order.
 
@@ -59,9 +59,9 @@ def classes_of(source: Readable, by: str | ArrayLike) -> tuple[Indices, Indices]
     """
     values = _of_field(source, by) if isinstance(by, str) else _texts(np.asarray(by))
     if values.shape != (len(source),) or values.dtype.kind not in KINDS:
-        what = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
+        subject = f"field {source.spec[by]}" if isinstance(by, str) else f"{values.dtype} {values.shape}"
         raise SpecError(
-            f"the classes of {len(source)} records by {what}",
+            f"the classes of {len(source)} records by {subject}",
             cause="the class of a record is one whole number or one text",
             remedy=f"{FORM}, or pass an array with a class for each record",
         )

@@ -48,17 +48,17 @@ def zip(*sources: Source, by_file: bool = True) -> Zipped:
 
 
 def _check_files(sources: Sequence[Source]) -> None:
-    """Refuse sources of as many files of which a pair has different numbers of records."""
+    """Raise ``SpecError`` if two sources have as many files, and a pair of these different numbers of records."""
     first: dict[int, tuple[Sequence[str], Sequence[int]]] = {}  # of each number of files the first source
     for source in sources:
         paths, counts = source.file_counts() or ((), ())
         if len(paths) < 2:
             continue
-        other_paths, others = first.setdefault(len(paths), (paths, counts))
-        for other, count, other_path, path in builtins.zip(others, counts, other_paths, paths, strict=True):
-            if other != count:
+        other_paths, first_counts = first.setdefault(len(paths), (paths, counts))
+        for first_count, count, other_path, path in builtins.zip(first_counts, counts, other_paths, paths, strict=True):
+            if first_count != count:
                 raise SpecError(
-                    f"gl.zip: {other_path} has {other} records, {path} has {count}",
+                    f"gl.zip: {other_path} has {first_count} records, {path} has {count}",
                     cause=f"both sources have {len(paths)} files, and these two stand at one place",
                     remedy="name the files in one order; if the records go together all the same, "
                     "gl.zip(..., by_file=False)",
@@ -106,10 +106,10 @@ def concat(*sources: Source) -> Concatenated:
         for field in source.spec:
             if field != first.spec[field.name]:
                 raise _differ(number, f"field {field}", str(first.spec[field.name]))
-    named = {source.classes for source in sources if source.classes}
-    if len(named) > 1:
+    class_names = {source.classes for source in sources if source.classes}
+    if len(class_names) > 1:
         raise SpecError(
-            f"gl.concat of sources with the classes {' and '.join(map(str, sorted(named)))}",
+            f"gl.concat of sources with the classes {' and '.join(map(str, sorted(class_names)))}",
             cause="one label would stand for different classes",
             remedy="open all images with one gl.images([...])",
         )
@@ -119,8 +119,8 @@ def concat(*sources: Source) -> Concatenated:
 class Concatenated(Composed):
     """Sources one after the other; made by ``gl.concat``.
 
-    Where all sources group their fields alike, the groups stay; where they do not, each field is a group of its own.
-    The layout of a group is what all sources store, if that is the same; else native byte order and C order.
+    If all sources group their fields alike, the groups stay; else each field is a group of its own. The layout of a
+    group is that of all sources, if they have the same; else native byte order and C order.
     """
 
     def __init__(self, *sources: Source) -> None:
@@ -139,8 +139,8 @@ class Concatenated(Composed):
         shares = list[Share]()
         for part, rows, inside in self._by_part(numbers):
             for share in part.resolve(inside):
-                placed = replace(share, rows=_rows_within(rows, share.rows))
-                shares += [placed] if self._alike else _by_field(placed, part)
+                part_share = replace(share, rows=_rows_within(rows, share.rows))
+                shares += [part_share] if self._alike else _by_field(part_share, part)
         return shares
 
     def _by_part(self, numbers: Indices) -> Iterator[tuple[Source, Indices | None, Indices]]:
@@ -219,9 +219,9 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
         )
 
 
-def _differ(number: int, one: str, other: str) -> SpecError:
+def _differ(number: int, actual: str, expected: str) -> SpecError:
     return SpecError(
-        f"gl.concat: source {number} has {one}, source 0 has {other}",
+        f"gl.concat: source {number} has {actual}, source 0 has {expected}",
         cause="sources that follow one another have the same fields, dtypes and shapes",
         remedy="rename fields with source.rename(old='new'), convert the data, or make two loaders",
     )

@@ -1,4 +1,4 @@
-"""Sources of files: what those of fixed size and whole files have in common.
+"""Sources of files: the common part of records of fixed size and of whole files.
 
 Pickle  a source of files is pickled as the call that opened it, with absolute paths, and opened again where it arrives:
         in a worker process, on another machine. Files that are others there are refused.
@@ -70,10 +70,10 @@ class FileSource(LeafSource):
 
 
 def open_again(opening: Opening, fingerprint: str) -> Source:
-    """Return a source that was pickled or copied, opened again.
+    """Open a source again that was pickled or copied, and return it.
 
     Raises:
-        ChangedFileError: the files are not what they were.
+        ChangedFileError: the files changed in between.
     """
     source = opening.function(**opening.arguments)
     if source.fingerprint() != fingerprint:

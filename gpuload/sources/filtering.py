@@ -21,7 +21,7 @@ CHUNK_BYTES = 1 << 24  # of records that are read at once; a single larger recor
 CHUNK_RECORDS, CHUNK_VARYING = 1 << 14, 1 << 10  # fewer where it is not known before how large they are
 
 
-def kept(source: Readable, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: Any) -> Indices:
+def matching_records(source: Readable, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLike, fields: Any) -> Indices:
     """Return the numbers of the records to keep, int64; see ``Source.filter``."""
     if not callable(keep):
         if fields is not None:
@@ -35,13 +35,13 @@ def kept(source: Readable, keep: Callable[[dict[str, Any]], ArrayLike] | ArrayLi
     masks = [np.zeros(0, np.bool_)]
     for numbers in chunks(source, names):
         read = source.read_groups(numbers, names)
-        told = f"records {int(numbers[0])} to {int(numbers[-1])}"
+        range_text = f"records {int(numbers[0])} to {int(numbers[-1])}"
         try:
-            found = keep({name: read[name] for name in names})
+            result = keep({name: read[name] for name in names})
         except Exception as error:
-            noted(error, f"source.filter: the function was given {told}")
+            noted(error, f"source.filter: the function was given {range_text}")
             raise
-        masks.append(_mask(found, numbers.size, f"source.filter: the function, given {told},"))
+        masks.append(_mask(result, numbers.size, f"source.filter: the function, given {range_text},"))
     return np.flatnonzero(np.concatenate(masks))
 
 
@@ -58,43 +58,49 @@ def _names(source: Readable, fields: Any) -> tuple[str, ...]:
 
 
 def chunks(source: Readable, names: tuple[str, ...], begin: int = 0, end: int | None = None) -> Iterator[Indices]:
-    """Give the numbers of all records, or of those from ``begin`` to ``end``, some at a time."""
+    """Yield the numbers of all records, or of those from ``begin`` to ``end``, in chunks."""
     groups = [group for group in source.groups if any(name in names for name in group.spec.names)]
-    most = CHUNK_RECORDS if all(group.layout is not None for group in groups) else CHUNK_VARYING
+    chunk_records = CHUNK_RECORDS if all(group.layout is not None for group in groups) else CHUNK_VARYING
     end = len(source) if end is None else end
-    for first in range(begin, end, most):
-        numbers = np.arange(first, min(first + most, end), dtype=np.int64)
+    for first in range(begin, end, chunk_records):
+        numbers = np.arange(first, min(first + chunk_records, end), dtype=np.int64)
         before = np.cumsum(_num_bytes(source, names, numbers)) // CHUNK_BYTES
         yield from np.split(numbers, np.flatnonzero(np.diff(before)) + 1)
 
 
 def _num_bytes(source: Readable, names: tuple[str, ...], numbers: Indices) -> Indices:
-    """Return how many bytes are read of each record, int64 ``[n]``, as far as that is known before."""
-    wanted = {number for number, group in enumerate(source.groups) if any(name in names for name in group.spec.names)}
+    """Return the number of bytes to read of each record, int64 ``[n]``, as far as it is known before."""
+    group_numbers = {
+        number for number, group in enumerate(source.groups) if any(name in names for name in group.spec.names)
+    }
     fixed = sum(
         prod(field.fixed_shape) * field.dtype.itemsize
-        for number in wanted
+        for number in group_numbers
         for field in source.groups[number].spec
         if field.uniform
     )
     total = np.full(numbers.size, fixed, np.int64)
     for share in source.resolve(numbers):
-        if share.group in wanted and source.groups[share.group].layout is None:
+        if share.group in group_numbers and source.groups[share.group].layout is None:
             total[... if share.rows is None else share.rows] += share.leaf.value_bytes(share.numbers)
     return total
 
 
-def _mask(given: Any, count: int, what: str) -> Mask:
-    """Return a mask that was given, checked."""
+def _mask(value: Any, count: int, subject: str) -> Mask:
+    """Return the mask after checking its dtype and its shape ``[count]``."""
     try:
-        mask = np.asarray(given)
+        mask = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"{what} got what is no array", cause=str(error), remedy="pass an array of booleans") from None
+        raise SpecError(
+            f"{subject} got what is no array", cause=str(error), remedy="pass an array of booleans"
+        ) from None
     if mask.shape == (count,) and (mask.dtype.kind == "b" or not count):
         return mask.astype(np.bool_)
-    found = repr(given)[:80] if mask.ndim == 0 else f"{mask.dtype} of shape {mask.shape}"
+    description = repr(value)[:80] if mask.ndim == 0 else f"{mask.dtype} of shape {mask.shape}"
     if mask.ndim == 1 and mask.dtype.kind in "iu":
         remedy = "source.select(indices) takes record numbers; values.astype(bool) makes booleans of 0 and 1"
     else:
         remedy = 'compare whole arrays, as in lambda fields: fields["label"] < 10, or use numpy.array([... for ...])'
-    raise SpecError(f"{what} got {found}", cause=f"it is a boolean for each record, shape ({count},)", remedy=remedy)
+    raise SpecError(
+        f"{subject} got {description}", cause=f"it is a boolean for each record, shape ({count},)", remedy=remedy
+    )

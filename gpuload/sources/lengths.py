@@ -1,4 +1,4 @@
-"""How long the values of a field are in all records, without their bytes where that can be."""
+"""Lengths of the values of a field in all records, without reading their bytes if possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks: what files do not say of their fields, and the user does: encoded images, and which axis is which.
+"""Marks: facts of fields that files do not say, from the user: encoded images, and the order of axes.
 
 Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG files end in D9 and PNG
          files in 82, so that all zeros at the end can be cut off.
@@ -16,36 +16,36 @@ from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
 from gpuload.spec import Field, Spec
 
-ENCODED = "encoded"
+ENCODED_MARK = "encoded"
 AXES = ("HWC", "CHW")
 UINT8 = np.dtype(np.uint8)
 
 
-def marked(field: Field, mark: str) -> Field:
-    """Return what is known of a field with a mark.
+def mark_field(field: Field, mark: str) -> Field:
+    """Return the field that a mark makes of a field.
 
     Raises:
-        SpecError: there is no such mark, or the field cannot be that.
+        SpecError: there is no such mark, or it does not fit the field.
     """
-    if not isinstance(mark, str) or mark not in (ENCODED, *AXES):
+    if not isinstance(mark, str) or mark not in (ENCODED_MARK, *AXES):
         raise SpecError(
             f"mark({field.name}={mark!r})",
             cause="a mark is 'encoded', 'HWC' or 'CHW'",
             remedy="pass one of these texts",
         )
-    if mark == ENCODED:
+    if mark == ENCODED_MARK:
         if field.encoded:
             return field
         is_bytes = (field.dtype, field.shape) == (UINT8, (None,)) or (field.text == "bytes" and field.shape == ())
         if not is_padded(field) and not is_bytes:
-            raise _refused(field, mark, "encoded images are one axis of uint8, or bytes (dtype S or V) without axes")
+            raise _mark_error(field, mark, "encoded images are one axis of uint8, or bytes (dtype S or V) without axes")
         return field.with_(dtype=UINT8, shape=(None,), encoded=True, text="")
     if field.encoded or field.shape is None or len(field.shape) != len(mark):
-        raise _refused(field, mark, "the axes of three are named: height, width and channels")
+        raise _mark_error(field, mark, "the axes of three are named: height, width and channels")
     return field.with_(axes=mark)
 
 
-def _refused(field: Field, mark: str, cause: str) -> SpecError:
+def _mark_error(field: Field, mark: str, cause: str) -> SpecError:
     return SpecError(
         f"mark({field.name}={mark!r}): the field is {field}",
         cause=cause,
@@ -60,13 +60,13 @@ def is_padded(field: Field) -> bool:
     return field.dtype == UINT8 and field.uniform and len(field.fixed_shape) == 1
 
 
-class Padded(Leaf):
+class PaddedLeaf(Leaf):
     """A field of a leaf that holds encoded images of one length each, with zeros behind them, which are cut off.
 
     Args:
-        leaf: what holds the records.
-        pick: which of its fields.
-        field: what that becomes.
+        leaf: with the records.
+        pick: the number of the field in the leaf.
+        field: that it becomes.
     """
 
     def __init__(self, leaf: Leaf, pick: int, field: Field) -> None:
@@ -89,13 +89,13 @@ class Padded(Leaf):
     def _rows(self, numbers: Indices, raw: Ragged) -> Bytes:
         """Return the bytes of the field, uint8 ``[n, num_bytes]``."""
         if self._leaf.layout is None:
-            made: Any = self._leaf.unpack(numbers, raw)[self._pick]
+            values: Any = self._leaf.unpack(numbers, raw)[self._pick]
         else:
             records, part = raw.flat.reshape(numbers.size, -1), self._leaf.layout.parts[self._pick]
             if part.is_c_order:
                 return records[:, part.offset_bytes : part.offset_bytes + part.num_bytes]  # type: ignore[no-any-return]
-            made = rawdecode.stored(records, part)
-        return np.ascontiguousarray(made).view(np.uint8).reshape(numbers.size, -1)
+            values = rawdecode.stored(records, part)
+        return np.ascontiguousarray(values).view(np.uint8).reshape(numbers.size, -1)
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins; None where no file is known."""

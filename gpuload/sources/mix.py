@@ -76,18 +76,18 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
 
 
 def _pairs(parts: Any) -> list[tuple[Source, Fraction]]:
-    given = list(parts.items()) if isinstance(parts, Mapping) else parts
-    if not isinstance(given, Sequence) or not given or not all(_is_pair(one) for one in given):
+    pairs = list(parts.items()) if isinstance(parts, Mapping) else parts
+    if not isinstance(pairs, Sequence) or not pairs or not all(_is_pair(pair) for pair in pairs):
         raise SpecError(
             f"gl.mix({parts!r})"[:200],
             cause="it takes sources and their weights",
             remedy="write gl.mix({a: 0.7, b: 0.3}), or gl.mix([(a, 0.7), (b, 0.3)])",
         )
-    return [(source, _weight(number, weight)) for number, (source, weight) in enumerate(given)]
+    return [(source, _weight(number, weight)) for number, (source, weight) in enumerate(pairs)]
 
 
-def _is_pair(one: Any) -> bool:
-    return isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], Source)
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], Source)
 
 
 def _weight(number: int, weight: Any) -> Fraction:
@@ -108,19 +108,19 @@ class Mixed(Composed):
 
     def __init__(self, parts: tuple[Source, ...], weights: tuple[Fraction, ...], seed: int, num_records: int) -> None:
         try:
-            self._joined = concat(*parts)
+            self._concatenation = concat(*parts)
         except SpecError as error:
             raise SpecError(error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy) from None
-        super().__init__(self._joined.groups, self._joined)
-        self._mixed, self._weights, self._seed, self._length = parts, weights, seed, num_records
+        super().__init__(self._concatenation.groups, self._concatenation)
+        self._mix_parts, self._weights, self._seed, self._length = parts, weights, seed, num_records
         self._turns = Turns(weights, seed)
         self._starts = starts_of([len(part) for part in parts])
 
     def _made_of(self) -> tuple[Any, ...]:
-        return self._mixed, self._weights, self._seed, self._length
+        return self._mix_parts, self._weights, self._seed, self._length
 
     def _title(self) -> str:
-        return f"gl.mix of {len(self._mixed)} sources"
+        return f"gl.mix of {len(self._mix_parts)} sources"
 
     def _place(self) -> str:
         total = sum(self._weights)
@@ -130,20 +130,20 @@ class Mixed(Composed):
         return self._length
 
     def _resolve(self, numbers: Indices) -> list[Share]:
-        return self._joined.resolve(self._records(numbers))
+        return self._concatenation.resolve(self._records(numbers))
 
     def _records(self, numbers: Indices) -> Indices:
-        """Return the records of all parts, one part after the other, that the numbers are."""
+        """Return the record of each number; records are counted over all parts, one part after the other."""
         owners, turns = self._turns.at(numbers)
         records = np.empty(numbers.size, np.int64)
         for owner in np.unique(owners).tolist():
-            chosen = np.flatnonzero(owners == owner)
-            length = len(self._mixed[owner])
-            records[chosen] = self._starts[owner] + _in_own_order(turns[chosen], length, self._seed, owner)
+            rows = np.flatnonzero(owners == owner)
+            length = len(self._mix_parts[owner])
+            records[rows] = self._starts[owner] + _in_own_order(turns[rows], length, self._seed, owner)
         return records
 
     def _where(self, number: int) -> str:
-        return self._joined.where(int(self._records(np.array([number], np.int64))[0]))
+        return self._concatenation.where(int(self._records(np.array([number], np.int64))[0]))
 
     def _digest(self) -> str:
         return self._digest_with([str(weight) for weight in self._weights], self._seed, self._length)
@@ -183,8 +183,8 @@ class Turns:
         return np.stack([*counts, left], axis=1)
 
     def at(self, numbers: Indices) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the part of each number, and which of the turns of the part that is, counted from 0."""
-        blocks, which = np.unique(numbers // BLOCK, return_inverse=True)
+        """Return the part of each number, and the number of its turn in that part, counted from 0."""
+        blocks, inverse = np.unique(numbers // BLOCK, return_inverse=True)
         before, after = self.counts(blocks * BLOCK), self.counts(blocks * BLOCK + BLOCK)
         ends = np.cumsum(after - before, axis=1)
         in_order = np.zeros((blocks.size, BLOCK), np.int64)
@@ -195,21 +195,21 @@ class Turns:
         owners = np.take_along_axis(in_order, np.argsort(keys, axis=1, kind="stable"), axis=1)
         turns = np.empty_like(owners)
         for part in range(len(self.weights)):
-            own = owners == part
-            turns[own] = (np.cumsum(own, axis=1) - 1 + before[:, part, None])[own]
-        return owners[which, numbers % BLOCK], turns[which, numbers % BLOCK]
+            is_part = owners == part
+            turns[is_part] = (np.cumsum(is_part, axis=1) - 1 + before[:, part, None])[is_part]
+        return owners[inverse, numbers % BLOCK], turns[inverse, numbers % BLOCK]
 
 
 def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     """Return the records of a part at its turns."""
     epochs, places = np.divmod(turns, length)
-    different, which = np.unique(epochs, return_inverse=True)
+    different, inverse = np.unique(epochs, return_inverse=True)
     words = rng.bits(num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM)
     if different.size > MOST_EPOCHS:
-        return permuted(places, length, words[which])
+        return permuted(places, length, words[inverse])
     records = np.empty(turns.size, np.int64)
     for number, keys in enumerate(words):
-        chosen = np.flatnonzero(which == number)
+        rows = np.flatnonzero(inverse == number)
         pairs = tuple((int(word) >> 32, int(word) & 0xFFFFFFFF) for word in keys)
-        records[chosen] = Permutation(length, pairs).at(places[chosen])
+        records[rows] = Permutation(length, pairs).at(places[rows])
     return records

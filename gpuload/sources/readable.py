@@ -1,4 +1,4 @@
-"""Readable: what is asked of a source by what reads all of its records, and knows nothing else of it."""
+"""Readable: the part of a source that functions need which read all of its records."""
 
 from __future__ import annotations
 

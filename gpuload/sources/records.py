@@ -28,7 +28,7 @@ from gpuload.sources.leaf import Array, Bytes, Group, Indices, Leaf, Values
 from gpuload.spec import Field, Shape, Spec, check_name, dtype_of, is_whole
 
 Reader = Callable[[Indices], Mapping[str, Any]]
-MOST_TOLD = 8  # record numbers, in a note
+MAX_RECORDS = 8  # record numbers, in a note
 
 
 def records(
@@ -46,9 +46,9 @@ def records(
         source = gl.records(len(table), read, version="2024-05")
 
     The function is called by several threads at once, so it must not share a file position or a connection between
-    them. What it returns becomes the reader's: return new arrays, as indexing with an array makes them; views are
-    copied. It must return the same for a record whenever it is asked. It can be pickled, and with it the source, if it
-    lies in a module, or is a method of an object that can be pickled.
+    them. It must return new arrays, as indexing with an array makes them, for they become gpuload's; views
+    are copied. It must return the same for a record whenever it is asked. It can be pickled, and with it the source, if
+    it lies in a module, or is a method of an object that can be pickled.
 
     Args:
         length: how many records there are.
@@ -82,7 +82,9 @@ def records(
         )
     if not isinstance(version, str):
         raise SpecError(f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}")
-    return RecordsSource(int(length), read, _found(int(length), read) if fields is None else _given(fields), version)
+    return RecordsSource(
+        int(length), read, _infer_spec(int(length), read) if fields is None else _spec_of(fields), version
+    )
 
 
 class RecordsSource(LeafSource):
@@ -115,7 +117,9 @@ class RecordsSource(LeafSource):
         return CallLeaf.how
 
     def _digest(self) -> str:
-        about = [(one.name, one.dtype.str, one.shape, *([one.text] if one.text else [])) for one in self.spec]
+        about = [
+            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else [])) for field in self.spec
+        ]
         text = repr(("records", self._length, self._version, about))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -130,7 +134,7 @@ class CallLeaf(Leaf):
         self.num_records, self.call, self.spec = length, call, spec
 
     def num_bytes(self, numbers: Indices) -> Indices:
-        """Return zeros: how long records are is known when the function has returned them."""
+        """Return zeros: the lengths of records are known only when the function has returned them."""
         return np.zeros(numbers.size, np.int64)
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -138,58 +142,58 @@ class CallLeaf(Leaf):
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the fields of records, as the function returns them."""
-        made = _call(self.call, numbers)
+        result = _call(self.call, numbers)
         try:
-            if made.keys() != set(self.spec.names):
+            if result.keys() != set(self.spec.names):
                 raise SpecError(
-                    f"the function returned the fields {list(map(str, made))}",
+                    f"the function returned the fields {list(map(str, result))}",
                     cause=f"the fields are {list(self.spec.names)}",
                     remedy="return the same fields for all records; without fields= record 0 says which",
                 )
-            return [_values(field, made[field.name], numbers) for field in self.spec]
+            return [_values(field, result[field.name], numbers) for field in self.spec]
         except GpuloadError as error:
-            raise error.within(f"gl.records, {_told(numbers)}") from None
+            raise error.within(f"gl.records, {_list_records(numbers)}") from None
 
 
 def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
     try:
-        made = read(numbers.copy())
+        result = read(numbers.copy())
     except Exception as error:
-        noted(error, f"gl.records: the function was asked for {_told(numbers)}")
+        noted(error, f"gl.records: the function was asked for {_list_records(numbers)}")
         raise
-    if not isinstance(made, Mapping) or not made:
-        what = "no field" if isinstance(made, Mapping) else type(made).__name__
+    if not isinstance(result, Mapping) or not result:
+        description = "no field" if isinstance(result, Mapping) else type(result).__name__
         raise SpecError(
-            f"gl.records, {_told(numbers)}: the function returned {what}",
+            f"gl.records, {_list_records(numbers)}: the function returned {description}",
             cause="it returns a dict with an array, or a list, for each field",
             remedy='return {"x": array}',
         )
-    return made
+    return result
 
 
-def _told(numbers: Indices) -> str:
-    some = ", ".join(map(str, numbers[:MOST_TOLD].tolist()))
-    return f"record{'s' * (numbers.size > 1)} {some}" + (
-        f" and {numbers.size - MOST_TOLD} others" if numbers.size > MOST_TOLD else ""
+def _list_records(numbers: Indices) -> str:
+    listing = ", ".join(map(str, numbers[:MAX_RECORDS].tolist()))
+    return f"record{'s' * (numbers.size > 1)} {listing}" + (
+        f" and {numbers.size - MAX_RECORDS} others" if numbers.size > MAX_RECORDS else ""
     )
 
 
-def _values(field: Field, made: Any, numbers: Indices) -> Values:
-    """Return what the function returned for a field, checked; text as it is stored."""
+def _values(field: Field, value: Any, numbers: Indices) -> Values:
+    """Return the values of a field from the function, checked; text as it is stored."""
     if field.text:
-        _check_count(field, len(made) if hasattr(made, "__len__") else None, numbers)
-        return strings.pack(field, made)
-    if isinstance(made, Ragged):
-        made = list(made)
-    if isinstance(made, (list, tuple)) and made and not _is_number(made[0]):
-        rows = [_array(one) for one in made]
+        _check_count(field, len(value) if hasattr(value, "__len__") else None, numbers)
+        return strings.pack(field, value)
+    if isinstance(value, Ragged):
+        value = list(value)
+    if isinstance(value, (list, tuple)) and value and not _is_number(value[0]):
+        rows = [_array(item) for item in value]
     else:
-        array = _array(made)
+        array = _array(value)
         _check_count(field, len(array) if array.ndim else None, numbers)
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
-            own = array if array.flags.owndata and array.flags.writeable else array.copy()
-            return np.ascontiguousarray(own, field.dtype)
+            array_copy = array if array.flags.owndata and array.flags.writeable else array.copy()
+            return np.ascontiguousarray(array_copy, field.dtype)
         rows = list(array)
     _check_count(field, len(rows), numbers)
     for row, number in zip(rows, numbers, strict=True):
@@ -229,32 +233,32 @@ def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
 
 
 def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], number: Any) -> None:
-    """Refuse the value of a record that is not what the field says."""
-    wanted = field.dtype
-    same = dtype.newbyteorder("=") == wanted or (
-        dtype.kind == wanted.kind and dtype.kind in "SU" and dtype.itemsize <= wanted.itemsize
+    """Raise ``SpecError`` if the value of a record does not fit the field."""
+    field_dtype = field.dtype
+    is_same = dtype.newbyteorder("=") == field_dtype or (
+        dtype.kind == field_dtype.kind and dtype.kind in "SU" and dtype.itemsize <= field_dtype.itemsize
     )
-    if not same:
-        said = f"fields={{{field.name!r}: ({dtype.str!r}, {field.shape}), ...}}"
+    if not is_same:
+        argument = f"fields={{{field.name!r}: ({dtype.str!r}, {field.shape}), ...}}"
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has dtype {dtype}, the field is {field}",
             cause="nothing is converted: numbers could become others, texts shorter",
-            remedy=f"say {said}" + ("" if dtype.kind in "SU" else f", or return array.astype({wanted.str!r})"),
+            remedy=f"say {argument}" + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
         )
     fits = field.shape is None or (
         len(shape) == len(field.shape)
-        and all(length in (None, own) for length, own in zip(field.shape, shape, strict=True))
+        and all(length in (None, actual) for length, actual in zip(field.shape, shape, strict=True))
     )
     if not fits:
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has shape {shape}, the field is {field}",
             cause="the shape of a record is what fields= or, without it, record 0 says",
-            remedy=f"return one shape, or say None for what varies: fields={{{field.name!r}: ({wanted.str!r}, "
+            remedy=f"return one shape, or say None for what varies: fields={{{field.name!r}: ({field_dtype.str!r}, "
             f"{(None,) * len(shape)}), ...}}",
         )
 
 
-def _found(length: int, read: Reader) -> Spec:
+def _infer_spec(length: int, read: Reader) -> Spec:
     """Return the fields, as record 0 has them."""
     if not length:
         raise SpecError(
@@ -263,33 +267,33 @@ def _found(length: int, read: Reader) -> Spec:
             remedy='say them: fields={"x": ("f4", (8,))}',
         )
     numbers = np.zeros(1, np.int64)
-    made = _call(read, numbers)
+    result = _call(read, numbers)
     try:
-        return Spec(tuple(_field(name, value, numbers) for name, value in made.items()))
+        return Spec(tuple(_field(name, value, numbers) for name, value in result.items()))
     except GpuloadError as error:
         raise error.within("gl.records, record 0") from None
 
 
-def _field(name: Any, made: Any, numbers: Indices) -> Field:
-    is_list = isinstance(made, (list, tuple, Ragged)) and len(made) > 0 and not _is_number(made[0])
-    values = _array(made[0])[None] if is_list else _array(made)
-    found = _checked_field(name, values.dtype, values.shape[1:])
+def _field(name: Any, value: Any, numbers: Indices) -> Field:
+    is_list = isinstance(value, (list, tuple, Ragged)) and len(value) > 0 and not _is_number(value[0])
+    values = _array(value[0])[None] if is_list else _array(value)
+    field = _checked_field(name, values.dtype, values.shape[1:])
     if not is_list:
-        _check_count(found, len(values) if values.ndim else None, numbers)
-        return found
-    if len(made) != 1:
-        _check_count(found, len(made), numbers)
-    if found.dtype.kind in "SU":  # those of other records may be longer
-        kind = "str" if found.dtype.kind == "U" else "bytes"
-        shape = (None, *found.fixed_shape[1:]) if found.shape else ()
+        _check_count(field, len(values) if values.ndim else None, numbers)
+        return field
+    if len(value) != 1:
+        _check_count(field, len(value), numbers)
+    if field.dtype.kind in "SU":  # those of other records may be longer
+        kind = "str" if field.dtype.kind == "U" else "bytes"
+        shape = (None, *field.fixed_shape[1:]) if field.shape else ()
         return Field(name, np.dtype(object), shape, text=kind)
-    return found.with_(shape=(None,) * (values.ndim - 1))
+    return field.with_(shape=(None,) * (values.ndim - 1))
 
 
-def _given(fields: Any) -> Spec:
+def _spec_of(fields: Any) -> Spec:
     if not isinstance(fields, Mapping) or not fields:
         raise _no_fields(fields)
-    found = []
+    spec_fields = []
     for name, about in fields.items():
         if not isinstance(about, Sequence) or isinstance(about, str) or len(about) != 2:
             raise _no_fields(fields)
@@ -298,21 +302,21 @@ def _given(fields: Any) -> Spec:
         if not isinstance(lengths, (tuple, list)) or not all(n is None or is_whole(n) for n in lengths):
             raise _no_fields(fields)
         try:
-            made = dtype_of(dtype)
+            numpy_dtype = dtype_of(dtype)
         except (TypeError, ValueError, SyntaxError) as error:
             raise SpecError(
                 f"fields: {name!r} has dtype {dtype!r}",
                 cause=f"numpy.dtype does not take it: {error}",
                 remedy="write it like 'f4'",
             ) from None
-        if made.kind in "SU" and not made.itemsize:
+        if numpy_dtype.kind in "SU" and not numpy_dtype.itemsize:
             check_name(name)
-            kind = "str" if made.kind == "U" else "bytes"
-            found.append(Field(name, np.dtype(object), tuple(lengths), text=kind))
+            kind = "str" if numpy_dtype.kind == "U" else "bytes"
+            spec_fields.append(Field(name, np.dtype(object), tuple(lengths), text=kind))
             continue
-        known = _checked_field(name, made, tuple(int(length or 0) for length in lengths))
-        found.append(known.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
-    return Spec(tuple(found))
+        field = _checked_field(name, numpy_dtype, tuple(int(length or 0) for length in lengths))
+        spec_fields.append(field.with_(shape=tuple(None if length is None else int(length) for length in lengths)))
+    return Spec(tuple(spec_fields))
 
 
 def _no_fields(fields: Any) -> SpecError:

@@ -1,4 +1,4 @@
-"""Span index: where the records of a file begin, kept in a small file, so that the walk is done once.
+"""Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
          folder if nothing can be written there; see `storage/derived.py`. Files below SMALL_BYTES have none: they are
@@ -7,7 +7,7 @@ Layout   a kept file (`storage/kept.py`): what kind of records it is of, in 64 b
          byte where it begins, and where the last one ends, little-endian. It is made of the size, the time and the
          first HEAD_BYTES of the file.
 Trust    none without a look: all bytes have checksums, and the index must be of the file as it is now. An index beside
-         the file may also belong to the owner of that file. Who reads a record compares it with its bounds, as far as
+         the file may also belong to the owner of that file. A reader compares each record with its bounds, as far as
          its format says where it ends.
 """
 
@@ -37,15 +37,17 @@ log = logging.getLogger("gpuload")
 def load_or_walk(
     files: Files, number: int, kind: str, make: Callable[[], Int64s], waits: Callable[[], None], first: int = 0
 ) -> Int64s:
-    """Return where a file's records begin and the last one ends, from its index; if none is right it is made first.
+    """Return the offsets of a file's records and the end of the last, int64 ``[num_records + 1]``, from its index.
+
+    An index that is missing or not of this file is made first.
 
     Args:
         files: the files.
-        number: which of them.
+        number: of the file.
         kind: of the records, ``"tfrecord"`` say.
-        make: finds it out.
-        waits: called again and again while another process makes it.
-        first: where the first record begins.
+        make: walks through the file and returns the offsets.
+        waits: called again and again while another process makes the index.
+        first: the byte where the first record begins.
 
     Raises:
         ChangedFileError: the file is an unpacked copy, and damaged.
@@ -60,15 +62,15 @@ def load_or_walk(
     if int(files.sizes[number]) < SMALL_BYTES:
         return walk()
     offsets: list[Int64s] = []
-    failed: list[BaseException] = []
+    walk_errors: list[BaseException] = []
 
     def write(to: str) -> None:
         try:
             offsets[:] = offsets or [walk()]
         except BaseException as error:
-            failed.append(error)
+            walk_errors.append(error)
             raise
-        # Who may read the file may read an index beside it; in the cache folder nobody else can.
+        # Users who may read the file may read an index beside it; the cache folder is closed to others.
         mode = 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
@@ -89,7 +91,7 @@ def load_or_walk(
         is_ours = partial(_is_index, kind)
         return derived.load_or_make([beside, elsewhere], load, write, waits, is_ours)
     except FileError as error:
-        if failed:
+        if walk_errors:
             raise
         log.warning(
             "%s; cause: %s; remedy: %s; records are looked for anew each time", error.what, error.cause, error.remedy

@@ -32,7 +32,7 @@ class SpanLeaf(Leaf):
         bounds: int64 ``[num_records + num_files]``: of each file the byte where each record begins, and the last ends.
         starts: int64 ``[num_files + 1]``, the number of the first record of each file, and of all.
         paths: of the files, as the user named them.
-        least_bytes: that a record has.
+        least_bytes: the least length of a record.
     """
 
     def __init__(
@@ -87,39 +87,41 @@ class SpanLeaf(Leaf):
 
 
 def bounds_of(
-    files: Files, what: str, look: Callable[[int, Show, Callable[[], None]], Indices]
+    files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Indices]
 ) -> tuple[Indices, Indices]:
-    """Return where the records of each file begin and the last ends, and the number of the first of each file.
+    """Return the bounds of the records of all files, int64, and the number of the first record of each file.
+
+    The bounds of a file are the offsets of its records and the end of the last one, bytes.
 
     Args:
-        files: the files, which all cores look through, each a file.
-        what: what is looked for, for the line of progress.
-        look: finds the bounds of a file: its number, who is told how far it came, and what raises an error where the
-            work should end.
+        files: to walk through, by all cores, each core a file.
+        title: the text of the line of progress.
+        look: returns the bounds of a file; called with its number, a function that shows the progress, and a function
+            that raises an error if the work should end.
     """
-    done, stopped = dict.fromkeys(range(len(files)), 0), list[bool]()
+    places, stop_flags = dict.fromkeys(range(len(files)), 0), list[bool]()
     total = max(int(files.sizes.sum()) // MIB, 1)
-    with Progress(what) as progress:
+    with Progress(title) as progress:
 
         def go_on() -> None:
-            if stopped:
+            if stop_flags:
                 raise GpuloadError("opening was broken off", cause="Python is ending", remedy="open the files again")
 
         def show(number: int, place: int) -> None:
             go_on()
-            done[number] = place
-            progress.show(sum(list(done.values())) // MIB, total, "MiB")
+            places[number] = place
+            progress.show(sum(list(places.values())) // MIB, total, "MiB")
 
         tasks = range(len(files))
-        bounds = each(lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stopped.append(True))
+        bounds = each(lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stop_flags.append(True))
     starts = starts_of([file.size - 1 for file in bounds])
     if len(bounds) == 1:
         return bounds[0], starts
-    together = np.empty(int(starts[-1]) + len(files), np.int64)
+    all_bounds = np.empty(int(starts[-1]) + len(files), np.int64)
 
     def place(number: int) -> None:
         begin = int(starts[number]) + number
-        together[begin : begin + bounds[number].size] = bounds[number]
+        all_bounds[begin : begin + bounds[number].size] = bounds[number]
 
     each(place, range(len(files)), num_cores())
-    return together, starts
+    return all_bounds, starts

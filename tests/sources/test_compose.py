@@ -325,7 +325,7 @@ def test_slices_of_slices_are_those_of_numpy_and_stay_ranges(slices):
         source, expected = source[one], expected[one]
 
     assert source.read(range(len(source)))["y"].tolist() == expected.tolist()
-    assert isinstance(source._chosen, range)
+    assert isinstance(source._selection, range)
     assert not isinstance(source._source, Selected)
 
 

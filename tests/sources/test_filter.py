@@ -58,7 +58,7 @@ def test_the_result_is_a_selection_that_stores_numbers():
     source = table().filter(Y > 2)[1:]
 
     assert isinstance(source, Selected)
-    assert source._chosen.tolist() == np.flatnonzero(Y > 2)[1:].tolist()
+    assert source._selection.tolist() == np.flatnonzero(Y > 2)[1:].tolist()
     assert source.fingerprint() == table().select(np.flatnonzero(Y > 2)[1:]).fingerprint()
 
 

@@ -76,7 +76,7 @@ def fixed(
     bad = bad_files(files, results, "gl.fixed")
     table = Stored(
         files,
-        counts=bad.filled(results, 1),
+        counts=bad.fill(results, 1),
         offsets=[int(header_bytes)] * len(files),
         forms=(Form(layout),),
         form_of=np.zeros(len(files), np.int64),

@@ -79,7 +79,7 @@ def npy(
         bad = bad_files(files, results, "gl.npy")
     first = bad.good(results)[0]
     shape = (1, *first.shape[1:]) if record == "row" and first.shape else first.shape
-    headers = bad.filled(results, replace(first, shape=shape, offset_bytes=0))
+    headers = bad.fill(results, replace(first, shape=shape, offset_bytes=0))
     if element is not None:
         headers = [_with_dtype(path, header, element) for path, header in zip(files.paths, headers, strict=True)]
     elif first.dtype.kind == "V" and first.dtype.name in UNTYPED:

@@ -80,7 +80,7 @@ def npz(
         files, results = look_at(all_paths, HEAD_BYTES, look)
         bad = bad_files(files, results, "gl.npz")
     first = bad.good(results)[0]
-    archives = bad.filled(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
+    archives = bad.fill(results, {name: _in_place_of_bad(array, record) for name, array in first.items()})
     names = list(names_argument or first)
     _check_alike(files, archives, names)
     if record == "row":

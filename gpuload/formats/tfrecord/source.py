@@ -229,7 +229,7 @@ class TFRecordSource(FileSource):
                         strings.unpack(field, values)
                 fitting.append(raw.payload[HEADER_BYTES:-FOOTER_BYTES].tobytes())
             except RowError as error:
-                errors.append(self.damaged(number, error))
+                errors.append(self.record_error(number, error))
         if errors and not fitting:
             raise errors[0]
         inference.warn_of_missing(self._columns, repr(self), fitting)
