@@ -152,6 +152,58 @@ def test_a_row_that_cannot_be_used_is_named_and_the_next_batch_is_right(row, dam
     assert executor.refused(fields, draws, row) is None
 
 
+def beside_dali(*more):
+    """Return a graph and a chain in which DALI has no part in the labels."""
+    graph = compile_ops(Spec((FILES, LABEL)), [ops.Decode(), ops.CenterCrop(8, 9), ops.OneHot(3), *more])
+    return graph, chain.Chain(graph, (0, 1), device="cpu", batch_size=COUNT, num_threads=1)
+
+
+def test_fields_that_dali_has_no_part_in_are_made_beside_it():
+    graph, executor = beside_dali(Invert())
+    fields, draws = batch(graph, SOUND)
+    executor.start(fields, draws)
+
+    made, expected = executor.finish(), ArrayRowExecutor(graph).run(fields, draws, {})
+
+    assert_identical(made["image"], expected["image"])
+    assert_identical(made["label"], expected["label"])
+    assert "; beside it label: array of OneHot; behind it image: array of Invert" in executor.describe()["cut"]
+
+
+@pytest.mark.parametrize("fault", ["label", "image", "both"])
+def test_a_fault_beside_dali_or_in_it_costs_its_batch_alone(fault):
+    graph, executor = beside_dali()
+    fields, draws = batch(graph, SOUND)
+    wrong = dict(fields)
+    if fault != "image":
+        wrong["label"] = np.where(np.arange(COUNT) == 4, 9, fields["label"])
+    if fault != "label":
+        wrong["image"] = Ragged.of([*SOUND[:2], SOUND[2][:60], *SOUND[3:]], np.dtype(np.uint8))
+    for one in (fields, wrong, fields):
+        executor.start(one, draws)
+
+    expected = ArrayRowExecutor(graph).run(fields, draws, {})
+    assert_identical(executor.finish()["label"], expected["label"])
+    with pytest.raises(RowError) as caught:
+        executor.finish()
+    assert caught.value.row == (4 if fault == "label" else 2)
+    last = executor.finish()
+    assert_identical(last["label"], expected["label"])
+    assert_identical(last["image"], expected["image"])
+    assert executor.refused(wrong, draws, caught.value.row) is not None
+    assert executor.refused(wrong, draws, 0) is None
+
+
+def test_a_batch_that_dali_does_not_take_is_not_started_beside_it_either():
+    graph, executor = beside_dali()
+    fields, draws = batch(graph, SOUND)
+    with pytest.raises(SpecError, match="image"):
+        executor.start({**fields, "image": [np.zeros((2, 2), np.float32)] * COUNT}, draws)
+    executor.start({**fields, "label": fields["label"][::-1]}, draws)
+
+    assert executor.finish()["label"].argmax(axis=1).tolist() == fields["label"][::-1].tolist()
+
+
 def test_reset_forgets_what_was_started():
     graph, executor = executor_of(ops.Decode(), Invert(), spec=(FILES,))
     executor.start(*batch(graph, SOUND[:2]))
@@ -203,7 +255,7 @@ def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executo
         return gl.Loader(source, 3, ops=chain_of_ops, shuffle=True, seed=2, device="cpu", executor=executor)
 
     with loader("dali") as by_dali, loader("array") as by_arrays:
-        assert "cut:       DALI runs Decode RandomCrop; behind it, on the host: image: " in by_dali.describe()
+        assert "cut:       DALI runs Decode RandomCrop; behind it image: array of Invert" in by_dali.describe()
         for one, other in zip(by_dali, by_arrays, strict=True):
             assert_identical(one["image"], other["image"])
 
@@ -219,23 +271,28 @@ def test_on_a_gpu_the_ops_behind_the_cut_are_queued_on_the_same_stream_and_nobod
     sim = simdevice.install(monkeypatch)
     monkeypatch.setattr(chain, "DaliExecutor", StandIn)
     images = Field("image", np.dtype(np.uint8), (12, 14, 3), axes="HWC")
-    graph = compile_ops(Spec((images, LABEL)), [ops.CenterCrop(8, 9), ops.Cast("float32"), ops.Normalize(1, 2)])
+    chain_of_ops = [ops.CenterCrop(8, 9), ops.Cast("float32"), ops.Normalize(1, 2), ops.OneHot(3)]
+    graph = compile_ops(Spec((images, LABEL)), chain_of_ops)
     executor, lane = chain.Chain(graph, (0,), device="gpu:0", batch_size=4, num_threads=1), devices.Lane("gpu:0")
-    values = np.random.default_rng(0).integers(0, 256, (4, 12, 14, 3), np.uint8)
-    draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes={"image": np.full((4, 2), (12, 14), np.int32)})
-    made = []
+    fields = {"image": np.random.default_rng(0).integers(0, 256, (4, 12, 14, 3), np.uint8), "label": np.arange(4) % 3}
+    sizes = {"image": np.full((4, 2), (12, 14), np.int32), "label": np.zeros((4, 2), np.int32)}
+    draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
+    batches = []
     for _ in range(3):
         with lane:
-            executor.start({"image": lane.upload(values)}, draws)
+            executor.start({name: lane.upload(values) for name, values in fields.items()}, draws)
+    lane.stream.synchronize()  # so that the labels, which were checked beside DALI, need no wait
+    waits = len(sim.host_waits)
     for _ in range(3):
         with lane:
-            made.append(executor.finish()["image"])
+            batches.append(executor.finish())
 
-    assert sim.host_waits == []
-    expected = ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"]
-    for one in made:
+    assert len(sim.host_waits) == waits
+    expected = ArrayRowExecutor(graph).run(fields, draws, {})
+    for one in batches:
         with lane:
-            np.testing.assert_array_equal(one.get(), expected)
+            for name, values in one.items():
+                np.testing.assert_array_equal(values.get(), expected[name])
     executor.close()
     lane.close()
     sim.finish()

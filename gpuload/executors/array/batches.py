@@ -61,10 +61,16 @@ class ArrayBatchExecutor:
     def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
         try:
-            self._run(*one_row(fields, draws, row))[1].answer()
+            self.run_row(fields, draws, row)
         except RowError as error:
             return error
         return None
+
+    def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
+        """Return what becomes of a batch of one row of a batch; raises ``RowError`` where it cannot be used."""
+        result, checks = self._run(*one_row(fields, draws, row))
+        checks.answer()
+        return result
 
     def _run(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, Checks]:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
@@ -95,6 +101,10 @@ class ArrayBatchExecutor:
         fields, checks = self._started.popleft()
         checks.answer()
         return fields
+
+    def cancel(self) -> None:
+        """Forget the batch that was started last."""
+        self._started.pop()
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""

@@ -1,13 +1,15 @@
-"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms behind them.
+"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside DALI and behind it.
 
-An op needs its array form alone: where it has none for DALI, the graph is cut before it. Batches stay on the device:
-CuPy reads what DALI made, on the same stream, and the host waits for nothing in between.
+Beside  ops on fields that DALI has no part in, labels say: they are queued when a batch is started.
+Behind  ops on what DALI made: queued when DALI's results are asked for. On a GPU CuPy reads these on the same stream;
+        they never come to the host, and the host waits only where an op behind DALI checks values.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from gpuload import device as devices
@@ -40,31 +42,49 @@ class Chain:
 
     def __init__(self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int) -> None:
         self.graph = graph
-        self._places = tuple(places), tuple(place for place in range(len(graph.ops)) if place not in places)
-        first = graph.part(self._places[0])
-        self._dali = DaliExecutor(first, device=device, batch_size=batch_size, num_threads=num_threads)
+        self._places = tuple(places), *_around(graph, places)
+        of_dali, beside = (graph.part(some) for some in self._places[:2])
+        self._dali = DaliExecutor(of_dali, device=device, batch_size=batch_size, num_threads=num_threads)
         self.device = self._dali.device
-        self._array = ArrayBatchExecutor(graph.part(self._places[1], first.spec_out), device=self.device)
-        self._waiting: deque[tuple[Fields, list[Draw]]] = deque()  # fields that DALI does not touch, and draws
+        self._beside = ArrayBatchExecutor(beside, device=self.device)
+        before = graph.part(sorted(self._places[0] + self._places[1])).spec_out
+        self._behind = ArrayBatchExecutor(graph.part(self._places[2], before), device=self.device)
+        self._executors = (self._dali, self._beside, self._behind)
+        self._waiting: deque[tuple[Fields, list[Draw]]] = deque()  # for the ops behind, of no op before
         self._reads = Reads()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
         """Queue a batch; see ``BatchExecutor``."""
-        self._dali.start(*self._first(fields, draws))
-        self._waiting.append(self._second(fields, draws))
+        self._beside.start(*self._inputs(self._beside, fields, draws))
+        try:
+            self._dali.start(*self._inputs(self._dali, fields, draws))
+        except BaseException:
+            self._beside.cancel()
+            raise
+        made = self._dali.graph.results | self._beside.graph.results
+        rest = {name: values for name, values in fields.items() if name not in made}
+        self._waiting.append(self._inputs(self._behind, rest, draws))
 
     def finish(self) -> Fields:
         """Return the fields of the oldest batch that was started; see ``BatchExecutor``."""
-        second = self._waiting.popleft() if self._waiting else None
-        fields = self._dali.finish()  # an error where nothing was started
-        return fields if second is None else self._behind(fields, *second)
+        try:
+            fields = self._dali.finish()  # an error where nothing was started
+        except Exception:
+            if self._waiting:
+                self._waiting.popleft()
+                with suppress(RowError):
+                    self._beside.finish()
+            raise
+        inputs, draws = self._waiting.popleft()
+        return self._finish({**inputs, **fields, **self._beside.finish()}, draws)
 
     def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
         try:
-            now = self._dali.run_row(*self._first(fields, draws), row)
-            beside, drawn = one_row(*self._second(fields, draws), row)
-            self._behind(now, beside, drawn)
+            result = self._beside.run_row(*self._inputs(self._beside, fields, draws), row)
+            result |= self._dali.run_row(*self._inputs(self._dali, fields, draws), row)
+            inputs, drawn = one_row(*self._inputs(self._behind, fields, draws), row)
+            self._finish({**inputs, **result}, drawn)
         except RowError as error:
             return error
         return None
@@ -72,42 +92,63 @@ class Chain:
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""
         self._dali.reset()
+        self._beside.reset()
         self._waiting.clear()
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
-        lines, behind = self._dali.describe(), self._array.describe()
-        where = "on the host" if self.device == "cpu" else "on the same stream"
-        ops = " ".join(type(op).__name__ for op in self._dali.graph.ops)
-        executor = f"{lines['executor']}, and behind it {behind['executor']}"
-        return {**lines, "executor": executor, "cut": f"DALI runs {ops}; behind it, {where}: {behind['stages']}"}
+        lines, behind = self._dali.describe(), self._behind.describe()
+        parts = [f"DALI runs {' '.join(type(op).__name__ for op in self._dali.graph.ops)}"]
+        if self._beside.graph.ops:
+            parts.append(f"beside it {self._beside.describe()['stages']}")
+        if self._behind.graph.ops:
+            where = "" if self.device == "cpu" else ", on the same stream"
+            parts.append(f"behind it{where} {behind['stages']}")
+        return {**lines, "executor": f"{lines['executor']}, and {behind['executor']}", "cut": "; ".join(parts)}
 
     def close(self) -> None:
         """Give back threads and memory; what was returned stays valid."""
         self.reset()
         self._reads.close()
-        self._dali.close()
-        self._array.close()
+        for executor in self._executors:
+            executor.close()
 
-    def _first(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, list[Draw]]:
-        """Return the fields and draws for DALI."""
-        touched = {name: values for name, values in fields.items() if name in self._dali.graph.touched}
-        return touched, [draws[place] for place in self._places[0]]
+    def _inputs(
+        self, executor: DaliExecutor | ArrayBatchExecutor, fields: Fields, draws: Sequence[Draw]
+    ) -> tuple[Fields, list[Draw]]:
+        """Return the fields of a batch that an executor acts on, and its draws."""
+        names, places = executor.graph.touched, self._places[self._executors.index(executor)]
+        return {name: fields[name] for name in names if name in fields}, [draws[place] for place in places]
 
-    def _second(self, fields: Fields, draws: Sequence[Draw]) -> tuple[Fields, list[Draw]]:
-        """Return the fields that do not come from DALI, and the draws, for the ops behind it."""
-        names = self._array.graph.touched - self._dali.graph.results
-        return {name: fields[name] for name in names if name in fields}, [draws[place] for place in self._places[1]]
+    def _finish(self, fields: Fields, draws: list[Draw]) -> Fields:
+        """Return all fields, once the ops behind DALI are done (on a GPU: queued).
 
-    def _behind(self, made: Fields, beside: Fields, draws: list[Draw]) -> Fields:
-        """Return all fields, once the ops behind DALI are done (on a GPU: queued)."""
-        touched = {name: values for name, values in made.items() if name in self._array.graph.touched}
+        Args:
+            fields: what DALI and the ops beside it made, and what the ops behind them act on besides.
+            draws: of the ops behind them.
+        """
+        if not self._behind.graph.ops:
+            return fields
+        touched = {name: fields[name] for name in self._behind.graph.touched}
         try:
-            self._array.start({**touched, **beside}, draws)
+            self._behind.start(touched, draws)
         finally:
             if self.device != "cpu":  # DALI uses memory again once it is dropped, and the kernels may read it later
                 self._reads.add(_arrays(touched), devices.cupy().cuda.get_current_stream())
-        return {**made, **self._array.finish()}
+        return {**fields, **self._behind.finish()}
+
+
+def _around(graph: Graph, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the ops that DALI has no part in, and of those behind it on what it made."""
+    beside, behind = [], []
+    fields = {name for place in places for name in graph.outputs[place]}
+    for place in sorted(set(range(len(graph.ops))).difference(places)):
+        if fields.isdisjoint(graph.outputs[place]):
+            beside.append(place)
+        else:
+            behind.append(place)
+            fields.update(graph.outputs[place])
+    return tuple(beside), tuple(behind)
 
 
 def _arrays(fields: Fields) -> list[Any]:
