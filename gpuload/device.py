@@ -65,6 +65,32 @@ class Problem(NamedTuple):
     remedy: str
 
 
+# What errors of CUDA mean, by parts of their names.
+PROBLEMS = {
+    ("OutOfMemory", "MemoryAllocation", "OUT_OF_MEMORY"): Problem(
+        "the GPU has no memory left",
+        "nvidia-smi shows which processes have it; a smaller batch_size or prefetch needs less",
+    ),
+    ("DevicesUnavailable", "DEVICE_UNAVAILABLE"): Problem(
+        "the GPU is not available to this process",
+        "nvidia-smi shows who uses it; in the mode 'Exclusive Process' (nvidia-smi -q -d COMPUTE) only one process can",
+    ),
+    ("SystemNotReady", "SYSTEM_NOT_READY"): Problem(
+        "the machine's GPUs are not ready",
+        "machines with NVSwitch need a running nvidia-fabricmanager, of the driver's version",
+    ),
+    ("SystemDriverMismatch", "DRIVER_MISMATCH", "CompatNotSupported", "COMPAT_NOT_SUPPORTED"): Problem(
+        "CUDA's driver library does not fit the driver of the kernel",
+        "restart the machine after an update of the driver; in a container, take the driver's library from the host "
+        "and not from /usr/local/cuda/compat",
+    ),
+}
+OTHER_PROBLEM = Problem(
+    "a call of CUDA failed",
+    "nvidia-smi and the kernel's log (dmesg, Xid) say how the GPU is; CUDA works again in a new process",
+)
+
+
 def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
     return aside.call(lambda: _gpu_problem(number))  # what a signal handler raises meanwhile is no fault of the GPU
@@ -81,7 +107,10 @@ def _gpu_problem(number: int) -> Problem | None:
         return _driver_problem(error)
     if number >= count:
         names = "'gpu:0'" if count == 1 else f"'gpu:0' to 'gpu:{count - 1}'"
-        return Problem(f"the driver shows {count} GPUs, numbered from 0", f"use device={names}")
+        hidden = (
+            "" if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is None else f", CUDA_VISIBLE_DEVICES={visible}"
+        )
+        return Problem(f"the driver shows {count} GPUs, numbered from 0{hidden}", f"use device={names}")
     return _compiler_problem(runtime, number)
 
 
@@ -99,8 +128,11 @@ def _driver_problem(error: Exception) -> Problem:
     if driver // 1000 < needed // 1000:
         cause = f"the driver supports CUDA {_version(driver)}, and CuPy is built for CUDA {_version(needed)}"
         return Problem(cause, "update the NVIDIA driver" + (f", or {INSTALL}" if driver // 1000 == 12 else ""))
-    remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
-    return Problem(f"the CUDA driver shows no GPU that can be used {text}", remedy)
+    if "NoDevice" in text:
+        remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
+        return Problem(f"the CUDA driver shows no GPU that can be used {text}", remedy)
+    problem = _meaning(text)
+    return Problem(f"{problem.cause} {text}", problem.remedy)
 
 
 def _compiler_problem(runtime: Any, number: int) -> Problem | None:
@@ -112,7 +144,8 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
             CAPABILITY[1], number
         )
     except runtime.CUDARuntimeError as error:
-        return Problem(f"CUDA fails: {str(error).splitlines()[0]}", "look at nvidia-smi and the kernel's log (dmesg)")
+        text = str(error).splitlines()[0]
+        return Problem(f"{_meaning(text).cause}: {text}", _meaning(text).remedy)
     except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
         cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
         return Problem(cause, 'pip install "cupy-cuda13x[ctk]", or "cupy-cuda12x[ctk]" for CUDA 12')
@@ -127,14 +160,15 @@ def failure(error: BaseException) -> BaseException:
     if not type(error).__module__.startswith("cupy"):
         return error
     text = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    what = "a call of CUDA failed"
-    remedy = "nvidia-smi and the kernel's log (dmesg, Xid) say how the GPU is; CUDA works again in a new process"
-    if "OutOfMemory" in text or "MemoryAllocation" in text or "OUT_OF_MEMORY" in text:
-        what = "the GPU has no memory left"
-        remedy = "nvidia-smi shows which processes have it; a smaller batch_size or prefetch needs less"
-    found = DeviceError(what, cause=text, remedy=remedy)
-    found.__cause__ = error
-    return found
+    problem = _meaning(text)
+    translation = DeviceError(problem.cause, cause=text, remedy=problem.remedy)
+    translation.__cause__ = error
+    return translation
+
+
+def _meaning(text: str) -> Problem:
+    """Return what an error of CUDA means, which has its name in its text."""
+    return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
 
 
 def _version(number: int) -> str:
@@ -199,7 +233,17 @@ def _lock_pages(size: int) -> NDArray[np.uint8]:
         memory = cuda.PinnedMemory(size)
     except cuda.runtime.CUDARuntimeError:
         _unlock_pages(0)  # idle memory may be all that is missing
-        memory = cuda.PinnedMemory(size)
+        try:
+            memory = cuda.PinnedMemory(size)
+        except cuda.runtime.CUDARuntimeError as error:
+            if "MemoryAllocation" not in str(error):
+                raise
+            raise DeviceError(
+                f"{size} bytes of page-locked host memory are not to be had",
+                cause=str(error),
+                remedy="give the process, or its container, more memory; ulimit -l may bound what is locked; a smaller "
+                "batch_size or prefetch needs less",
+            ) from error
     return np.frombuffer(cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
 
 

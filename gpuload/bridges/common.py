@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gpuload import aside
+from gpuload import aside, device
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
 from gpuload.order import Position
@@ -75,9 +75,12 @@ def converted(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch
     """Return the batches of an epoch with their fields converted; an interrupt meanwhile loses none of them."""
 
     def finish(batch: Batch) -> Batch:
-        if waits:
-            batch.synchronize()
-        return batch.with_fields(convert)
+        try:
+            if waits:
+                batch.synchronize()
+            return batch.with_fields(convert)
+        except Exception as error:
+            raise device.failure(error)  # noqa: B904  it is the same error, or has it as its cause
 
     return batches.then(finish)
 

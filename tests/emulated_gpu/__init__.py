@@ -39,7 +39,8 @@ CACHE = Path(os.environ.get("EMULATED_GPU_CACHE", HERE.parent.parent / "build" /
 HEADERS = ("kernel.h", "include/cupy/complex.cuh")
 
 # As in CUDA's headers.
-INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, LAUNCH_FAILURE = 1, 2, 3, 100, 719
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEVICES_UNAVAILABLE, NO_DEVICE = 1, 2, 3, 46, 100
+LAUNCH_FAILURE, SYSTEM_NOT_READY = 719, 802
 CUDA_13 = 13000
 
 _jump_names: list[Any] = []  # what the overwritten calls point to

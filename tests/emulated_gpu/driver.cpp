@@ -457,6 +457,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInitializationError: return "cudaErrorInitializationError";
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorDevicesUnavailable: return "cudaErrorDevicesUnavailable";
+    case cudaErrorSystemNotReady: return "cudaErrorSystemNotReady";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorECCUncorrectable: return "cudaErrorECCUncorrectable";

@@ -5,14 +5,21 @@ An error comes alone (memory that another process took for a moment) or stays (t
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gpuload as gl
 from gpuload import device
+from gpuload.bridges import common
 from tests import emulated_gpu
 
 pytestmark = [
@@ -21,34 +28,67 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+RANDOM = np.random.default_rng(0)
 NUM_BATCHES = 3
 SOURCE = gl.arrays(
-    image=np.random.default_rng(0).integers(0, 256, (4 * NUM_BATCHES, 3, 8, 8), np.uint8),
-    label=np.arange(4 * NUM_BATCHES) % 10,
+    image=RANDOM.integers(0, 256, (4 * NUM_BATCHES, 3, 8, 8), np.uint8), label=np.arange(4 * NUM_BATCHES) % 10
 )
 OPS = [gl.ops.Transpose("HWC"), gl.ops.RandomFlip(), gl.ops.Normalize(1.0, 2.0), gl.ops.OneHot(10, on="label")]
+LENGTHS = RANDOM.integers(1, 9, 32)
+SIZES = [RANDOM.integers(0, 256, (20 + row % 5, 24, 3), np.uint8) for row in range(8)]
 
 
 def make_loader(name: str) -> gl.Loader:
     return gl.Loader(SOURCE, 4, ops=OPS, shuffle=True, device=name, executor="array", output=("image", "label"))
 
 
-EXPECTED = [(batch["image"].copy(), batch["label"].copy()) for batch in make_loader("cpu")]
+def make_rows(name: str) -> gl.Loader:
+    """Return a loader of short steps: they are joined, and their batches are slices."""
+    source = gl.arrays(x=np.arange(64 * 784, dtype=np.float32).reshape(64, 784))
+    return gl.Loader(source, 8, shuffle=True, device=name, output=("x",))
+
+
+def make_ragged(name: str) -> gl.Loader:
+    source = gl.records(32, lambda places: {"x": [np.arange(LENGTHS[place]) for place in places]})
+    return gl.Loader(source, 8, device=name, output=("x",))
+
+
+def make_sizes(name: str) -> gl.Loader:
+    source = gl.records(len(SIZES), lambda places: {"image": [SIZES[place] for place in places]})
+    return gl.Loader(source, 4, ops=[gl.ops.Resize(12, 12)], device=name, executor="array", output=("image",))
+
+
+def host_values(batch: Any) -> list[list[Any]]:
+    """Return the rows of each part of a batch as arrays of the host."""
+    return [[row if isinstance(row, np.ndarray) else row.get() for row in part] for part in batch]
+
+
+def close(loader: gl.Loader) -> None:
+    """Close a loader, perhaps of a GPU that is lost."""
+    with contextlib.suppress(device.DeviceError):
+        loader.close()
 
 
 class OfTheUser(Exception):
     """A call of CUDA failed that this test itself made."""
 
 
-def run() -> None:
+def run(make: Callable[[str], gl.Loader] = make_loader) -> None:
     """Go through an epoch and compare every batch."""
-    with make_loader("gpu") as loader:
-        for batch, expected in zip(loader, EXPECTED, strict=True):
+    with make("gpu") as loader:
+        for batch, right in zip(loader, expected(make), strict=True):
             try:
-                values = batch["image"].get(), batch["label"].get()
+                values = host_values(batch)
             except Exception as error:
                 raise OfTheUser from error
-            assert all(np.array_equal(mine, right) for mine, right in zip(values, expected, strict=True))
+            for part, meaning in zip(values, right, strict=True):
+                assert all(np.array_equal(row, other) for row, other in zip(part, meaning, strict=True))
+
+
+@cache
+def expected(make: Callable[[str], gl.Loader]) -> list[Any]:
+    with make("cpu") as loader:
+        return [host_values(batch) for batch in loader]
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +98,11 @@ def repaired() -> Iterator[None]:
     gc.collect()
 
 
-def num_calls() -> int:
-    """Return how many calls a run makes, of which each is to fail."""
-    run()
+def num_calls(work: Callable[[], object]) -> int:
+    """Return how many calls a piece of work makes, of which each is to fail."""
+    work()
     before = emulated_gpu.num_calls()
-    run()
+    work()
     return emulated_gpu.num_calls() - before
 
 
@@ -75,22 +115,128 @@ def num_calls() -> int:
     ],
     ids=["once", "for good"],
 )
-def test_each_call_that_fails_is_a_clear_error_or_no_harm_and_the_next_loader_goes_on(error, stays, remedy):
+@pytest.mark.parametrize(
+    ("make", "every"),
+    [(make_loader, 1), (make_rows, 7), (make_ragged, 7), (make_sizes, 7)],
+    ids=lambda it: getattr(it, "__name__", ""),
+)
+def test_each_call_that_fails_is_a_clear_error_or_no_harm_and_the_next_loader_goes_on(
+    make, every, error, stays, remedy
+):
     outcomes = []
-    for call in range(1, num_calls() + 1):
+    for call in range(1, num_calls(lambda: run(make)) + 1, every):
         emulated_gpu.fail(call, error, stays=stays)
         try:
-            run()
+            run(make)
             outcomes.append("right")
         except device.DeviceError as problem:
-            outcomes.append("error" if remedy in problem.remedy else f"call {call}: {problem}")
+            is_clear = remedy in problem.remedy or "page-locked" in problem.what
+            outcomes.append("error" if is_clear else f"call {call}: {problem}")
         except OfTheUser:
             outcomes.append("user")
         emulated_gpu.fail(0, 0)
-        run()
+        run(make)
 
     assert set(outcomes) <= {"right", "error", "user"}
     assert "error" in outcomes
+
+
+def test_what_fails_while_a_bridge_hands_over_is_a_clear_error_too():
+    array_type = device.cupy().ndarray
+
+    def convert(values: Any) -> Any:
+        """Name a stream, as torch does; CuPy makes it wait for the current one."""
+        return values.__dlpack__(stream=1) if isinstance(values, array_type) else values
+
+    def hand_over() -> type | None:
+        """Return the type of the error, or None."""
+        with contextlib.ExitStack() as stack:
+            try:
+                loader = gl.Loader(SOURCE, 4, device="gpu")
+                stack.callback(close, loader)
+                assert len(list(common.converted(iter(loader), convert))) == NUM_BATCHES
+            except Exception as error:
+                return type(error)
+        return None
+
+    types = set()
+    for call in range(1, num_calls(hand_over) + 1):
+        emulated_gpu.fail(call, emulated_gpu.LAUNCH_FAILURE, stays=True)
+        types.add(hand_over())
+        emulated_gpu.fail(0, 0)
+
+    assert types - {None} == {device.DeviceError}
+
+
+def test_page_locked_memory_that_is_not_to_be_had_is_no_memory_of_the_gpu():
+    num_bytes = 12_345_678  # no other test asks for it: idle memory of this size would be taken
+    emulated_gpu.fail(1, emulated_gpu.OUT_OF_MEMORY, stays=True)
+
+    with pytest.raises(device.DeviceError, match=f"{num_bytes} bytes of page-locked host memory") as caught:
+        device.pinned(num_bytes)
+
+    assert "ulimit -l" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "remedy"),
+    [
+        (emulated_gpu.OUT_OF_MEMORY, "the GPU has no memory left", "which processes have it"),
+        (emulated_gpu.DEVICES_UNAVAILABLE, "the GPU is not available to this process", "Exclusive Process"),
+        (emulated_gpu.LAUNCH_FAILURE, "a call of CUDA failed", "CUDA works again in a new process"),
+    ],
+)
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_gpu_that_answers_with_an_error_is_named_with_the_remedy_and_auto_says_so(error, what, remedy, call):
+    emulated_gpu.fail(call, error, stays=True)
+    with pytest.raises(device.DeviceError, match=what) as caught:
+        make_loader("gpu")
+    emulated_gpu.fail(call, error, stays=True)
+
+    name, why = device.choose("auto")
+
+    assert remedy in caught.value.remedy
+    assert name == "cpu"
+    assert why.startswith(f"no usable GPU: {what}")
+
+
+def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
+    on_gpu, on_cpu = make_loader("gpu"), make_loader("cpu")
+    batches, others = iter(on_gpu), iter(on_cpu)
+    next(batches), next(others)
+    emulated_gpu.fail(1, emulated_gpu.LAUNCH_FAILURE, stays=True)
+
+    for _ in range(2):  # and again
+        with pytest.raises(device.DeviceError, match="nvidia-smi"):
+            list(batches)
+    assert len(list(others)) == NUM_BATCHES - 1
+    close(on_gpu)
+    on_cpu.close()
+
+
+PROGRAM = """
+from tests import emulated_gpu
+emulated_gpu.install_from_environment()
+from tests.emulated_gpu import test_failures
+batches = iter(test_failures.make_loader("gpu"))
+kept = next(batches)
+emulated_gpu.fail(1, emulated_gpu.LAUNCH_FAILURE, stays=True)
+try:
+    list(batches)
+except test_failures.device.DeviceError as error:
+    print(error.what, flush=True)
+"""
+
+
+def test_a_program_whose_gpu_was_lost_ends():
+    folder = str(emulated_gpu.HERE.parents[1])
+    environment = {**os.environ, "PYTHONPATH": folder}
+
+    command = [sys.executable, "-c", PROGRAM]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "a call of CUDA failed\n"
 
 
 def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():

@@ -85,3 +85,20 @@ def test_the_eighth_gpu_of_two_is_refused_and_the_second_is_taken():
         "devices=2", name="gpu:7"
     )
     assert run("devices=2", name="gpu:1").startswith("('gpu:1', 'asked for')")
+
+
+def test_where_a_variable_hides_gpus_the_error_says_so(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+
+    assert "the driver shows 1 GPUs, numbered from 0, CUDA_VISIBLE_DEVICES=3\n  remedy: use device='gpu:0'" in run(
+        "devices=1", name="gpu:1"
+    )
+
+
+def test_a_machine_whose_gpus_are_not_ready_names_the_fabric_manager():
+    not_ready = "emulated_gpu.fail(1, emulated_gpu.SYSTEM_NOT_READY, stays=True)"
+
+    report = run(before=not_ready)
+
+    assert "cause:  the machine's GPUs are not ready (CUDARuntimeError" in report
+    assert "nvidia-fabricmanager" in report
