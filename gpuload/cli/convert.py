@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuload.convert import convert
 from gpuload.errors import SpecError
+from gpuload.formats import FORMATS
 from gpuload.formats.npy import pickled
 from gpuload.open import open as open_paths
 from gpuload.sources.base import Source
@@ -22,18 +23,21 @@ from gpuload.sources.base import Source
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
+    writable = [format for format in FORMATS if format.writer is not None]
+    names = ", ".join(format.name for format in writable)
+    suffixes = " ".join(suffix for format in writable for suffix in format.suffixes)
     parser = verbs.add_parser(
         "convert",
         help="write the records of files to files of another format",
-        description="Write the records of files, whose format is found by their bytes, to TFRecord, NPY, NPZ, fixed-"
-        "length records or a folder of images. The same command goes on with a conversion that was interrupted.",
+        description=f"Write the records of files, whose bytes say their format, to files of another: {names}. "
+        "The same command goes on with a conversion that was interrupted.",
     )
     parser.add_argument("input", nargs="+", metavar="IN", help="files, wildcards, or a folder of images")
     parser.add_argument(
-        "output", metavar="OUT", help="a file (.tfrecord .npy .npz .bin), with {shard:05d} for several; or a folder/"
+        "output", metavar="OUT", help=f"a file ({suffixes}), with {{shard:05d}} for several; or a folder/"
     )
     parser.add_argument("--num-shards", type=int, metavar="N", help="write so many files")
-    parser.add_argument("--format", help="tfrecord, npy, npz, fixed or images (default: by the suffix of OUT)")
+    parser.add_argument("--format", help=f"{names} (default: by the suffix of OUT)")
     parser.add_argument(
         "--raw", action="append", default=[], metavar="FIELD", help="TFRecord: write the field as the bytes it has"
     )
