@@ -12,17 +12,15 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
-from gpuload import device as devices
 from gpuload import ops
 from gpuload.errors import SpecError
 from gpuload.executors import choose
-from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.executors.array import ArrayRowExecutor
 from gpuload.ops.base import Draw, Op, RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical
-from tests import simdevice
 
 pytest.importorskip("nvidia.dali")
 chain = pytest.importorskip("gpuload.executors.dali.chain")
@@ -258,41 +256,3 @@ def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executo
         assert "cut:       DALI runs Decode RandomCrop; behind it image: array of Invert" in by_dali.describe()
         for one, other in zip(by_dali, by_arrays, strict=True):
             assert_identical(one["image"], other["image"])
-
-
-class StandIn(ArrayBatchExecutor):
-    """In place of DALI on a simulated GPU, which has none of DALI's kernels."""
-
-    def __init__(self, graph, *, device, batch_size, num_threads):
-        super().__init__(graph, device=device)
-
-
-def test_on_a_gpu_the_ops_behind_the_cut_are_queued_on_the_same_stream_and_nobody_waits(monkeypatch):
-    sim = simdevice.install(monkeypatch)
-    monkeypatch.setattr(chain, "DaliExecutor", StandIn)
-    images = Field("image", np.dtype(np.uint8), (12, 14, 3), axes="HWC")
-    chain_of_ops = [ops.CenterCrop(8, 9), ops.Cast("float32"), ops.Normalize(1, 2), ops.OneHot(3)]
-    graph = compile_ops(Spec((images, LABEL)), chain_of_ops)
-    executor, lane = chain.Chain(graph, (0,), device="gpu:0", batch_size=4, num_threads=1), devices.Lane("gpu:0")
-    fields = {"image": np.random.default_rng(0).integers(0, 256, (4, 12, 14, 3), np.uint8), "label": np.arange(4) % 3}
-    sizes = {"image": np.full((4, 2), (12, 14), np.int32), "label": np.zeros((4, 2), np.int32)}
-    draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
-    batches = []
-    for _ in range(3):
-        with lane:
-            executor.start({name: lane.upload(values) for name, values in fields.items()}, draws)
-    lane.stream.synchronize()  # so that the labels, which were checked beside DALI, need no wait
-    waits = len(sim.host_waits)
-    for _ in range(3):
-        with lane:
-            batches.append(executor.finish())
-
-    assert len(sim.host_waits) == waits
-    expected = ArrayRowExecutor(graph).run(fields, draws, {})
-    for one in batches:
-        with lane:
-            for name, values in one.items():
-                np.testing.assert_array_equal(values.get(), expected[name])
-    executor.close()
-    lane.close()
-    sim.finish()

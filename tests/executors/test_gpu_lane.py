@@ -7,7 +7,8 @@ import pytest
 
 from gpuload import device as devices
 from gpuload import ops
-from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
+from gpuload.executors.dali import chain
 from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops
 from gpuload.ragged import Ragged
@@ -155,3 +156,54 @@ def test_the_copy_of_an_answer_that_nobody_asks_for_has_its_memory_until_it_has_
 
     assert sim.host_waits == []
     lane.close()  # and no fault: the device wrote to no memory that was given to others meanwhile
+
+
+class StandIn(ArrayBatchExecutor):
+    """In place of DALI where there are none of its kernels."""
+
+    def __init__(self, graph, *, device, batch_size, num_threads):
+        super().__init__(graph, device=device)
+
+
+def run_chain(monkeypatch, lane):
+    """Start batches in a chain; return its graph, their fields and draws, and the chain."""
+    monkeypatch.setattr(chain, "DaliExecutor", StandIn)
+    graph = compile_ops(Spec((IMAGES, LABELS)), CHAIN)
+    executor = chain.Chain(graph, (0, 1), device="gpu:0", batch_size=6, num_threads=1)
+    batches = [batch(graph, seed) for seed in range(3)]
+    for fields, draws in batches:
+        started(executor, lane, fields, draws)
+    lane.stream.synchronize()  # then the labels, which are checked beside DALI, need no wait
+    return graph, batches, executor
+
+
+def assert_batches_are_those_of_the_cpu(graph, batches, results, lane):
+    for (fields, draws), result in zip(batches, results, strict=True):
+        expected = ArrayRowExecutor(graph).run(fields, draws, {})
+        for name, values in result.items():
+            np.testing.assert_array_equal(on_host(lane, values), expected[name])
+
+
+def test_ops_behind_a_cut_are_queued_on_the_same_stream_and_nobody_waits(sim, monkeypatch):
+    lane = devices.Lane("gpu:0")
+    graph, batches, executor = run_chain(monkeypatch, lane)
+    waits = len(sim.host_waits)
+
+    results = [finished(executor, lane) for _ in batches]
+
+    assert len(sim.host_waits) == waits
+    assert_batches_are_those_of_the_cpu(graph, batches, results, lane)
+    executor.close()
+    lane.close()
+
+
+@pytest.mark.gpu
+def test_ops_behind_a_cut_have_the_pixels_of_the_cpu_with_cupy(monkeypatch):
+    lane = devices.Lane("gpu:0")
+    graph, batches, executor = run_chain(monkeypatch, lane)
+
+    results = [finished(executor, lane) for _ in batches]
+
+    assert_batches_are_those_of_the_cpu(graph, batches, results, lane)
+    executor.close()
+    lane.close()
