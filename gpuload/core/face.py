@@ -58,9 +58,60 @@ class Maps(Protocol):
         """Write REFUSED, UNTRIED or MAPPED for each file."""
 
 
+class Codec(Protocol):
+    """Decoders of nvImageCodec, called without Python; it belongs to the process that made it.
+
+    Args:
+        library: path of its library.
+        extensions: folder of its extensions.
+
+    Raises:
+        RuntimeError: it cannot be used; says why.
+
+    Attributes:
+        version: of the library, ``"0.9.0"``.
+    """
+
+    version: str
+
+    def __init__(self, library: str, extensions: str) -> None: ...
+
+    def make_rows(
+        self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, boxes: Int32s, sizes: Int32s,
+        table: Floats, width: float, antialias: bool, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
+        scale: Floats, out_planes: bool, out_height: int, out_width: int, out: Pixels, declined: NDArray[np.int8],
+    ) -> None:  # fmt: skip
+        """Decode JPEG files to RGB, resize the images, and walk over them: each to its row of the result.
+
+        Args:
+            raw: the files.
+            begins: of each file, int64 ``[n]``.
+            ends: of each file, int64 ``[n]``.
+            heads: int32 ``[n, 6]``, as ``read_jpeg_heads`` writes them.
+            regions: what is decoded of each image: top, left, height and width in pixels, int32 ``[n, 4]``; ``[0, 4]``:
+                all of it.
+            boxes: what is resized of each region, int32 ``[n, 4]``; ``[0, 4]``: nothing is.
+            sizes: height and width that it gets, int32 ``[n, 2]`` or ``[0, 2]``.
+            table: of the filter, see `ops.resampling`.
+            width: of the filter in source pixels.
+            antialias: see `ops.resampling`.
+            start: of the walk, and what follows too, see ``Native.walk``; ``[0, 2]``: there is no walk.
+            mirror: as before.
+            fill: as before.
+            mean: float32 ``[3]``.
+            scale: float32 ``[3]``.
+            out_planes: True for CHW.
+            out_height: of each row of the result, and so is the next.
+            out_width: as before.
+            out: one axis: the result, uint8, or float32 after a walk.
+            declined: 1 for each row that was not made: its file is damaged, or is not decoded here; int8 ``[n]``.
+        """
+
+
 class Native(Protocol):
     """The extension module."""
 
+    Codec: type[Codec]
     Maps: type[Maps]
 
     def philox(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]) -> None:
@@ -240,4 +291,16 @@ class Native(Protocol):
             vertical_first: which pass is the first.
             out: one axis: the result, of the dtype of the image.
             new_width: of the result.
+        """
+
+    def taps(self, table: Floats, width: float, antialias: bool, length: int, first: Int32s, weights: Floats) -> None:
+        """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows`` uses them.
+
+        Args:
+            table: of the filter.
+            width: of the filter in source pixels.
+            antialias: see `ops.resampling.filter_of`.
+            length: pixels.
+            first: the first source pixel of each pixel of the result, int32 ``[count]``; written.
+            weights: the coefficients, float32 ``[support, count]``; written.
         """

@@ -145,6 +145,15 @@ def codec() -> str | None:
         return None
 
 
+def library_folder() -> str | None:
+    """Return the folder of the package nvImageCodec; None where another codec decodes images in this process."""
+    try:
+        chosen = _chosen()
+    except MissingPackageError:
+        return None
+    return chosen.folder if isinstance(chosen, _NvImageCodec) else None
+
+
 def gray(pixels: NDArray[Any]) -> NDArray[Any]:
     """Return an RGB image, uint8 or uint16, as one channel."""
     result = np.empty((*pixels.shape[:2], 1), pixels.dtype)
@@ -206,6 +215,7 @@ class _NvImageCodec:
 
     def __init__(self, library: ModuleType) -> None:
         self.name = f"nvimgcodec {library.__version__}"
+        self.folder = os.path.dirname(str(library.__file__))
         self._library = library
         self._eight_bits = library.DecodeParams()  # RGB, uint8, by the EXIF orientation
         self._own_depth = library.DecodeParams(allow_any_depth=True)

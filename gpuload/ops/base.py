@@ -2,10 +2,10 @@
 
 A subclass is a frozen dataclass in a file of its own. It says what it does to a field (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
-What else an op may have makes it faster or safer, and each has a default: ``array_batch``, ``fold`` and ``row_form``
-are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it uses. An
-argument that may differ from field to field (``per_field``) does not change what is drawn: the draw is made by the op,
-and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
+What else an op may have makes it faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample`` and
+``row_form`` are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it
+uses. An argument that may differ from field to field (``per_field``) does not change what is drawn: the draw is made by
+the op, and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.ops import arguments
+from gpuload.ops.resampling import Resampling
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -99,6 +100,11 @@ class Op:
     @property
     def takes_region(self) -> bool:
         """True if the op can make a region of its images alone: ``start`` and ``shape`` in its draw say which."""
+        return False
+
+    @property
+    def makes_rgb(self) -> bool:
+        """True if the op decodes image files to RGB pixels of uint8, as the core can do many at a time."""
         return False
 
     @property
@@ -325,6 +331,13 @@ class Op:
         """Return ``walk`` with this op added, or None if the op cannot become part of one walk over the image.
 
         Whether it can may depend on the walk, but not on the numbers in ``draw``: a draw of no rows must tell.
+        """
+        return None
+
+    def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
+        """Return the op as a resize of boxes in images of these sizes, or None if it is none, or takes nearest pixels.
+
+        Whether it is one does not depend on the numbers: a draw and sizes of no rows must tell.
         """
         return None
 

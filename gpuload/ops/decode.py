@@ -99,6 +99,11 @@ class Decode(Op):
         """See ``Op``: True where the size of the result is not fixed."""
         return self.size is None
 
+    @property
+    def makes_rgb(self) -> bool:
+        """See ``Op``."""
+        return (self.mode, self.dtype) == ("RGB", "uint8")
+
     def field_after(self, field: Field) -> Field:
         """Encoded bytes become ``(None, None, channels)`` of the dtype, or of ``size``."""
         if not field.encoded:

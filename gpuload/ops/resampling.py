@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,22 @@ f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
 SIZE_WEIGHT = 3.0
 KEPT_TAPS, KEPT_NUMBERS = 2048, 1 << 13  # so many tables of at most so many numbers: 67 MB; 224 pixels take 1,000
+
+
+class Resampling(NamedTuple):
+    """A resize of boxes of images, one of each.
+
+    Attributes:
+        boxes: int32 ``[N, 4]``: top, left, height and width of what is resized, pixels; pixels outside are not used.
+        sizes: int32 ``[N, 2]``: height and width of the result, pixels.
+        interpolation: ``"linear"`` or ``"cubic"``.
+        antialias: see ``filter_of``.
+    """
+
+    boxes: NDArray[np.int32]
+    sizes: NDArray[np.int32]
+    interpolation: str
+    antialias: bool
 
 
 def _cubic(entries: int = 129) -> NDArray[np.float32]:

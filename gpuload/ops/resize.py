@@ -104,6 +104,13 @@ class Resize(Op):
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
         return resampling.resize_batch(xp, x, boxes, self.size_after(size, draw), _one(self), self.antialias)
 
+    def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
+        """Of all of each image."""
+        if self.interpolation == "nearest":
+            return None
+        sizes = self.size_after(size, draw) if self.shorter is None else draw["size"].astype(np.int32)
+        return resampling.Resampling(np.pad(size, ((0, 0), (2, 0))), sizes, _one(self), self.antialias)
+
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
         return self._resize_into if _is_in_core(self) else None
@@ -210,6 +217,13 @@ class RandomResizedCrop(Op):
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         new = np.broadcast_to(np.array(self.window), (len(x), 2))
         return resampling.resize_batch(xp, x, boxes, new, _one(self), self.antialias)
+
+    def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
+        """Of the boxes."""
+        if self.interpolation == "nearest":
+            return None
+        boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
+        return resampling.Resampling(boxes, self.size_after(size, draw), _one(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""

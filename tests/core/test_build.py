@@ -60,7 +60,9 @@ def test_all_that_the_face_promises_is_there_and_nothing_else():
     if core.native is None:
         return
     offered = {name for name in dir(core.native) if not name.startswith("_")}
-    promised = {name for name in {*vars(core.face.Native), "Maps"} if not name.startswith("_")}
+    promised = {name for name in {*vars(core.face.Native), "Codec", "Maps"} if not name.startswith("_")}
     assert offered == promised
-    methods = {name for name in dir(core.native.Maps) if not name.startswith("_")}
-    assert methods == {name for name in {*vars(core.face.Maps), "any_refused"} if not name.startswith("_")}
+    for name, attribute in (("Maps", "any_refused"), ("Codec", "version")):
+        methods = {method for method in dir(getattr(core.native, name)) if not method.startswith("_")}
+        face = {*vars(getattr(core.face, name)), attribute}
+        assert methods == {method for method in face if not method.startswith("_")}

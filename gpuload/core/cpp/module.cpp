@@ -3,6 +3,7 @@
 // microseconds, where it would take longer to get it back.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -10,8 +11,10 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "codec.hpp"
 #include "crc32c.hpp"
 #include "guard.hpp"
+#include "imagerows.hpp"
 #include "jpeg.hpp"
 #include "lzw.hpp"
 #include "maps.hpp"
@@ -345,6 +348,51 @@ void resize(const Array<const T, 1>& image, int64_t offset, int64_t stride, int6
                  vertical_first, core::Image<T>{out.data(), new_width * channels, vertical.count, new_width, channels});
 }
 
+// --- rows of images
+
+const int32_t* each_or_none(const Array<const int32_t, 2>& numbers, int64_t count, int64_t columns) {
+    require(numbers.shape(1) == columns && (numbers.shape(0) == count || numbers.shape(0) == 0), "make_rows: numbers an image");
+    return numbers.shape(0) == 0 ? nullptr : numbers.data();
+}
+
+template <class Out>
+void make_rows(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends,
+               const Array<const int32_t, 2>& heads, const Array<const int32_t, 2>& regions,
+               const Array<const int32_t, 2>& boxes, const Array<const int32_t, 2>& sizes, const Array<const float, 1>& table,
+               float width, bool antialias, const Array<const int32_t, 2>& start, const Array<const int32_t, 2>& mirror,
+               int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes,
+               int64_t out_height, int64_t out_width, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+    const int64_t count = begins.size();
+    check_rows(raw, begins, ends, 0, 0);
+    require(declined.size() == count && heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
+    if (count == 0) return;
+    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
+    const core::Resizing resizing{each_or_none(boxes, count, 4), each_or_none(sizes, count, 2),
+                                  {table.data(), table.size(), width, antialias}};
+    const core::Walking<Out> walking{each_or_none(start, count, 2), each_or_none(mirror, count, 2), uint8_t(fill),
+                                     mean.data(), scale.data(), out_planes, out_height, out_width};
+    require((resizing.boxes == nullptr) == (resizing.sizes == nullptr), "make_rows: a size a box");
+    require(resizing.boxes == nullptr || (table.size() > 1 && width >= 1 && width <= 16), "make_rows: a filter");
+    require((walking.start == nullptr) == (walking.mirror == nullptr) && fill >= 0 && fill <= 255, "make_rows: a walk");
+    require(walking.start == nullptr || (mean.size() == 3 && scale.size() == 3), "make_rows: a mean and a scale a channel");
+    require(walking.start != nullptr || (std::is_same_v<Out, uint8_t> && !out_planes), "make_rows: what is not walked over");
+    require(is_side(out_height) && is_side(out_width) && out.size() % count == 0 && out.size() / count % 3 == 0 &&
+                out.size() / count / 3 % out_height == 0 && out.size() / count / 3 / out_height == out_width,
+            "make_rows: the result has another size");
+    Release lock;
+    core::make_rows(codec, files, resizing, walking, out.data(), declined.data());
+}
+
+void taps(const Array<const float, 1>& table, float width, bool antialias, int64_t from, const Array<int32_t, 1>& first,
+          const Array<float, 2>& weights) {
+    require(table.size() > 1 && width >= 1 && width <= 16 && is_side(from) && is_side(first.size()), "taps: sizes");
+    core::Taps taps;
+    taps.compute({table.data(), table.size(), width, antialias}, from, first.size());
+    require(weights.shape(0) == taps.support && weights.shape(1) == first.size(), "taps: weights");
+    std::copy(taps.first.begin(), taps.first.end(), first.data());
+    std::copy(taps.weights.begin(), taps.weights.end(), weights.data());
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -386,4 +434,10 @@ NB_MODULE(_native, module) {
     module.def("walk", walk<float, float>);
     module.def("resize", resize<uint8_t>);
     module.def("resize", resize<float>);
+    module.def("taps", taps);
+    nb::class_<core::Codec>(module, "Codec")
+        .def(nb::init<const std::string&, const std::string&>())
+        .def_prop_ro("version", &core::Codec::version)
+        .def("make_rows", make_rows<uint8_t>)
+        .def("make_rows", make_rows<float>);
 }

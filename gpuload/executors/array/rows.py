@@ -22,6 +22,7 @@ from gpuload import core
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.array.stages import as_values, field_runs, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
+from gpuload.images import native
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory
@@ -59,6 +60,7 @@ class ArrayRowExecutor:
             "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
+            **({"codec": native.how()} if any(op.codec for op in self.graph.ops) else {}),
         }
 
     def close(self) -> None:
@@ -126,7 +128,8 @@ class _FieldRun:
         self._ragged = self.before.ragged and whole  # a tile is a Ragged; else it is an array
         self._memory: list[Memory] = [partial(scratch, f"stage {number}") for number in range(len(self.stages))]
         on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
-        self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform else 0
+        self._files = self.stages[0].takes_files  # a tile is files, and all behind them has one size
+        self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._files else 0
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
         """Bring the field from before the ops to behind them."""
@@ -145,7 +148,8 @@ class _FieldRun:
         size, tiles = self._tile_rows(x), []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
-            tile = x[rows] if self._uniform or self._ragged or isinstance(x, np.ndarray) else np.asarray(x[begin])[None]
+            joined_rows = self._uniform or self._ragged or self._files or isinstance(x, np.ndarray)
+            tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
                 made = self._tile(tile, plans, rows, None if out is None else out[rows])
             except RowError as error:
@@ -158,7 +162,7 @@ class _FieldRun:
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows go through the stages at a time."""
-        if self._uniform:
+        if self._uniform or self._files:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1
 

@@ -4,7 +4,8 @@
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
-What an op offers decides (``Op.fold``, ``Op.row_form``, ``Op.array``); which op it is, nobody here asks.
+What an op offers decides (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.row_form``, ``Op.array``); which op it
+is, nobody here asks.
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload import device as devices
-from gpuload.errors import SpecError
+from gpuload.core.face import Codec
+from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
-from gpuload.ops import walk
-from gpuload.ops.base import Draw, Op, RowForm, Sizes
+from gpuload.images import native
+from gpuload.images.head import read_heads
+from gpuload.ops import resampling, walk
+from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
 Array = NDArray[Any]
+RGB = 3  # channels
+# What the core takes for nothing: no boxes, no places, no filter; and a mean that changes no value.
+NO_BOXES, NO_PLACES, NO_TABLE = np.empty((0, 4), np.int32), np.empty((0, 2), np.int32), np.empty(0, np.float32)
+NO_CHANGE = np.zeros(RGB, np.float32)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,9 @@ class Stage(ABC):
     word: ClassVar[str]
     writes: ClassVar[bool] = True
     """True if the result is written to memory that is given; else it comes in memory of its own, or as a view."""
+
+    takes_files: ClassVar[bool] = False
+    """True if a tile is a ``Ragged`` of files, or a list of them, any number."""
 
     ops: tuple[Op, ...]
     places: tuple[int, ...]
@@ -91,6 +102,73 @@ class WalkStage(Stage):
         out = memory((len(x), *one.out_shape), one.dtype)
         Walker(one)(x, out, memory=_walk_memory)
         return out
+
+
+@dataclass(frozen=True)
+class ImageStage(Stage):
+    """Files to images of one size: each is decoded, resized and walked over while it lies in the cache.
+
+    Attributes:
+        parts: the same ops as stages of their own: of decoding, then of resizing and of a walk where there are such. A
+            file that the core declines goes through these, which make its pixels or say what is wrong with it.
+    """
+
+    word = "image"
+    takes_files = True
+
+    parts: tuple[Stage, ...]
+
+    def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
+        """See ``Stage``."""
+        draws, codec = _rows(plan, rows), native.codec()
+        out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
+        files = x if isinstance(x, Ragged) else Ragged.of(x, self.before.dtype)
+        for row in range(len(files)) if codec is None else self._declined(codec, files, draws, out):
+            try:
+                out[row] = self._single(files[row], _rows(draws, slice(row, row + 1)))
+            except RowError as error:
+                raise error.moved(row) from None
+        return out
+
+    def _declined(self, codec: Codec, files: Ragged, draws: Sequence[Draw], out: Array) -> list[int]:
+        """Write the rows of the result; return those that were not made."""
+        decoding, declined = draws[0], np.empty(len(files), np.int8)
+        if HEADS in decoding:
+            heads = decoding[HEADS]
+        else:
+            heads = read_heads(files)
+            self.ops[0].check_heads(heads[:, :3])
+        regions, size = NO_BOXES, heads[:, :2]
+        if "start" in decoding:
+            regions, size = np.concatenate([decoding["start"], decoding["shape"]], axis=1), decoding["shape"]
+        boxes, sizes, table, width, antialias = NO_BOXES, NO_PLACES, NO_TABLE, 1.0, False
+        if len(self.ops) > 1 and (resample := self.ops[1].resample(draws[1], size)) is not None:
+            boxes, antialias = resample.boxes, resample.antialias
+            size = sizes = np.ascontiguousarray(resample.sizes)
+            table, width = resampling.TABLES[resample.interpolation], resampling.WIDTHS[resample.interpolation]
+        start, mirror, fill, mean, scale, is_planar = NO_PLACES, NO_PLACES, 0, NO_CHANGE, NO_CHANGE + 1, False
+        if isinstance(stage := self.parts[-1], WalkStage):
+            start, mirror, path = _walk_of_each(stage, size, draws[-len(stage.ops) :])
+            fill, is_planar = int(path.fill), path.out_axes == "CHW"
+            if path.mean is not None and path.scale is not None:
+                mean, scale = path.mean, path.scale
+        height, width_after = (np.moveaxis(out, 1, -1) if is_planar else out).shape[1:3]
+        codec.make_rows(
+            np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions, boxes, sizes,
+            table, width, antialias, start, mirror, fill, mean, scale, is_planar, height, width_after,
+            out.reshape(-1), declined,
+        )  # fmt: skip
+        return np.flatnonzero(declined).tolist()
+
+    def _single(self, file: Array, draws: Sequence[Draw]) -> Array:
+        """Return a file after the ops, one after the other; ``draws`` are of its row alone."""
+        now, begin = np.asarray(file)[None], 0
+        for stage in self.parts:
+            end = begin + len(stage.ops)
+            now = stage.run(now, stage.plan(draws[begin:end], 1), slice(0, 1), np.empty)
+            begin = end
+        row: Array = now[0]
+        return row
 
 
 @dataclass(frozen=True)
@@ -177,7 +255,7 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
             stages.append(WalkStage(*what))
         else:
             stages.append(ArrayStage(*what) if form is None else KernelStage(*what, form))
-    return tuple(stages)
+    return _with_images(stages, graph.empty_draws)
 
 
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
@@ -257,6 +335,40 @@ def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: D
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     made = op.array_fields(xp, {name: fields[name] for name in graph.targets[place]}, draw, after)
     return {name: as_values(xp, after[name], values) for name, values in made.items()}
+
+
+def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[Stage, ...]:
+    """Return the stages with the first ones as one `ImageStage`, where the core can do these and one size follows."""
+    first = stages[0]
+    if core.native is None or not (first.ops[0].makes_rgb and first.before.ragged and first.before.dtype == np.uint8):
+        return tuple(stages)
+    count = 1
+    if len(stages) > 1 and stages[1].ops[0].resample(empty_draws[stages[1].places[0]], NO_PLACES) is not None:
+        count = 2
+    has_walk = len(stages) > count and isinstance(stages[count], WalkStage)
+    for end in range(count + has_walk, count - 1, -1):
+        parts, rest = tuple(stages[:end]), stages[end:]
+        after = parts[-1].after
+        if after.dtype in walk.DTYPES and all(field.uniform for field in (after, *(stage.after for stage in rest))):
+            ops, places = sum((part.ops for part in parts), ()), sum((part.places for part in parts), ())
+            return ImageStage(ops, places, first.before, after, parts), *rest
+    return tuple(stages)
+
+
+def _walk_of_each(stage: WalkStage, size: Sizes, draws: Sequence[Draw]) -> tuple[Array, Array, Walk]:
+    """Return where each window begins and whether it is mirrored, and the walk, which is else the same for all images.
+
+    Where sizes vary the walk over each image is folded by itself: a window may begin at the far end of its image.
+    """
+    if stage.before.uniform:
+        path = _folded(walk.begin(stage.before, len(size)), stage.ops, draws)
+        paths = [path]
+    else:
+        shapes = [(height, width, RGB) for height, width in size.tolist()]
+        begins = ((walk.begin(stage.before, 1, shape), slice(row, row + 1)) for row, shape in enumerate(shapes))
+        paths = [_folded(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
+    start, mirror = np.concatenate([path.start for path in paths]), np.concatenate([path.mirror for path in paths])
+    return start.astype(np.int32), mirror.astype(np.int32), paths[0]
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:

@@ -1,0 +1,31 @@
+// Taps of a resize: which source pixels make each pixel of the result, with which coefficients. The same numbers as
+// `ops.resampling.taps`, bit for bit: the same operations on float in the same order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "resize.hpp"
+
+namespace core {
+
+struct Filter {
+    const float* table;  // of the filter, with linear interpolation between its entries
+    int64_t entries;
+    float width;  // in source pixels, where the image does not become smaller
+    bool antialias;
+};
+
+struct Taps {
+    std::vector<int32_t> first;
+    std::vector<float> weights;  // [support, count]
+    int64_t support = 0;
+
+    void compute(const Filter& filter, int64_t from, int64_t to);  // from and to so many pixels
+    Pass pass() const { return {first.data(), weights.data(), support, int64_t(first.size())}; }
+};
+
+// Whether the vertical pass comes first (`ops.resampling.vertical_first`).
+bool is_vertical_first(int64_t height, int64_t width, const Taps& vertical, const Taps& horizontal);
+
+}  // namespace core

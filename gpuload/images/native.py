@@ -1,0 +1,51 @@
+"""The image codec as the core calls it, many files in one call without the interpreter's lock.
+
+It is nvImageCodec's C interface, in the library of the installed package. Pixels and errors are those of `decode`: what
+the core declines, whatever the reason, is decoded there.
+Process   Each has a codec of its own: a child of fork opens it again, for a thread of the parent may be in the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+from pathlib import Path
+
+from gpuload import core
+from gpuload.core.face import Codec
+from gpuload.images import decode
+
+LIBRARY, EXTENSIONS = "libnvimgcodec.so.0", "extensions"
+
+log = logging.getLogger("gpuload")
+
+
+def codec() -> Codec | None:
+    """Return the codec of this process; None where images are decoded through Python, and ``how`` says why."""
+    return _open(os.getpid(), decode.library_folder())[0]
+
+
+def how() -> str:
+    """Return which codec decodes images, and why through Python where the core does not call it."""
+    native, problem = _open(os.getpid(), decode.library_folder())
+    name = decode.codec() or "none"
+    return f"{name}, called by the core" if native is not None else f"{name}, called by Python: {problem}"
+
+
+@cache
+def _open(process: int, folder: str | None) -> tuple[Codec | None, str]:
+    """Return the codec of a process, from the folder of the package; or None and the reason."""
+    if core.native is None:
+        return None, core.problem
+    if folder is None:
+        return None, "nvImageCodec is not installed (it comes with DALI), or does not work"
+    try:
+        return core.native.Codec(str(Path(folder, LIBRARY)), str(Path(folder, EXTENSIONS))), ""
+    except RuntimeError as error:
+        log.warning(
+            "images are decoded through Python, more slowly; cause: the core cannot use nvImageCodec: %s; remedy: "
+            "install the DALI that gpuload asks for, by its extra cpu or cuda12",
+            error,
+        )
+        return None, f"the core cannot use nvImageCodec: {error}"

@@ -1,0 +1,383 @@
+"""Files that become images in one call of the core: the same pixels, and the same errors, as by the forms in Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import core
+from gpuload.errors import RecordError, RowError
+from gpuload.executors.array import ArrayRowExecutor, stages
+from gpuload.images import head as heads
+from gpuload.images import native
+from gpuload.ops.graph import compile_ops, image_sizes
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
+from tests import imagefiles
+from tests.attack.corpus import corpus
+from tests.attack.mutate import mutated
+from tests.core.test_damaged import lost
+from tests.images.test_decode import JPEGS
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "images"
+NUM_DAMAGED = 400
+FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
+MEAN, STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
+CHAINS = {
+    "training": [gl.ops.Decode(), gl.ops.RandomResizedCrop(24, 20), gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD)],
+    "validation": [
+        gl.ops.Decode(), gl.ops.Resize(shorter=30), gl.ops.CenterCrop(24), gl.ops.Normalize(MEAN, STD),
+        gl.ops.Transpose("CHW"),
+    ],
+    "resize": [gl.ops.Decode(), gl.ops.Resize(17, 23, interpolation="cubic")],
+    "without antialias": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9, antialias=False), gl.ops.RandomFlip()],
+    "crop": [gl.ops.Decode(), gl.ops.RandomCrop(30, 40, pad=60, fill=7), gl.ops.RandomFlip(vertical=True)],
+    "flip, then crop": [gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.CenterCrop(8), gl.ops.Transpose("CHW")],
+    "float16": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Normalize(MEAN, STD, dtype="float16")],
+    "python": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Python(lambda x: 255 - x), gl.ops.RandomFlip()],
+}  # fmt: skip
+JOINED = {  # what one call makes of each chain
+    "training": "Decode RandomResizedCrop RandomFlip Normalize",
+    "validation": "Decode Resize CenterCrop Normalize Transpose",
+    "resize": "Decode Resize",
+    "without antialias": "Decode RandomResizedCrop RandomFlip",
+    "crop": "Decode RandomCrop RandomFlip",
+    "flip, then crop": "Decode RandomFlip CenterCrop Transpose",
+    "float16": "Decode RandomResizedCrop, walk of Normalize",
+    "python": "Decode RandomResizedCrop, array of Python, walk of RandomFlip",
+}
+
+if native.codec() is None:
+    pytest.skip(native.how(), allow_module_level=True)
+
+
+def array(data):
+    return np.frombuffer(data, np.uint8)
+
+
+def readable(files):
+    """Return the files whose heads are sound."""
+    sound = []
+    for data in files:
+        try:
+            heads.read(data)
+        except heads.HeadError:
+            continue
+        sound.append(array(data))
+    return sound
+
+
+def smallest_side(data):
+    head = heads.read(data)
+    return min(head.height, head.width)
+
+
+def batch(files, chain, seed=3):
+    """Return a graph of a chain, the files as a batch, and the draws."""
+    graph, values = compile_ops(Spec((FILES,)), chain), Ragged.of(files, np.dtype(np.uint8))
+    sizes = {"image": image_sizes(FILES, values, len(files))}
+    return graph, values, graph.draw(seed=seed, epoch=0, records=np.arange(len(files)), sizes=sizes)
+
+
+def outcome(executor, values, draws, row):
+    """Return the image of a row, or what is said about it."""
+    rows = slice(row, row + 1)
+    try:
+        return executor.run(
+            {"image": values[rows]}, [{key: some[rows] for key, some in one.items()} for one in draws], {}
+        )
+    except RowError as error:
+        return error.row, str(error)
+
+
+def by_python(monkeypatch):
+    monkeypatch.setattr(native, "codec", lambda: None)
+
+
+def assert_same(executor, values, draws, monkeypatch):
+    """Assert that the core makes of each file what Python makes of it; return how many are no images."""
+    rows = range(len(values))
+    by_core = [outcome(executor, values, draws, row) for row in rows]
+    with monkeypatch.context() as patch:
+        by_python(patch)
+        reference = [outcome(executor, values, draws, row) for row in rows]
+    for one, other in zip(by_core, reference, strict=True):
+        if isinstance(one, tuple) or isinstance(other, tuple):
+            assert one == other
+            continue
+        assert one["image"].dtype == other["image"].dtype
+        np.testing.assert_array_equal(one["image"], other["image"])
+    return sum(isinstance(one, tuple) for one in by_core)
+
+
+@pytest.fixture
+def singles(monkeypatch):
+    """Return a list that takes the bytes of each file that goes the way of the forms in Python."""
+    seen, single = [], stages.ImageStage._single
+    monkeypatch.setattr(
+        stages.ImageStage, "_single", lambda stage, file, draws: seen.append(bytes(file)) or single(stage, file, draws)
+    )
+    return seen
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_ops_from_files_to_images_of_one_size_are_one_call(name):
+    graph = compile_ops(Spec((FILES,)), CHAINS[name])
+
+    assert ArrayRowExecutor(graph).describe()["stages"] == f"image: image of {JOINED[name]}"
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [gl.ops.Decode()],
+        [gl.ops.Decode(), gl.ops.Resize(shorter=9)],
+        [gl.ops.Decode("GRAY"), gl.ops.Resize(9, 9)],
+        [gl.ops.Decode(dtype="uint16"), gl.ops.CenterCrop(9)],
+        [gl.ops.Decode(), gl.ops.RandomFlip()],
+    ],
+)
+def test_what_the_core_does_not_make_goes_op_by_op(chain):
+    assert ": array of Decode" in ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["stages"]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_real_files_of_all_formats_become_the_same_images(name, monkeypatch):
+    files = [data for path in sorted(GOLDEN.rglob("*")) if path.is_file() and (data := path.read_bytes())]
+    files = [data for data in readable([*files, *JPEGS.values(), *corpus()]) if smallest_side(data) >= 8]
+    graph, values, draws = batch(files, CHAINS[name])
+
+    assert_same(ArrayRowExecutor(graph), values, draws, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_regions_of_every_kind_of_jpeg_are_the_same(seed, monkeypatch):
+    files = readable([data for data in JPEGS.values() for _ in range(6)])
+    graph, values, draws = batch(files, CHAINS["training"], seed)
+
+    assert assert_same(ArrayRowExecutor(graph), values, draws, monkeypatch) == 0
+
+
+def test_no_plain_jpeg_goes_through_python(singles):
+    files = readable([data for name, data in JPEGS.items() if "CMYK" not in name and "YCCK" not in name])
+    graph, values, draws = batch(files, CHAINS["training"])
+
+    ArrayRowExecutor(graph).run({"image": values}, draws, {})
+
+    assert len(files) > 5
+    assert {heads.read(data).kind for data in singles} <= {"jpeg"}
+    assert {heads.read(data).channels for data in singles} <= {4}
+
+
+def damaged():
+    """Return files whose heads are sound and whose data are not, or may not be."""
+    rng, files = np.random.default_rng(11), []
+    plain = [
+        data for data in (*JPEGS.values(), imagefiles.jpeg(90, 120, restart_marker_blocks=4)) if len(data) < 40_000
+    ]
+    while len(files) < NUM_DAMAGED:
+        data = plain[int(rng.integers(len(plain)))]
+        begin = data.find(b"\xff\xda") + 14
+        cut = int(rng.integers(begin, len(data)))
+        changed = [data[:cut] + b"\xff\xd9", data[:begin] + mutated(data[begin:-2], rng, most=3) + data[-2:]]
+        files += readable([*changed, *lost(data, rng)][: 2 + 60 * (len(files) == 0)])
+    return files
+
+
+def test_hundreds_of_damaged_files_become_the_same_images_or_the_same_errors(monkeypatch):
+    graph, values, draws = batch(damaged(), [gl.ops.Decode(), gl.ops.RandomResizedCrop(9, scale=(0.5, 1))])
+
+    num_errors = assert_same(ArrayRowExecutor(graph), values, draws, monkeypatch)
+
+    assert 50 < num_errors < len(values) - 50
+
+
+def test_files_that_the_core_declines_stand_between_those_that_it_makes(singles, monkeypatch):
+    jpeg, png, ink = imagefiles.jpeg(40, 50), imagefiles.png(40, 50), imagefiles.jpeg(40, 50, "CMYK")
+    files = [array(data) for data in (jpeg, png, jpeg, ink, jpeg, png)]
+    graph, values, draws = batch(files, CHAINS["training"])
+    out = np.empty((6, 24, 20, 3), np.float32)
+
+    rows = ArrayRowExecutor(graph).run({"image": values}, draws, {"image": out})["image"]
+
+    assert rows is out
+    assert singles == [png, ink, png]
+    by_python(monkeypatch)
+    np.testing.assert_array_equal(rows, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"])
+
+
+def test_a_list_of_files_is_a_batch_too():
+    files = [array(imagefiles.jpeg(40, 50))] * 3
+    graph, values, draws = batch(files, CHAINS["training"])
+    executor = ArrayRowExecutor(graph)
+
+    made = [executor.run({"image": some}, draws, {})["image"] for some in (files, values)]
+
+    np.testing.assert_array_equal(*made)
+
+
+def test_draws_without_heads_do():
+    graph, values, draws = batch([array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50))], CHAINS["training"])
+    plain = [{key: values for key, values in one.items() if key != "heads"} for one in draws]
+    executor = ArrayRowExecutor(graph)
+
+    assert "heads" in draws[0]
+    np.testing.assert_array_equal(*(executor.run({"image": values}, some, {})["image"] for some in (draws, plain)))
+
+
+def test_files_whose_heads_were_not_read_to_draw_are_within_the_limits_too():
+    files, resize = [array(imagefiles.jpeg(8, 8)), array(imagefiles.jpeg(40, 50))], gl.ops.Resize(9, 9)
+    _, values, (_, drawn) = batch(files, [gl.ops.Decode(), resize])
+    small = compile_ops(Spec((FILES,)), [gl.ops.Decode(max_pixels=1999), resize])
+
+    with pytest.raises(RowError, match="2000 pixels; at most 1999 are decoded") as caught:
+        ArrayRowExecutor(small).run({"image": values}, [{}, drawn], {})
+
+    assert caught.value.row == 1
+
+
+def test_a_part_of_a_batch_is_the_batch_cut():
+    graph, values, draws = batch([array(imagefiles.jpeg(30 + row, 50)) for row in range(9)], CHAINS["validation"])
+    executor, rows = ArrayRowExecutor(graph), slice(4, 8)
+
+    whole = executor.run({"image": values}, draws, {})["image"]
+    part = executor.run({"image": values[rows]}, [{key: some[rows] for key, some in one.items()} for one in draws], {})
+
+    np.testing.assert_array_equal(part["image"], whole[rows])
+
+
+def test_a_damaged_file_is_an_error_of_its_row():
+    short = JPEGS["4:2:0"]
+    short = array(short[: len(short) // 2] + b"\xff\xd9")
+    files = [array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50)), short, short]
+    graph, values, draws = batch(files, [gl.ops.Decode(), gl.ops.Resize(9, 9)])
+
+    with pytest.raises(RowError, match="most likely because the data of its scan ends") as caught:
+        ArrayRowExecutor(graph).run({"image": values}, draws, {})
+
+    assert caught.value.row == 2
+
+
+def test_heads_of_other_files_make_no_pixels():
+    small, large = array(imagefiles.jpeg(8, 8)), array(imagefiles.jpeg(80, 90))
+    graph, _, draws = batch([large, large], [gl.ops.Decode(), gl.ops.Resize(9, 9)])
+
+    with pytest.raises(RowError):
+        ArrayRowExecutor(graph).run({"image": Ragged.of([large, small], np.dtype(np.uint8))}, draws, {})
+
+
+def test_many_threads_decode_at_a_time():
+    files = readable([*JPEGS.values(), imagefiles.png(40, 50)] * 3)
+    graph, values, draws = batch(files, CHAINS["training"])
+    executor = ArrayRowExecutor(graph)
+    reference = executor.run({"image": values}, draws, {})["image"]
+
+    def work():
+        for _ in range(3):
+            results.append(executor.run({"image": values}, draws, {})["image"])
+
+    workers, results = [threading.Thread(target=work) for _ in range(8)], []
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert len(results) == 24
+    for images in results:
+        np.testing.assert_array_equal(images, reference)
+
+
+PROGRAM = """
+import os, sys
+import numpy as np
+import gpuload as gl
+from gpuload import core
+from gpuload.images import native
+
+ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(24), gl.ops.RandomFlip(), gl.ops.Normalize(120.0, 60.0)]
+
+def total():
+    with gl.Loader(gl.images(sys.argv[1], labels=None), batch_size=5, seed=3, ops=ops, device="cpu") as loader:
+        return [np.asarray(batch["image"]).tobytes() for batch in loader]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(12):
+        data = imagefiles.png(40, 50 + number) if number % 5 == 2 else imagefiles.jpeg(40 + number, 60)
+        (tmp_path / f"{number:02}").with_suffix(".png" if number % 5 == 2 else ".jpg").write_bytes(data)
+    return tmp_path
+
+
+def run(program, folder, **settings):
+    command = [sys.executable, "-c", PROGRAM + program, str(folder)]
+    environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=100, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_without_the_core_a_loader_delivers_the_same(folder):
+    program = "import hashlib; print(native.codec() is None, hashlib.sha256(b''.join(total())).hexdigest())"
+
+    (_, by_core), (is_off, by_numpy) = run(program, folder), run(program, folder, GPULOAD_CORE="0")
+
+    assert (is_off, by_core) == ("True", by_numpy)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_of_fork_has_a_codec_of_its_own(folder):
+    program = """
+parent = total()
+mine = native.codec()
+child = os.fork()
+same = total() == parent and (child != 0) == (native.codec() is mine)
+if not child:
+    sys.exit(0 if same else 1)  # the usual end of a process, with all that is cleaned up there
+print(same, os.waitpid(child, 0)[1])
+"""
+
+    assert run(program, folder) == ["True", "0"]
+
+
+def test_a_process_ends_in_the_middle_of_an_epoch(folder):
+    program = """
+loader = gl.Loader(gl.images(sys.argv[1], labels=None), batch_size=2, ops=ops, device="cpu", num_threads=4)
+batches = iter(loader)
+print(next(batches)["image"].shape[0])
+"""
+
+    assert run(program, folder) == ["2"]
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_damaged_files_are_replaced_or_skipped(folder, on_error, monkeypatch):
+    data = JPEGS["4:2:0"]
+    (folder / "04.jpg").write_bytes(data[: len(data) // 2] + b"\xff\xd9")
+    chain = [gl.ops.Decode(), gl.ops.Resize(20, 20), gl.ops.Normalize(MEAN, STD)]
+
+    def batches(**changes):
+        settings = {"batch_size": 4, "seed": 3, "ops": chain, "device": "cpu", "executor": "array", **changes}
+        with gl.images(folder, labels=None) as source, gl.Loader(source, **settings) as loader:
+            return [(one.records.tolist(), one.valid.tolist(), np.array(one["image"])) for one in loader]
+
+    by_core = batches(on_error=on_error, max_bad=0.5)
+    with pytest.raises(RecordError, match=r"04\.jpg"):
+        batches()
+    by_python(monkeypatch)
+    reference = batches(on_error=on_error, max_bad=0.5)
+
+    assert [one[:2] for one in by_core] == [one[:2] for one in reference]
+    for one, other in zip(by_core, reference, strict=True):
+        np.testing.assert_array_equal(one[2], other[2])
