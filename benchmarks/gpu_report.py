@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -167,7 +167,8 @@ def main(arguments: list[str] | None = None) -> int:
     packages = [name for part in PARTS for name in part.needs]
     subject = about(absent=gpu.absent(packages), is_short=options.short)
     report = Report.open(options.work, options.page, subject, fresh=options.fresh, tell=_say)
-    return go(PARTS, report, only=options.part, tell=_say)
+    parts = [replace(part, limit_s=part.limit_s * options.patience) for part in PARTS]
+    return go(parts, report, only=options.part, tell=_say)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -180,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fresh", action="store_true", help="begin anew")
     parser.add_argument("--short", action="store_true", help="little data: does it all work? Its rates mean nothing")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="N times the limit of each part")
     parser.add_argument("--work", type=Path, default=WORK, metavar="FOLDER", help="for logs and results")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page")
     return parser

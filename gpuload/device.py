@@ -148,7 +148,10 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
         return Problem(f"{_meaning(text).cause}: {text}", _meaning(text).remedy)
     except Exception as error:  # cuda.pathfinder and CuPy have several types for a library that is not there
         cause = f"CuPy finds no compiler, NVRTC ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
-        return Problem(cause, 'pip install "cupy-cuda13x[ctk]", or "cupy-cuda12x[ctk]" for CUDA 12')
+        remedy = 'pip install "cupy-cuda13x[ctk]>=14", or "cupy-cuda12x[ctk]>=14" for CUDA 12'
+        if int(cupy().__version__.partition(".")[0]) < 14:  # it does not look into NVIDIA's packages
+            remedy += "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
+        return Problem(cause, remedy)
     if card < min(known):
         cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(known)} and later, and the GPU is sm_{card}"
         return Problem(cause, f"take CuPy for CUDA 12: {INSTALL}")

@@ -55,7 +55,7 @@ def problem() -> str | None:
             return f"the emulated GPU needs {program}"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: `make emulated-gpu` makes an environment with it"
-    if not (_cuda_headers() / "crt").exists() or not (_cuda_headers() / "cuda.h").exists():
+    if not all(any((folder / name).exists() for folder in _cuda_headers()) for name in ("crt", "cuda.h")):
         return "CUDA's headers are not installed: pip install 'cupy-cuda13x[ctk]' nvidia-cuda-crt"
     return None
 
@@ -163,7 +163,8 @@ def kernel_sources() -> list[tuple[list[str], str]]:
 def _driver() -> Any:
     """Return the stand-in of the driver, compiled and loaded where CuPy looks for ``libcuda.so.1``."""
     source = HERE / "driver.cpp"
-    flags = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", f"-I{_cuda_headers()}")
+    headers = [f"-I{folder}" for folder in _cuda_headers()]
+    flags = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", *headers)
     library = CACHE / f"driver-{_digest(source.read_text(encoding='utf-8'), *flags)}" / "libcuda.so.1"
     if not library.exists():
         _compile(["g++", *flags, str(source), "-ldl"], library)
@@ -183,7 +184,10 @@ def _patch_cupy() -> None:
     _overwrite_runtime(runtime.__file__)
     from cupy.cuda import compiler
 
-    compiler._compile_using_nvrtc_no_warning = _compile_kernel
+    for name in ("_compile_using_nvrtc_no_warning", "compile_using_nvrtc"):  # of CuPy 14 and 13
+        if hasattr(compiler, name):
+            setattr(compiler, name, _compile_kernel)
+            break
 
 
 def _overwrite_runtime(path: str) -> None:
@@ -281,18 +285,20 @@ def _kernel_flags() -> list[str]:
 def _compiler_flags() -> list[str]:
     include = Path(str(importlib.util.find_spec("cupy").submodule_search_locations[0])) / "_core" / "include"  # type: ignore
     libcudacxx = include / "cupy" / "_cccl" / "libcudacxx"
-    folders = (HERE / "include", include, _cuda_headers(), libcudacxx, libcudacxx / "include")
+    folders = (HERE / "include", include, *_cuda_headers(), libcudacxx, libcudacxx / "include")
     # As NVRTC, g++ is lenient; -ffp-contract=off: nothing is fused that the source does not fuse.
     flags = ("-std=c++17", "-O1", "-w", "-fpermissive", "-fPIC", "-ffp-contract=off", "-D__CUDACC_VER_MAJOR__=13")
     return [*flags, *(f"-I{folder}" for folder in folders)]
 
 
 @cache
-def _cuda_headers() -> Path:
-    """Return the folder of CUDA's headers: of the package nvidia-cuda-runtime."""
+def _cuda_headers() -> list[Path]:
+    """Return the folders of CUDA's headers: of NVIDIA's packages for CUDA 13 or 12, else of an installed toolkit."""
     spec = importlib.util.find_spec("nvidia")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
-    return next((Path(folder) / "cu13" / "include" for folder in folders), Path("/usr/local/cuda/include"))
+    names = ("cu13", "cuda_runtime", "cuda_nvcc")
+    headers = [path for folder in folders for name in names if (path := Path(folder) / name / "include").exists()]
+    return headers or [Path("/usr/local/cuda/include")]
 
 
 def _compile(command: list[str], target: Path) -> None:

@@ -67,7 +67,7 @@ def run(install: str = "", before: str = "", name: str = "gpu") -> str:
         ),
         ({"install": "driver=11080"}, "the driver supports CUDA 11.8", "update the NVIDIA driver, or use device="),
         ({"install": "devices=0"}, "the CUDA driver shows no GPU", "CUDA_VISIBLE_DEVICES"),
-        ({"before": WITHOUT_NVRTC}, "CuPy finds no compiler, NVRTC", 'pip install "cupy-cuda13x[ctk]"'),
+        ({"before": WITHOUT_NVRTC}, "CuPy finds no compiler, NVRTC", 'pip install "cupy-cuda13x[ctk]>=14"'),
         ({"before": OF_AN_OLD_CARD}, "and the GPU is sm_70", "take CuPy for CUDA 12"),
     ],
 )

@@ -30,6 +30,8 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
         tmp_path,
         "--page",
         tmp_path / "gpu.md",
+        "--patience",  # g++ compiles each kernel once, which takes longer than NVRTC
+        "5",
     ]
     environment = {**emulated_gpu.environment(), "GPULOAD_BENCH_DATA": str(tmp_path / "data")}
 
