@@ -3,9 +3,11 @@
 Work     read the file, decode, cut a random box (area 0.08 to 1 of the image, proportions 3/4 to 4/3), resize it to
          224 x 224 (linear), flip with p = 1/2, minus mean, over standard deviation: float32 NHWC on the GPU
 Variants shuffled, and in a loop whose step is a kernel of about 10 ms (shuffled-step)
-Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader, its own draws, boxes
+Limit    a pipeline of DALI as NVIDIA's examples write it, with its best settings: its own reader, its own draws,
          decoded by nvJPEG and by the hardware decoder where there is one, three batches ahead, memory for the largest
-         image taken before; with a step, the loop over data that lies on the GPU already
+         image taken before. The faster one of two counts: boxes are decoded alone (`dali`), or whole images
+         (`dali_whole`), as nvImageCodec 0.9.0 is reported to end the process at a region on some cards. With a step,
+         the loop over data that lies on the GPU already
 Floor    a thread pool over simplejpeg and OpenCV on the host (`jpeg_training.threads`), then `cupy.asarray`
 Pixels   gpuload and DALI: antialias. `gpuload` and `dali_cuda` take no hardware decoder, whose pixels differ from those
          of nvJPEG's kernels; `gpuload_hardware` and `dali_hardware` give it all images. torch, tf.data and the floor:
@@ -47,8 +49,11 @@ def resident(work: Work) -> Epoch:
     return gpu.resident(work, SIDE, SIDE, 3)
 
 
-def dali(hardware_load: float) -> Callable[[Work], Epoch]:
-    """readers.file, decoders.image_random_crop (mixed), resize, crop_mirror_normalize."""
+def dali(hardware_load: float, *, is_whole: bool = False) -> Callable[[Work], Epoch]:
+    """readers.file, decoders.image_random_crop (mixed) and resize, crop_mirror_normalize.
+
+    ``is_whole``: decoders.image and random_resized_crop in place of the two, as some cards refuse regions.
+    """
 
     def build(work: Work) -> Epoch:
         from nvidia.dali import Pipeline, fn, pipeline_def, types
@@ -61,12 +66,16 @@ def dali(hardware_load: float) -> Callable[[Work], Epoch]:
         @pipeline_def(device_id=0, **settings)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
             coded, _ = fn.readers.file(files=_paths(work), shuffle_after_epoch=True)
-            boxes = fn.decoders.image_random_crop(
-                coded, device="mixed", random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS),
-                num_attempts=TRIES, hw_decoder_load=hardware_load, preallocate_width_hint=width,
-                preallocate_height_hint=height,
-            )  # fmt: skip
-            images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
+            decoder = {
+                "device": "mixed", "hw_decoder_load": hardware_load, "preallocate_width_hint": width,
+                "preallocate_height_hint": height,
+            }  # fmt: skip
+            box = {"random_area": list(AREA), "random_aspect_ratio": list(PROPORTIONS), "num_attempts": TRIES}
+            resize = {"size": (SIDE, SIDE), "interp_type": types.INTERP_LINEAR, "antialias": True}
+            if is_whole:
+                images = fn.random_resized_crop(fn.decoders.image(coded, **decoder), **box, **resize)
+            else:
+                images = fn.resize(fn.decoders.image_random_crop(coded, **box, **decoder), **resize)
             return fn.crop_mirror_normalize(
                 images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
             )
@@ -197,6 +206,23 @@ QUESTION = GpuQuestion(
         ),
         Peer("dali_cuda", consumed(dali(0.0)), "the same without the hardware decoder", _DALI, cache=_WARM),
         Peer("dali_hardware", consumed(dali(1.0)), "the same with all images for it", _DALI, cache=_WARM),
+        Peer(
+            "dali_whole", consumed(dali(HARDWARE_LOAD, is_whole=True)),
+            "readers.file, decoders.image, random_resized_crop; hardware decoder", _DALI,
+            variants=(ALONE,), role="limit", cache=_WARM,
+        ),
+        Peer(
+            "dali_whole_loop", consumed(dali(HARDWARE_LOAD, is_whole=True)), "the same", _DALI, variants=(LOOP,),
+            cache=_WARM,
+        ),
+        Peer(
+            "dali_whole_cuda", consumed(dali(0.0, is_whole=True)), "dali_whole without the hardware decoder", _DALI,
+            cache=_WARM,
+        ),
+        Peer(
+            "dali_whole_hardware", consumed(dali(1.0, is_whole=True)), "dali_whole with all images for it", _DALI,
+            cache=_WARM,
+        ),
         Peer(
             "threads", consumed(bare), "a thread pool over simplejpeg and OpenCV, cupy.asarray", ("cupy", *_BOTH),
             role="floor", cache=_WARM,

@@ -58,7 +58,8 @@ TESTS = ("pytest", "hypothesis", "PIL")
 ROWS = ("-m", "benchmarks.run", "--only", "gpu_rows", "--peers", "link", "resident", "gpuload", "--variants")
 JPEG = (
     "-m", "benchmarks.run", "--only", "gpu_jpeg", "--peers", "resident", "dali_loop", "dali", "dali_cuda",
-    "dali_hardware", "gpuload", "gpuload_hardware", "--variants",
+    "dali_hardware", "dali_whole", "dali_whole_loop", "dali_whole_cuda", "dali_whole_hardware", "gpuload",
+    "gpuload_hardware", "--variants",
 )  # fmt: skip
 QUESTION = ("--rounds", "1", "--seconds", "1", "--results", "{folder}")
 

@@ -42,7 +42,7 @@ if saved:  # before the pipeline is made, which reads ahead
 def training():
     """Return images, float32 [32, 3, 64, 64], and labels."""
     jpegs, labels, crop, mirror = reader(loader, draws={"crop": gl.ops.RandomResizedCrop(64), "mirror": coin_flip()})
-    images = fn.decoders.image_slice(jpegs, **crop, axes=[0, 1], device="mixed" if has_gpu else "cpu")
+    images = fn.slice(fn.decoders.image(jpegs, device="mixed" if has_gpu else "cpu"), **crop, axes=[0, 1])
     images = fn.resize(images, size=[64, 64], interp_type=types.INTERP_TRIANGULAR)
     images = fn.crop_mirror_normalize(
         images,

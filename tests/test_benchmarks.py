@@ -247,12 +247,13 @@ class TestQuestionsAboutAGpu:
             run.questions(["gpu_rows"], measure.Settings(cache=cache))
 
     @pytest.mark.parametrize("name", gpu.NAMES)
-    def test_have_one_limit_and_one_of_ours_for_each_variant(self, name):
+    def test_have_a_limit_and_one_of_ours_for_each_variant(self, name):
         jobs = find(name).jobs("warm")
 
         for variant in find(name).variants:
             roles = [peer.role for other, peer in jobs if other == variant]
-            assert (roles.count("limit"), roles.count("ours"), roles.count("floor")) == (1, 1, 1)
+            assert roles.count("limit") >= 1
+            assert (roles.count("ours"), roles.count("floor")) == (1, 1)
         assert find(name).jobs("cold") == []
         assert {peer.name for _, peer in jobs} >= {"resident", "gpuload"}
 
