@@ -161,6 +161,7 @@ class Loader:
             num_threads=self.num_threads,
             prefetch=asked,
             any_length=made.kind == "batches" and made.any_length,
+            mends=self._damage is not None,
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, asked // recipe.num_joined if asked else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
@@ -269,6 +270,7 @@ class Loader:
             executor=None,
             num_threads=self.num_threads,
             prefetch=self._asked_prefetch,
+            mends=self._damage is not None,
         )
         session = Session(
             recipe,

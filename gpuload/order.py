@@ -354,7 +354,12 @@ class Plan:
             )
         if not position.step <= step <= self.end(position):
             raise _no_step(step, self.end(position))
-        return Position(position.epoch, int(step), self._offset(int(step), position))
+        return self.later(position, int(step))
+
+    def later(self, position: Position, step: int) -> Position:
+        """Return the same, of a step that the epoch is known to have."""
+        offset = position.offset + (step - position.step) * self.global_batch
+        return Position(position.epoch, step, min(self.length, offset))
 
     def settled(self, position: Position) -> Position:
         """Return the position as such: the end of an epoch is the beginning of the next."""
@@ -364,10 +369,6 @@ class Plan:
     def start_at(self, epoch: int, offset: int) -> Position:
         """Return how an epoch goes on at an offset that any number of shards and batch size may have reached."""
         return Position(epoch, -(-offset // self.global_batch), offset)
-
-    def _offset(self, step: int, start: Position) -> int:
-        """Return the offset where a step begins, at most ``length``."""
-        return min(self.length, start.offset + (step - start.step) * self.global_batch)
 
     def span(self, position: Position, num_steps: int = 1) -> tuple[Positions, NDArray[np.bool_], tuple[int, ...]]:
         """Return the records of the steps from a position on, on this shard.
@@ -474,7 +475,7 @@ class Plan:
 
         Where a step takes more than that, it is one step further.
         """
-        return self._offset(step + 1, start) + max(self._window * self._lanes.lanes, self.global_batch)
+        return self.later(start, step + 1).offset + max(self._window * self._lanes.lanes, self.global_batch)
 
     def _asked(self, lane: int, horizon: int, start: Position) -> int:
         """Return the place in a lane up to which storage has been asked: where the window of the horizon ends."""
@@ -487,7 +488,7 @@ class Plan:
         if not isinstance(self.shuffle, Blocks):
             return ()
         positions = self._lanes.positions(places)
-        in_steps = positions < self._offset(self.end(start), start)
+        in_steps = positions < self.later(start, self.end(start)).offset
         places, own = places[in_steps], self._own(positions[in_steps], start)
         windows = places // self._window
         windows -= windows.min(initial=self.length)

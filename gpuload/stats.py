@@ -68,6 +68,14 @@ class Counters:
             for name, amount in amounts.items():
                 counts[name] = counts.get(name, 0) + amount
 
+    def deliver(self, num_records: int, num_bytes: int) -> None:
+        """Count a batch that is handed out."""
+        counts = self._counts
+        with self._lock:
+            counts["batches"] += 1
+            counts["records"] += num_records
+            counts["bytes"] += num_bytes
+
     def stats(self) -> Stats:
         """Return the counts as they are now."""
         with self._lock:

@@ -36,7 +36,7 @@ def _load() -> tuple[Native | None, str]:
         return None, "the compiled core is not installed: there was no C++ compiler, or it failed"
     except ImportError as error:
         return None, f"the compiled core cannot be loaded: {error}"
-    for name in vars(Native):
+    for name in (*vars(Native), *Native.__annotations__):
         if not name.startswith("_") and not hasattr(extension, name):  # a checkout with new source
             return None, f"the compiled core was built from older source and has no {name}; make core builds it again"
     return cast(Native, extension), ""

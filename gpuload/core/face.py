@@ -23,6 +23,9 @@ Pixels = NDArray[Any]  # uint8 or float32
 COPIED, CHANGED, FAILED, OUTSIDE = range(4)
 REFUSED, UNTRIED, MAPPED = -1, 0, 1
 
+# What ``Copies.state`` and ``Copies.wait`` say.
+NOT_DONE, DONE, REDO = range(3)
+
 
 class Maps(Protocol):
     """Files that are read from memory maps, or by positioned reads where a map is not worth it or cannot be made.
@@ -108,11 +111,87 @@ class Codec(Protocol):
         """
 
 
+class Queue(Protocol):
+    """Work for threads that do it without the interpreter's lock, and calls that bring them back to Python."""
+
+    def __init__(self) -> None: ...
+
+    def serve(self) -> int:
+        """Do work until there is a call; returns the largest number that calls have allowed, -1 after ``end``."""
+
+    def call(self, until: int, num_threads: int) -> None:
+        """Call threads out of ``serve``, and allow a number."""
+
+    def end(self, ignored: object = None, /) -> None:
+        """Call all threads out of ``serve``, now and later. Never waits; a callback of a weak reference may be this."""
+
+
+class Plan(Protocol):
+    """Where the records of some steps lie.
+
+    Args:
+        ends: int64 ``[num_steps]``, the row behind the last of each step.
+    """
+
+    def __init__(self, ends: Int64s) -> None: ...
+
+    def add(
+        self, maps: Maps, starts: Int64s, files: Int64s, offsets: Int64s, record_bytes: int, numbers: Int64s,
+        rows: Int64s | None, block: int,
+    ) -> None:  # fmt: skip
+        """Add records of one size, before there are copies.
+
+        Args:
+            maps: of the files.
+            starts: int64 ``[num_files + 1]``, the first record of each file, and the number of all.
+            files: int64 ``[num_files]``, their numbers in ``maps``.
+            offsets: int64 ``[num_files]``, the byte of each where its first record begins.
+            record_bytes: of a record.
+            numbers: int64 ``[n]``, which records.
+            rows: int64 ``[n]``, the row of each, ascending; None: record i is row i.
+            block: which block of memory they go to.
+        """
+
+
+class Copies(Protocol):
+    """Some steps whose records are copied from files, done by the threads of a queue and by who waits for a step.
+
+    Dropping it withdraws what nobody has begun, and waits for what somebody has.
+
+    Args:
+        queue: whose threads do it.
+        plan: where the records lie.
+        first_step, num_steps: which steps of the plan.
+        piece_rows: a thread copies so many rows at a time.
+        blocks: uint8 ``[n]`` each; the first row of these steps goes to its beginning.
+
+    Attributes:
+        num_done: steps that are done.
+        busy_s: seconds of all threads.
+    """
+
+    num_done: int
+    busy_s: float
+
+    def __init__(
+        self, queue: Queue, plan: Plan, first_step: int, num_steps: int, piece_rows: int, blocks: Sequence[Bytes]
+    ) -> None: ...
+
+    def state(self, step: int) -> int:
+        """Return NOT_DONE, DONE, or REDO: something is wrong, and ``Maps.copy`` says what."""
+
+    def wait(self, step: int) -> int:
+        """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
+
+
 class Native(Protocol):
     """The extension module."""
 
     Codec: type[Codec]
     Maps: type[Maps]
+    Queue: type[Queue]
+    Plan: type[Plan]
+    Copies: type[Copies]
 
     def philox(self, records: Int64s, epoch: int, seed: int, stream: int, out: NDArray[np.uint64]) -> None:
         """Write the words of each record into its row, uint64 ``[num_records, 4 * blocks]``; see `rng`."""

@@ -14,10 +14,10 @@ from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Made
-from gpuload.pipeline.ring import ALIGN_BYTES
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
+from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
 from gpuload.tracebacks import trimmed
 
@@ -164,7 +164,8 @@ class Epoch:
             made = self._take(run, step)
             if made is None:  # another thread was faster
                 continue
-            after = self._session.recipe.plan.at(cursor.start, step + 1)
+            pieces = made.step.pieces
+            after = pieces[step - made.step.position.step].after if pieces else self._behind(cursor.start, step)
             if made.error is not None:
                 error, failed = raisable(made.error), (after, before[1])
                 if cursor.now is before:
@@ -325,11 +326,15 @@ class Epoch:
                 return run.reached, (position, position)
         return None
 
+    def _behind(self, start: Position, step: int) -> Position:
+        """Return the position behind a step of the epoch."""
+        return self._session.recipe.plan.later(start, step + 1)
+
     def _take(self, run: _Run, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        number = run.joining.group(step - run.cursor.start.step)
-        latest, made = run.latest
-        if latest != number:
+        _, made = run.latest
+        if made is None or not 0 <= step - made.step.position.step < made.step.num_steps:
+            number = run.joining.group(step - run.cursor.start.step)
             run.batches.forget(number - 1)
             num_ready = run.batches.num_ready()
             taken = run.batches.take(number)
@@ -340,6 +345,12 @@ class Epoch:
             run.latest = number, made
         if made is not None and made.alone:
             return made.alone[step - made.step.position.step]
+        if made is None or made.step.copies is None or not isinstance(run.batches, Workers):
+            return made
+        if not run.batches.wait(made.step, step):
+            # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
+            group = made.step
+            return _made(aside.call(lambda: group.again_alone(step)))
         return made
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
@@ -372,6 +383,8 @@ def _made(step: Step) -> Made:
 def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     """Return the batch of a step that was made."""
     done, names = made.step, session.names
+    if done.pieces and names is session.recipe.names:
+        return _of_piece(session, done, step, output)
     rows = done.rows(step) if done.num_steps > 1 else None
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
     fields = made.each[step - done.position.step] if made.each else {name: made.fields[name] for name in names}
@@ -379,12 +392,8 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
         session.lane.hand_over(made.event)
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
-        crowded = session.ring.crowded
-        if crowded:
-            session.counters.add(batches_copied=1)
-        fields = {name: _cut(values[rows], copy=crowded) for name, values in fields.items()}
-    num_bytes = sum(_num_bytes(values) for values in fields.values())
-    session.counters.add(batches=1, records=int(np.count_nonzero(valid)), bytes=num_bytes)
+        fields = {name: values[rows] for name, values in fields.items()}
+    session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
     if done.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
         num_bad = sum(first <= row < after for row in done.attempts)
@@ -393,17 +402,26 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     return Batch(fields, output, records=records, valid=valid, epoch=done.position.epoch, step=step, event=event)
 
 
-def _cut(values: NDArray[Any], *, copy: bool) -> NDArray[Any]:
-    """Return some rows of steps that were done together, or a copy of them.
+def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
+    """Return the batch of a step that its worker has cut out."""
+    fields, records, valid, num_records, num_bytes, after, is_aligned = done.pieces[step - done.position.step]
+    if done.num_steps > 1 and (session.ring.crowded or not is_aligned):
+        fields = {name: _copy(values) for name, values in fields.items()}
+        if session.ring.crowded:
+            session.counters.add(batches_copied=1)
+    session.counters.deliver(num_records, num_bytes)
+    return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)
 
-    A copy is made where their memory does not begin where frameworks need it, and where the caller keeps so much that
-    each batch it keeps should not hold the memory of its neighbours too.
+
+def _copy(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of some rows of steps that were done together.
+
+    It is made where their memory does not begin where frameworks need it, and where the caller keeps so much that each
+    batch it keeps should not hold the memory of its neighbours too.
     """
-    if not copy and values.__array_interface__["data"][0] % ALIGN_BYTES == 0:
-        return values
-    made = devices.page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
-    made[...] = values
-    return made
+    copy = devices.page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
 
 
 def _lent(lane: devices.Lane, values: Any) -> Any:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
 from gpuload.errors import RecordIndexError
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.graph import Graph
@@ -34,6 +35,9 @@ from gpuload.spec import Layout, Part, Spec
 
 JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
 RESULT_BYTES = 4  # of results on a GPU, for a byte of what is uploaded there: steps done together have no more
+# Steps that are only copied: three times as much is in memory, which should stay in the cache until it is taken.
+COPIED_BYTES, COPIED_AHEAD = 5 << 20, 1
+PIECE_BYTES = 1 << 18  # of these that a thread copies at a time
 STRETCH_RECORDS = 4096  # of so many records it is found out at once which they are, where they lie and what is drawn
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 SMALL_PART = 16  # a field of at most this part of a record is small
@@ -87,6 +91,7 @@ class Recipe:
         any_length: True if what runs ``rest`` takes batches of any length, and so several short steps at once.
         routes: for each group of the source that is needed, what becomes of it.
         regions: the arrays of a slot, by name.
+        is_copied: True if steps are only copied from maps of files, which threads of the core do.
         num_parts: into how many parts a step is cut, which workers do side by side.
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
@@ -105,6 +110,7 @@ class Recipe:
     routes: tuple[Route, ...]
     regions: dict[str, Region]
     any_length: bool = False
+    is_copied: bool = False
     num_parts: int = 1
     num_joined: int = 1
     num_ahead: int = 2
@@ -114,6 +120,16 @@ class Recipe:
     def on_rows(self) -> bool:
         """True if the workers finish a step, so that no executor of whole batches follows."""
         return self.device == "cpu" and not self.rest.ops
+
+    @cached_property
+    def is_cut(self) -> bool:
+        """True if a slot holds all that batches are made of."""
+        return self.on_rows and self.regions.keys() >= set(self.names)
+
+    @cached_property
+    def piece_rows(self) -> int:
+        """How many rows a thread of the core copies at a time."""
+        return max(1, PIECE_BYTES * self.num_rows // max(self.slot_bytes, 1))
 
     @cached_property
     def draws_ahead(self) -> bool:
@@ -181,7 +197,7 @@ class Recipe:
 
 def make_recipe(
     source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, on_host: tuple[int, ...],
-    executor: RowExecutor | None, num_threads: int, prefetch: int | None, any_length: bool = False,
+    executor: RowExecutor | None, num_threads: int, prefetch: int | None, any_length: bool = False, mends: bool = False,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -196,6 +212,7 @@ def make_recipe(
         num_threads: how many workers there are.
         prefetch: how many steps the user wants to be ahead; None to choose.
         any_length: as of the recipe.
+        mends: True if other records are to stand for damaged ones.
     """
     needed = frozenset(names) | graph.touched
     host = graph.part(on_host)
@@ -207,7 +224,7 @@ def make_recipe(
         if not needed.isdisjoint(group.spec.names)
     )
     recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions, any_length)
-    return _divided(recipe, num_threads, prefetch)
+    return _divided(replace(recipe, is_copied=not mends and _is_copied(recipe)), num_threads, prefetch)
 
 
 def raw_region(group: int) -> str:
@@ -266,6 +283,18 @@ def _route(
     return Route(number, spec, layout, direct, replace(layout, parts=to_slot), replace(layout, parts=to_ops))
 
 
+def _is_copied(recipe: Recipe) -> bool:
+    """Return True if steps are only copied from maps of files.
+
+    This is asked of the leaves of the first record. Where the others are not mapped, steps are done without the core.
+    """
+    direct = all(route.direct is not None and route.layout and not route.layout.texts for route in recipe.routes)
+    only_rows = direct and recipe.on_rows and not recipe.graph.ops and recipe.slot_bytes > 0
+    if core.native is None or not only_rows or not len(recipe.source):
+        return False
+    return all(share.leaf.is_mapped for share in recipe.source.resolve(np.zeros(1, np.int64)))
+
+
 def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     """Return the recipe with steps cut into parts, or joined, and how many are ahead.
 
@@ -273,18 +302,28 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     are in memory. Steps of some hundred kilobytes are done by one thread each. Steps that take no longer than it takes
     to wake a thread are done several at a time.
     """
+    if recipe.is_copied:
+        joined = _num_joined(recipe, COPIED_BYTES, prefetch)
+        ahead = max(1, prefetch // joined) if prefetch else COPIED_AHEAD
+        stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
+        return replace(recipe, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
     decodes = any(op.codec for op in recipe.host.ops)
     if decodes or recipe.slot_bytes > SHARED_BYTES:
         return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=prefetch or 2)
-    joined = 1
-    if _can_be_joined(recipe):
-        most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
-        step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
-        joined = max(1, min(JOINED_BYTES // step_bytes, most, recipe.plan.end()))
+    joined = _num_joined(recipe, JOINED_BYTES, prefetch)
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
     stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
     return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
+
+
+def _num_joined(recipe: Recipe, most_bytes: int, prefetch: int | None) -> int:
+    """Return how many steps are done together."""
+    if not _can_be_joined(recipe):
+        return 1
+    most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
+    step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
+    return max(1, min(most_bytes // step_bytes, most, recipe.plan.end()))
 
 
 def _can_be_joined(recipe: Recipe) -> bool:

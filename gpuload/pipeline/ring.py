@@ -90,17 +90,28 @@ class Ring:
         with self._lock:
             self._sort()
             memory = self._idle[size].pop() if self._idle[size] else None  # the last one: it is still in the cache
-            self._num_idle_bytes -= size if memory else 0
-        self._counters.add(**{"slots_reused" if memory else "slots_made": 1})
-        slot = Slot(memory or self._new(size))
+            if memory is not None:
+                self._num_idle_bytes -= size
+                slot = self._lend(size, memory)
+        if memory is None:
+            memory = self._new(size)
+            with self._lock:
+                slot = self._lend(size, memory)
+            self._counters.add(slots_made=1)
+        else:
+            self._counters.add(slots_reused=1)
+        return slot
+
+    def _lend(self, size: int, memory: Memory) -> Slot:
+        """Return a slot of this memory; the caller holds the lock."""
+        slot = Slot(memory)
         loan = Loan(slot, self._returned.append)
-        loan.size, loan.memory = size, slot.memory
-        with self._lock:
-            self._loans[id(loan)] = loan
-            self._num_lent_bytes += size
-            if self._is_resting or self._num_lent_bytes > self.idle_bytes:
-                loan.memory = None
-            self.crowded = self._num_lent_bytes > self.crowded_bytes
+        self._loans[id(loan)] = loan
+        self._num_lent_bytes += size
+        loan.size, loan.memory = size, memory
+        if self._is_resting or self._num_lent_bytes > self.idle_bytes:
+            loan.memory = None
+        self.crowded = self._num_lent_bytes > self.crowded_bytes
         return slot
 
     def trim(self, idle_bytes: int | None = None) -> None:

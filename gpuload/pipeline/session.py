@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Callable
 from math import inf
 
-from gpuload import aside
+from gpuload import aside, core
 from gpuload import device as devices
+from gpuload.core.face import Queue
 from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
@@ -31,6 +32,11 @@ from gpuload.storage.memory import cache_bytes
 # What a source or op may raise about its records: ours, and what Python and NumPy raise about values that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
 KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller who keeps more of them gets copies
+
+# The last of these stands for this process. To ask the system for its number takes longer, at each batch.
+_processes = [object()]
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _processes.append(object()))
 
 
 class Session:
@@ -57,7 +63,7 @@ class Session:
         self.recipe, self.num_threads, self.prefetch, self.counters = recipe, num_threads, prefetch, counters
         self.lane = None if recipe.device == "cpu" else devices.Lane(recipe.device)
         self.closed, self.damage = False, damage
-        self._make_executor, self._process = make_executor, os.getpid()
+        self._make_executor, self._process = make_executor, _processes[-1]
         in_flight = recipe.num_ahead + 3 + (0 if recipe.on_rows else prefetch)
         idle_bytes = in_flight * (recipe.slot_bytes + KEPT_BYTES // 8)
         self.ring = Ring(
@@ -81,13 +87,15 @@ class Session:
         self.check()
         recipe, num_steps = self.recipe, joining.most_groups
         self.ring.begin()
+        queue = core.native.Queue() if core.native is not None and recipe.is_copied else None
         workers = Workers(
-            self._maker(position, joining),
+            self._maker(position, joining, queue),
             num_steps=num_steps,
             num_ahead=recipe.num_ahead,
-            num_threads=self.num_threads,
+            num_threads=self.num_threads if queue is None else max(1, self.num_threads - 1),  # who waits copies, too
             counters=self.counters if recipe.on_rows else None,
             ended=self.ring.end,
+            queue=queue,
         )
         made: Workers | Batches = workers
         if not recipe.on_rows:
@@ -151,7 +159,7 @@ class Session:
         """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
         if self.closed:
             raise ClosedError("the loader is closed", cause="close() was called", remedy="make a new one")
-        if os.getpid() != self._process:
+        if self._process is not _processes[-1]:
             raise ClosedError(
                 "the loader was made before this process was forked",
                 cause="its threads, and what they hold, are in the other process",
@@ -161,7 +169,7 @@ class Session:
     def close(self) -> None:
         """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
         self.closed = True
-        if os.getpid() != self._process:  # nothing of it is in this process
+        if self._process is not _processes[-1]:  # nothing of it is in this process
             return
         for one in self._running:
             if (made := one()) is not None:
@@ -172,7 +180,7 @@ class Session:
         if self.lane is not None:
             self.lane.close()
 
-    def _maker(self, position: Position, joining: Joining) -> Callable[[int], Step | None]:
+    def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
         """Return what makes groups 0, 1, 2, ... of an epoch; it refers to what iterators share, not to an iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
         plan, end = recipe.plan, recipe.plan.end(position)
@@ -192,9 +200,10 @@ class Session:
             first += position.step
             if first + num_steps > reached:
                 reached = min(first + recipe.num_joined * recipe.num_stretched, end)
-                stretch = _stretch(recipe, plan.at(position, first), reached - first)
+                stretch = _stretch(recipe, plan.later(position, first), reached - first)
             windows.ask(position, first, num_steps)
-            step = Step(recipe, ring, counters, plan.at(position, first), num_steps, stretch, damage=damage)
+            start = plan.later(position, first)
+            step = Step(recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)
             if number < joining.num_first:
                 first_steps.append(step)
             return step

@@ -17,19 +17,20 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import rawdecode
+from gpuload.core.face import Copies, Queue
 from gpuload.errors import RecordError, RowError
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
-from gpuload.pipeline.ring import Ring, aligned
+from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, joined
 from gpuload.sources.leaf import Share, Values, fill, values
@@ -38,6 +39,27 @@ from gpuload.stats import Counters
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
+
+
+class Piece(NamedTuple):
+    """One of some steps that were done together, cut out by the worker, so that whoever takes it has little to do.
+
+    Attributes:
+        fields: its rows of each field.
+        records, valid: those of ``Step``, of its rows.
+        num_records: how many rows are valid.
+        num_bytes: of its fields.
+        after: the position behind it.
+        is_aligned: True if its arrays begin where frameworks need it.
+    """
+
+    fields: dict[str, Array]
+    records: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    num_records: int
+    num_bytes: int
+    after: Position
+    is_aligned: bool
 
 
 class Step:
@@ -52,6 +74,7 @@ class Step:
         stretch: in which these steps are; None to find it out for them alone.
         damage: what becomes of damaged records; None to raise an error for each.
         attempts: for rows whose record is known to be damaged: which attempt at another one to begin with.
+        queue: threads of the core that do the step if it is only copied; None to do all in Python's threads.
 
     Attributes:
         records: int64 ``[n]``, the records of all its steps.
@@ -61,6 +84,8 @@ class Step:
         failed: True if its work raised something, so that it holds no fields.
         alone: for some short steps of which one failed: each by itself.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
+        copies: what the queue does of these steps; None if they are done without it.
+        pieces: each of the steps, if the slot holds all that a batch has; else nothing.
     """
 
     def __init__(
@@ -74,19 +99,28 @@ class Step:
         *,
         damage: Damage | None = None,
         attempts: Mapping[int, int] | None = None,
+        queue: Queue | None = None,
     ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
         self.failed, self.ops_s = False, 0.0
         self.alone: list[Step] = []
+        self.pieces: list[Piece] = []
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
         self._errors: dict[int, BaseException] = {}
+        self.copies: Copies | None = None
+        self._queue = queue
         self._prepared = False
         self._preparing = threading.Lock()
         self._num_done = itertools.count(1)  # next() is one call of C: each part gets a number of its own
+
+    @property
+    def num_done(self) -> int:
+        """How many of the steps are done."""
+        return self.num_steps if self.copies is None else self.copies.num_done
 
     @property
     def num_parts(self) -> int:
@@ -100,7 +134,7 @@ class Step:
                 if not self._prepared and not self._errors:
                     self.prepare()
                     self._prepared = True
-            if self._prepared:
+            if self._prepared and (self._queue is None or not self._enqueue(self._queue)):
                 self.do(part)
         except BaseException as error:
             self._errors[part] = error
@@ -109,7 +143,20 @@ class Step:
         if self._errors:
             errors, self._errors = self._errors, {}
             self._fail(errors[min(errors)])
+        elif self.recipe.is_cut and self._damage is None:
+            self.pieces = [self._piece(self.position.step + i) for i in range(self.num_steps)]
         return True
+
+    def _piece(self, step: int) -> Piece:
+        """Return one of the steps."""
+        rows = self.rows(step)
+        fields = {name: self.arrays[name][rows] for name in self.recipe.names}
+        valid = self.valid[rows]
+        return Piece(
+            fields, self.records[rows], valid, int(np.count_nonzero(valid)),
+            sum([values.nbytes for values in fields.values()]), self.recipe.plan.later(self.position, step + 1),
+            all(values.strides[0] * rows.start % ALIGN_BYTES == 0 for values in fields.values()),
+        )  # fmt: skip
 
     def run(self) -> Step:
         """Do all of it in the calling thread, and return it."""
@@ -123,6 +170,10 @@ class Step:
             self.error, self.failed = error, True
             return
         self.alone = self.separate()
+
+    def again_alone(self, step: int) -> Step:
+        """Return one of the steps, done anew by itself in the calling thread."""
+        return self._step(self.recipe.plan.at(self.position, step)).run()
 
     def _step(self, position: Position, attempts: Mapping[int, int] | None = None) -> Step:
         """Return one step, not done yet, that shares everything with this one."""
@@ -138,6 +189,14 @@ class Step:
             self._planned, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         self._slot = self._ring.take(self.recipe.slot_bytes)
         self.arrays = self.recipe.arrays(self._slot, self.records.size)
+
+    def _enqueue(self, queue: Queue) -> bool:
+        """Have the queue copy all records to their rows; False if the files cannot be read by it."""
+        blocks = [np.empty(0, np.uint8)] * len(self.recipe.source.groups)
+        for route in self.recipe.routes:
+            blocks[route.group] = self.arrays[cast(str, route.direct)].reshape(-1).view(np.uint8)
+        self.copies = self._known.copies(queue, self.position.step, self.num_steps, blocks)
+        return self.copies is not None
 
     def do(self, part: int) -> None:
         """Read, decode and run the ops on the rows of one part."""
@@ -417,9 +476,7 @@ class Step:
 
     def separate(self) -> list[Step]:
         """Return steps that were done together each by itself, done anew in the calling thread."""
-        plan = self.recipe.plan
-        positions = [plan.at(self.position, self.position.step + i) for i in range(self.num_steps)]
-        return [self._step(position).run() for position in positions]
+        return [self.again_alone(self.position.step + i) for i in range(self.num_steps)]
 
     def release(self) -> None:
         """Let go of the step's memory; what it was, records and all, is still known."""

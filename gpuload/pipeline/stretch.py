@@ -6,19 +6,22 @@ hold. A batch does not depend on how far its stretch reaches: records, places an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
+from gpuload.core.face import Copies, Plan, Queue
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
-from gpuload.sources.leaf import Share
+from gpuload.sources.leaf import Share, add_to
+from gpuload.spec import Layout
 
 
 class Stretch:
@@ -54,9 +57,32 @@ class Stretch:
         self.records, self.valid = records, valid
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
+        self._piece_rows, self._plan = recipe.piece_rows, self._planned(recipe)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
             self._draws = draw(recipe, position.epoch, self.records, {})
+
+    def _planned(self, recipe: Recipe) -> Plan | None:
+        """Return where the records lie, for threads of the core; None if these cannot read them."""
+        if core.native is None or not recipe.is_copied:
+            return None
+        plan, count = core.native.Plan(np.array(self.starts[1:], np.int64)), self.records.size
+        layouts = [(route.group, cast(Layout, route.layout)) for route in recipe.routes]
+        whole = all(add_to(plan, self._shares, group, layout, count) for group, layout in layouts)
+        return plan if whole else None
+
+    def copies(self, queue: Queue, step: int, num_steps: int, blocks: Sequence[NDArray[np.uint8]]) -> Copies | None:
+        """Have a queue copy the records of some of the steps; None if the files cannot be read by it.
+
+        Args:
+            queue: whose threads do it.
+            step: the first of the steps.
+            num_steps: how many.
+            blocks: uint8 ``[n]``, the memory that the raw records of each group go to.
+        """
+        if core.native is None or self._plan is None:
+            return None
+        return core.native.Copies(queue, self._plan, step - self.first, num_steps, self._piece_rows, blocks)
 
     def rows(self, step: int, num_steps: int = 1) -> tuple[int, int]:
         """Return where some of the steps begin and end."""

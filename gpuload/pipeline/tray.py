@@ -59,14 +59,18 @@ class Tray(Generic[Item]):
         if item is None:
             began = time.perf_counter()
             while (item := self._items.get(number)) is None and number >= self._first:
-                if self._error is not None:
-                    raise raisable(self._error)
-                if self.stopped:
-                    raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
+                self.check()
                 self._news.acquire(timeout=LOOK_AGAIN_S)
             if counters is not None:
                 counters.add(wait_s=time.perf_counter() - began)
         return item
+
+    def check(self) -> None:
+        """Raise the error of a thread that broke down, or ``ClosedError`` if somebody stopped the threads."""
+        if self._error is not None:
+            raise raisable(self._error)
+        if self.stopped:
+            raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
 
     def __len__(self) -> int:
         """How many things lie on it."""
@@ -76,10 +80,10 @@ class Tray(Generic[Item]):
         """Return the things that lie on it."""
         return list(self._items.values())  # one call of C: threads may put meanwhile
 
-    def forget(self, number: int) -> None:
-        """Let go of what was taken."""
+    def forget(self, number: int) -> Item | None:
+        """Let go of what was taken; returns it, None if it is forgotten already."""
         self._first = max(self._first, number + 1)
-        self._items.pop(number, None)
+        return self._items.pop(number, None)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Say that nothing more will come, and why if that is a fault; takes no lock."""

@@ -5,6 +5,10 @@ whatever a handler raises cannot break off a worker. Whoever takes steps says ho
 number; broken off anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
 up, wherever an exception comes (`tray.py` has the other half of the argument).
 
+Copying. Steps that are only copied from files go to a queue of the core. The workers serve it without the interpreter's
+lock, and come back to Python when there is a step to prepare. Such a step lies on the tray as soon as it is prepared.
+``wait`` copies, too, until the step that is taken next is there.
+
 Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works. When ``Workers`` is
 dropped, a weak reference to it puts itself among the calls of the workers: its callback is a method of C that may run
 in any thread at any moment, waits for nothing, and cannot be broken off by a signal handler as a ``__del__`` could. The
@@ -15,11 +19,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from gpuload import threads
+from gpuload.core import face
+from gpuload.core.face import Queue
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.stats import Counters
@@ -36,6 +43,7 @@ class Workers:
         num_threads: how many threads.
         counters: ``wait_s`` is added to; None to count nothing.
         ended: called by the last of the threads when it ends.
+        queue: whose work the threads do, besides; None where there is none.
     """
 
     def __init__(
@@ -47,10 +55,11 @@ class Workers:
         num_threads: int,
         counters: Counters | None,
         ended: Callable[[], None] | None = None,
+        queue: Queue | None = None,
     ) -> None:
-        self._board = board = _Board(make, num_steps, num_threads, ended)
+        self._board = board = _Board(make, num_steps, num_threads, ended, queue or Calls())
         self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
-        board.dropped = weakref.ref(self, board.calls.put)  # before they start: an interrupt may come right after that
+        board.dropped = weakref.ref(self, board.calls.end)  # before they start: an interrupt may come right after that
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
         board.allow(num_ahead, num_threads)
 
@@ -64,11 +73,32 @@ class Workers:
 
     def num_ready(self) -> int:
         """Return how many are finished."""
-        return sum(step.num_steps for step in self._board.tray.items())
+        return sum(step.num_done for step in self._board.tray.items())
+
+    def wait(self, group: Step, step: int) -> bool:
+        """Wait until one of the steps of a group that was taken is done; returns False if it has to be done again.
+
+        Whoever waits copies, too.
+
+        Raises:
+            ClosedError: somebody stopped the threads.
+        """
+        copies, number = group.copies, step - group.position.step
+        if copies is None or (state := copies.state(number)) == face.DONE:
+            return True
+        began = time.perf_counter()
+        while state == face.NOT_DONE:
+            self._board.tray.check()
+            state = copies.wait(number)
+        if self._counters is not None:
+            self._counters.add(wait_s=time.perf_counter() - began)
+        return state == face.DONE
 
     def forget(self, number: int) -> None:
         """Let go of a step that was taken."""
-        self._board.tray.forget(number)
+        step = self._board.tray.forget(number)
+        if step is not None and step.copies is not None and self._counters is not None:
+            self._counters.add(read_s=step.copies.busy_s)
 
     def stop(self) -> None:
         """Let the threads end after what they are just doing."""
@@ -78,6 +108,27 @@ class Workers:
         """Stop the threads and wait for what each is just doing."""
         self._board.stop()
         threads.join(self._threads)
+
+
+class Calls:
+    """Brings threads back to Python: `core.face.Queue` where there is no work but Python's.
+
+    Attributes:
+        end: called with anything, as a weak reference calls back, lets one thread end; a method of C.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[object] = SimpleQueue()
+        self.end = self._calls.put
+
+    def serve(self) -> int:
+        """Wait for a call; returns the number that it allows, -1 to end."""
+        return until if isinstance(until := self._calls.get(), int) else -1
+
+    def call(self, until: int, num_threads: int) -> None:
+        """Call threads out of ``serve``, and allow a number."""
+        for _ in range(num_threads):
+            self._calls.put(until)
 
 
 class _Board:
@@ -91,13 +142,14 @@ class _Board:
     """
 
     def __init__(
-        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, ended: Callable[[], None] | None
-    ) -> None:
+        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, ended: Callable[[], None] | None,
+        calls: Calls | Queue,
+    ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
         self.num_parts = 1
         self._make, self._num_steps, self._num_threads, self._ended = make, num_steps, num_threads, ended
         self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
-        self.calls: SimpleQueue[object] = SimpleQueue()
+        self.calls = calls
         self.dropped: object = None
         self._lock = threading.Lock()  # taken by workers only, in whom no signal handler runs
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
@@ -106,18 +158,17 @@ class _Board:
 
     def allow(self, until: int, num_workers: int) -> None:
         """Let the workers go on to step ``until``, exclusive, and call some of them; said twice, it changes nothing."""
-        for _ in range(num_workers):
-            self.calls.put(until)
+        self.calls.call(until, num_workers)
 
     def stop(self) -> None:
         """Let the threads end after what they are just doing; takes no lock, so that it may be called anywhere."""
         self.tray.stop()
         for _ in range(self._num_threads):
-            self.calls.put(None)
+            self.calls.end(None)
 
     def serve(self) -> None:
         """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
-        while isinstance(until := self.calls.get(), int):
+        while (until := self.calls.serve()) >= 0:
             while not self.tray.stopped and (task := self._claim(until)) is not None:
                 number, step, part = task
                 if step.work(part):

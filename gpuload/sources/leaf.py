@@ -21,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from gpuload import core, rawdecode, strings
+from gpuload.core.face import Plan
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged, offsets_of
@@ -91,6 +92,25 @@ class Leaf(ABC):
             )
         if numbers.size:
             self._read(numbers, out, begins)
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if threads of the core can copy its records from maps of files just as ``read`` does."""
+        return False
+
+    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
+        """Add what ``read`` does to a plan of the core; returns False if the leaf is not mapped, or no more.
+
+        A class that defines ``_read`` defines this, too, or its base class does not.
+
+        Args:
+            plan: where records lie; each belongs to a row of it.
+            numbers: as for ``read``.
+            rows: int64 ``[n]``, the row of each, in ascending order; None: record i is row i.
+            block: which block of memory they go to.
+        """
+        del plan, numbers, rows, block
+        return False
 
     @abstractmethod
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -185,12 +205,23 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
             remedy="make it as Source.groups says, with a row for each record",
         )
     for share in own:
-        if share.picks is None and share.leaf.layout is not None and share.leaf.layout.same_bytes(layout):
+        if _is_copied(share, layout):
             share.leaf.read(share.numbers, out.reshape(-1), _begins(share, layout.record_bytes))
         else:
             _convert(share, layout, out)
     for part in layout.texts:
         rawdecode.check_text(rawdecode.stored(out, part))
+
+
+def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int) -> bool:
+    """Add what ``fill`` does for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
+
+    The block of memory that the records go to has the number of the group.
+    """
+    own = _shares_of(shares, group, count)
+    if layout.texts or not all(_is_copied(share, layout) for share in own):
+        return False
+    return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in own)
 
 
 def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
@@ -349,6 +380,11 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
             remedy="pass what Source.resolve returned, and a row for each of the numbers that it was given",
         )
     return own
+
+
+def _is_copied(share: Share, layout: Layout) -> bool:
+    """Return True if the leaf has the bytes of records just as the layout says."""
+    return share.picks is None and share.leaf.layout is not None and share.leaf.layout.same_bytes(layout)
 
 
 def _rows(share: Share) -> Indices:

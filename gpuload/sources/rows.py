@@ -14,10 +14,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuload.core.face import Plan
 from gpuload.sources.badfiles import BadFiles
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.layouts import packed, told
-from gpuload.sources.leaf import SCRATCH_BYTES, Bytes, Group, Indices, Leaf, Share, check_places, put_rows, starts_of
+from gpuload.sources.leaf import (
+    SCRATCH_BYTES,
+    Bytes,
+    Group,
+    Indices,
+    Leaf,
+    Share,
+    check_places,
+    plain,
+    put_rows,
+    starts_of,
+)
 from gpuload.spec import Layout
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Extents, Storage
@@ -64,8 +76,8 @@ class Stored:
     bad: BadFiles | None = None
 
 
-class RowLeaf(Leaf):
-    """Records of files of one form in C order.
+class FormLeaf(Leaf):
+    """Records of files of one form; how they are read says a subclass.
 
     Args:
         form: how the files store records.
@@ -84,9 +96,6 @@ class RowLeaf(Leaf):
         self.num_records = int(self._starts[-1])
         self._offsets = offsets
         self._zeroth = offsets - self._starts[:-1] * form.layout.record_bytes  # where record 0 would be in each file
-
-    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
-        self._storage.read(self._extents(numbers), out, begins)
 
     def origin(self, number: int) -> tuple[str, int] | None:
         """Return the file that holds a record and the byte where it begins, in Fortran order that of its first item."""
@@ -114,7 +123,28 @@ class RowLeaf(Leaf):
         return np.searchsorted(self._starts, numbers, side="right") - 1
 
 
-class ColumnLeaf(RowLeaf):
+class RowLeaf(FormLeaf):
+    """Records of files of one form in C order: the bytes of a record lie side by side, as they are handed out."""
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if a plan of the core can hold its records; see ``Leaf.is_mapped``."""
+        return self._storage.maps() is not None
+
+    def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
+        """Add what ``read`` does to a plan of the core; see ``Leaf.add_to``."""
+        maps = self._storage.maps()
+        if maps is None:
+            return False
+        size = self.layout.record_bytes
+        plan.add(maps, self._starts, self._files, self._offsets, size, plain(numbers), rows, block)
+        return True
+
+    def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        self._storage.read(self._extents(numbers), out, begins)
+
+
+class ColumnLeaf(FormLeaf):
     """Records of files of one form in Fortran order.
 
     An extent is an item of one record, or of records that are neighbours. Extents are made a bounded number at a time,
@@ -183,7 +213,7 @@ class RecordFiles(FileSource):
         numbers = [number for number in bad.numbers if self._stored.form_of[number] == form]
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
-    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
+    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
         """Return what reads the records of the files of one form."""
         return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.core.face import Maps
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.storage.files import Files
 
@@ -68,6 +69,9 @@ class Storage(Protocol):
             ChangedFileError: a file is not what it was when it was opened, or is gone.
             FileError: a file cannot be read.
         """
+
+    def maps(self) -> Maps | None:
+        """Return the maps that the core copies from just as ``read`` does; None where only ``read`` can do it."""
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; returns at once, costs nothing where it cannot.

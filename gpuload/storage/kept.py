@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
 from gpuload.storage import derived, files
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
@@ -258,6 +259,10 @@ class Verified:
         if self._pending:
             self._compare(plain(extents))
         self._storage.read(extents, out, begins)
+
+    def maps(self) -> Maps | None:
+        """Return the maps, once all blocks were compared; see ``Storage.maps``."""
+        return None if self._pending else self._storage.maps()
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""

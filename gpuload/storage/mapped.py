@@ -61,6 +61,10 @@ class Mapped:
         if result != face.COPIED:
             raise self.files.unreadable(number)
 
+    def maps(self) -> face.Maps | None:
+        """Return the maps, unless some files cannot be mapped; see ``Storage.maps``."""
+        return None if self._maps.any_refused else self._maps
+
     def _read_refused(self, extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
         """Read the small extents of files that could not be mapped, together with neighbours; return the others."""
         check_inside(self.files, extents)

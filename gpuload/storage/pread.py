@@ -17,6 +17,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.core.face import Maps
 from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, plain
 from gpuload.storage.files import ADVISE, Files
 
@@ -50,6 +51,10 @@ class Positioned:
         extents, begins = _joined(extents.take(order), begins[order])
         for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
             self._read_file(int(extents.files[first]), extents.take(slice(first, after)), out, begins[first:after])
+
+    def maps(self) -> Maps | None:
+        """Return None: there are no maps."""
+        return None
 
     def _read_file(self, number: int, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Read the extents of one file, in the order of the file."""

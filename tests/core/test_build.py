@@ -16,6 +16,8 @@ from tests.environments import ROOT
 
 COMPILERS = ("g++", "clang++", "aarch64-linux-gnu-g++")
 
+CLASSES = ("Codec", "Maps", "Queue", "Plan", "Copies")
+
 
 def test_the_core_is_there_where_there_is_a_compiler():
     """Without it nearly everything passes, in NumPy; so a build that fails has to fail here."""
@@ -60,9 +62,10 @@ def test_all_that_the_face_promises_is_there_and_nothing_else():
     if core.native is None:
         return
     offered = {name for name in dir(core.native) if not name.startswith("_")}
-    promised = {name for name in {*vars(core.face.Native), "Codec", "Maps"} if not name.startswith("_")}
+    promised = {name for name in {*vars(core.face.Native), *CLASSES} if not name.startswith("_")}
     assert offered == promised
-    for name, attribute in (("Maps", "any_refused"), ("Codec", "version")):
-        methods = {method for method in dir(getattr(core.native, name)) if not method.startswith("_")}
-        face = {*vars(getattr(core.face, name)), attribute}
-        assert methods == {method for method in face if not method.startswith("_")}
+    for name in CLASSES:
+        face = getattr(core.face, name)
+        members = {*vars(face), *getattr(face, "__annotations__", {})}
+        methods = {name for name in dir(getattr(core.native, name)) if not name.startswith("_")}
+        assert methods == {name for name in members if not name.startswith("_")}, name

@@ -113,6 +113,17 @@ def test_a_core_of_older_source_is_not_used_and_the_log_says_so():
     assert "make core builds it again" in printed
 
 
+def test_a_core_that_lacks_a_class_is_of_older_source_too():
+    code = """
+import sys
+from gpuload import core
+names = {*dir(core.native), *vars(core.face.Native)} - {"Queue", "__dict__", "__weakref__"}
+sys.modules["gpuload.core._native"] = type("Older", (), dict.fromkeys(names))
+print(core._load()[1])
+"""
+    assert "was built from older source and has no Queue;" in run(code).stdout
+
+
 def test_one_that_was_switched_off_is_not_told_in_the_log():
     assert run(WARN.format(native=None), GPULOAD_CORE="0").stdout == ""
 

@@ -19,7 +19,8 @@ from tests.threads import none_left, threads, until
 class Fake:
     """A step of a few parts that notes what was done."""
 
-    num_steps = 1
+    num_steps = num_done = 1
+    copies = None
 
     def __init__(self, number, num_parts=1, gate=None):
         self.number, self.num_parts, self.gate = number, num_parts, gate

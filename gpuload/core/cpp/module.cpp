@@ -7,17 +7,22 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <limits>
+#include <list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "arrays.hpp"
 #include "codec.hpp"
+#include "copies.hpp"
 #include "crc32c.hpp"
 #include "guard.hpp"
 #include "imagerows.hpp"
 #include "jpeg.hpp"
 #include "lzw.hpp"
 #include "maps.hpp"
+#include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
 #include "scans.hpp"
@@ -126,6 +131,145 @@ void states(const core::Maps& maps, const Int64s& files, const Array<int8_t, 1>&
         out.data()[i] = maps.state(files.data()[i]);
     }
 }
+
+// --- work of threads
+
+constexpr auto WAIT = std::chrono::milliseconds(20);  // then Python may run signal handlers
+
+// A queue as Python has it. In a child of a fork its memory stays: the threads that wait in it are in the parent.
+class PyQueue {
+  public:
+    PyQueue() : queue_(new core::Queue) {}
+    PyQueue(const PyQueue&) = delete;
+    ~PyQueue() {
+        if (!queue_->is_forked()) delete queue_;
+    }
+
+    int64_t serve() {
+        Release lock;
+        return queue_->serve();
+    }
+    void call(int64_t until, int64_t num_threads) { queue_->call(until, num_threads); }
+    void end(nb::handle) { queue_->end(); }
+    core::Queue& get() { return *queue_; }
+
+  private:
+    core::Queue* queue_;
+};
+
+// A plan as Python has it: it holds the maps, and the arrays about files.
+class PyPlan {
+  public:
+    explicit PyPlan(const Int64s& ends) : plan_{{ends.data(), ends.data() + ends.size()}, {}} {
+        const std::vector<int64_t>& copies = plan_.ends;
+        require(copies.empty() || copies.front() >= 0, "Plan: ends of steps ascend from 0");
+        require(std::is_sorted(copies.begin(), copies.end()), "Plan: ends of steps ascend from 0");
+    }
+    PyPlan(const PyPlan&) = delete;
+
+    // Numbers and rows are copied, and the copies checked: others may write to these arrays while threads copy records. The
+    // arrays about files are those of a leaf, which nobody writes to.
+    void add(nb::object maps, nb::handle starts, nb::handle files, nb::handle offsets, int64_t record_bytes,
+             const Int64s& numbers, nb::handle rows, int64_t block) {
+        require(!is_used_, "Plan: it is used already");
+        Held& held = held_.emplace_back();
+        held.maps = std::move(maps);
+        const bool taken = held.starts.take(starts.ptr()) && held.files.take(files.ptr()) && held.offsets.take(offsets.ptr());
+        require(taken, "Plan: arrays of another kind");
+        const int64_t num_files = held.files.size(), *start = held.starts.data();
+        require(num_files > 0 && held.starts.size() == num_files + 1 && held.offsets.size() == num_files, "Plan: files");
+        require(start[0] == 0 && std::is_sorted(start, start + num_files + 1), "Plan: starts ascend from 0");
+        const int64_t most = std::numeric_limits<int64_t>::max(), num_records = start[num_files];
+        require(record_bytes >= 0 && block >= 0 && record_bytes <= most / std::max<int64_t>(num_records, 1), "Plan: sizes");
+        for (int64_t i = 0; i < num_files; ++i) {
+            const int64_t offset = held.offsets.data()[i];
+            require(offset >= 0 && offset <= most - num_records * record_bytes, "Plan: offsets");
+        }
+        core::Rows all{&nb::cast<core::Maps&>(held.maps), start, held.files.data(), held.offsets.data(), num_files,
+                       record_bytes, copied(numbers), {}, size_t(block)};
+        for (int64_t number : all.numbers)
+            if (uint64_t(number) >= uint64_t(num_records)) throw std::out_of_range("Plan: no such record");
+        if (rows.is_none()) {
+            require(numbers.size() <= begin(num_steps()), "Plan: a row a record");
+        } else {
+            Int64s array;
+            require(array.take(rows.ptr()) && array.size() == numbers.size(), "Plan: a row a record");
+            all.rows = copied(array);
+            const bool fit = all.rows.empty() || (all.rows.front() >= 0 && all.rows.back() < begin(num_steps()));
+            require(fit && std::is_sorted(all.rows.begin(), all.rows.end()), "Plan: rows ascend");
+        }
+        plan_.rows.push_back(std::move(all));
+    }
+
+    const core::Plan& use() {
+        is_used_ = true;
+        return plan_;
+    }
+    int64_t num_steps() const { return int64_t(plan_.ends.size()); }
+    int64_t begin(int64_t step) const { return plan_.begin(step); }
+
+  private:
+    struct Held {
+        nb::object maps;
+        Int64s starts, files, offsets;
+    };
+
+    static std::vector<int64_t> copied(const Int64s& array) { return {array.data(), array.data() + array.size()}; }
+
+    core::Plan plan_;
+    std::list<Held> held_;
+    bool is_used_ = false;
+};
+
+// Copies as Python has them: they hold queue, plan and memory until no thread uses them any more.
+class PyCopies {
+  public:
+    PyCopies(nb::object queue, nb::object plan, int64_t first_step, int64_t num_steps, int64_t piece_rows,
+             nb::sequence blocks)
+        : queue_object_(std::move(queue)), plan_object_(std::move(plan)),
+          queue_(nb::cast<PyQueue&>(queue_object_).get()) {
+        PyPlan& steps = nb::cast<PyPlan&>(plan_object_);
+        const core::Plan& used = steps.use();
+        require(first_step >= 0 && num_steps > 0 && num_steps <= steps.num_steps() - first_step, "Copies: no such steps");
+        require(piece_rows > 0, "Copies: pieces have rows");
+        std::vector<core::Block> places;
+        for (nb::handle block : blocks) {
+            require(memory_.emplace_back().take(block.ptr()), "Copies: blocks are uint8 on one axis");
+            places.push_back({memory_.back().data(), memory_.back().size()});
+        }
+        const int64_t num_rows = steps.begin(first_step + num_steps) - steps.begin(first_step);
+        for (const core::Rows& rows : used.rows)
+            require(rows.block < places.size() && (num_rows == 0 || rows.record_bytes <= places[rows.block].num_bytes / num_rows),
+                    "Copies: a block is too small");
+        const int64_t rows_at_once = std::min(piece_rows, std::max<int64_t>(num_rows, 1));
+        copies_ = std::make_unique<core::Copies>(used, first_step, num_steps, rows_at_once, std::move(places));
+        queue_.submit(*copies_);
+    }
+    PyCopies(const PyCopies&) = delete;
+    ~PyCopies() {
+        if (copies_) queue_.withdraw(*copies_);
+    }
+
+    int state(int64_t step) const { return copies_->state(checked(step)); }
+    int wait(int64_t step) {
+        checked(step);
+        Release lock;
+        return queue_.wait(*copies_, step, WAIT);
+    }
+    int64_t num_done() const { return copies_->num_done(); }
+    double busy_s() const { return double(copies_->busy_ns()) / 1e9; }
+
+  private:
+    int64_t checked(int64_t step) const {
+        if (step < 0 || step >= copies_->num_steps()) throw std::out_of_range("Copies: no such step");
+        return step;
+    }
+
+    nb::object queue_object_, plan_object_;
+    core::Queue& queue_;
+    std::list<Array<uint8_t, 1>> memory_;
+    std::unique_ptr<core::Copies> copies_;
+};
 
 // --- checksums and TFRecord
 
@@ -413,6 +557,21 @@ NB_MODULE(_native, module) {
         .def("advise", advise)
         .def("states", states)
         .def_prop_ro("any_refused", &core::Maps::any_refused);
+
+    nb::class_<PyQueue>(module, "Queue")
+        .def(nb::init<>())
+        .def("serve", &PyQueue::serve)
+        .def("call", &PyQueue::call)
+        .def("end", &PyQueue::end, "ignored"_a = nb::none());
+    nb::class_<PyPlan>(module, "Plan")
+        .def(nb::init<const Int64s&>())
+        .def("add", &PyPlan::add, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+    nb::class_<PyCopies>(module, "Copies")
+        .def(nb::init<nb::object, nb::object, int64_t, int64_t, int64_t, nb::sequence>())
+        .def("state", &PyCopies::state)
+        .def("wait", &PyCopies::wait)
+        .def_prop_ro("num_done", &PyCopies::num_done)
+        .def_prop_ro("busy_s", &PyCopies::busy_s);
 
     module.def("crc32c", crc32c, "data"_a, "before"_a = 0);
     module.def("crc32c_by_tables", crc32c_by_tables, "data"_a, "before"_a = 0);

@@ -33,7 +33,7 @@ from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
 from gpuload.sources.layouts import layout_of, told
 from gpuload.sources.leaf import Bytes, Indices, check_places
-from gpuload.sources.rows import Form, RecordFiles, RowLeaf, Stored
+from gpuload.sources.rows import Form, FormLeaf, RecordFiles, Stored
 from gpuload.spec import Layout, Spec, check_name
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
@@ -172,11 +172,11 @@ class WholeArrays(RecordFiles):
         self._contents = contents
         super().__init__(table, opening)
 
-    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> RowLeaf:
+    def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
         return WholeLeaf(form, storage, places, counts, offsets, self._contents)
 
 
-class WholeLeaf(RowLeaf):
+class WholeLeaf(FormLeaf):
     """Arrays of one form, an archive each; ``files`` are the numbers of the archives."""
 
     def __init__(

@@ -1,0 +1,69 @@
+// Copies: see copies.hpp.
+//
+// Assumes: the ends of steps ascend from 0 on; starts of files ascend from 0 to the number of records, and stay as they
+// are; numbers are those of records; `rows` ascend and lie below the last end; each block holds the rows of its steps.
+// What is copied, and where to, is checked again by `Maps::copy`.
+#include "copies.hpp"
+
+#include <algorithm>
+
+namespace core {
+namespace {
+
+int64_t num_pieces(int64_t num_rows, int64_t piece_rows) {
+    return std::max<int64_t>(1, (num_rows + piece_rows - 1) / piece_rows);
+}
+
+std::vector<int64_t> pieces_of(const Plan& plan, int64_t first_step, int64_t num_steps, int64_t piece_rows) {
+    std::vector<int64_t> counts;
+    for (int64_t step = first_step; step < first_step + num_steps; ++step)
+        counts.push_back(num_pieces(plan.ends[size_t(step)] - plan.begin(step), piece_rows));
+    return counts;
+}
+
+}  // namespace
+
+Copies::Copies(const Plan& plan, int64_t first_step, int64_t num_steps, int64_t piece_rows, std::vector<Block> blocks)
+    : Work(pieces_of(plan, first_step, num_steps, piece_rows)),
+      plan_(plan), first_row_(plan.begin(first_step)), blocks_(std::move(blocks)) {
+    for (int64_t step = first_step; step < first_step + num_steps; ++step) {
+        const int64_t begin = plan.begin(step), end = plan.ends[size_t(step)], count = num_pieces(end - begin, piece_rows);
+        for (int64_t piece = 1; piece <= count; ++piece) row_ends_.push_back(std::min(begin + piece * piece_rows, end));
+    }
+}
+
+bool Copies::run(int64_t piece) {
+    const int64_t first = piece > 0 ? row_ends_[size_t(piece) - 1] : first_row_, after = row_ends_[size_t(piece)];
+    for (const Rows& rows : plan_.rows)
+        if (!copy(rows, first, after)) return false;
+    return true;
+}
+
+// Copies the records of the rows from `first` to `after`, exclusive.
+bool Copies::copy(const Rows& all, int64_t first, int64_t after) const {
+    const auto place = [&](int64_t row) {
+        return all.rows.empty() ? std::min(row, int64_t(all.numbers.size()))
+                                : std::lower_bound(all.rows.begin(), all.rows.end(), row) - all.rows.begin();
+    };
+    const int64_t begin = place(first), count = place(after) - begin;
+    if (count == 0) return true;
+    thread_local std::vector<int64_t> memory;
+    memory.resize(size_t(4 * count));
+    int64_t *const files = memory.data(), *const offsets = files + count, *const lengths = offsets + count,
+                   *const begins = lengths + count;
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t number = all.numbers[size_t(begin + i)];
+        const int64_t row = all.rows.empty() ? begin + i : all.rows[size_t(begin + i)];
+        const int64_t* const behind =
+            all.num_files == 1 ? all.starts + 1 : std::upper_bound(all.starts, all.starts + all.num_files, number);
+        const int64_t file = behind - all.starts - 1;
+        files[i] = all.files[file];
+        offsets[i] = all.offsets[file] + (number - all.starts[file]) * all.record_bytes;
+        lengths[i] = all.record_bytes;
+        begins[i] = (row - first_row_) * all.record_bytes;
+    }
+    const Block& to = blocks_[all.block];
+    return all.maps->copy({files, offsets, lengths, count}, begins, to.out, to.num_bytes).second == Maps::COPIED;
+}
+
+}  // namespace core

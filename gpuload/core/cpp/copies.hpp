@@ -1,0 +1,50 @@
+// Copies: steps whose records are copied from files to their places, as work for a queue.
+#pragma once
+
+#include <vector>
+
+#include "maps.hpp"
+#include "queue.hpp"
+
+namespace core {
+
+// Records of one size in files, one for each row of a plan.
+struct Rows {
+    Maps* maps;
+    const int64_t *starts, *files, *offsets;  // of each file: its first record, its number in `maps`, where it begins
+    int64_t num_files, record_bytes;          // `starts` has one more item, the number of all records
+    std::vector<int64_t> numbers;             // of the records
+    std::vector<int64_t> rows;                // of each record, ascending; empty: record i is row i
+    size_t block;                             // which block of memory they go to
+};
+
+// Where the records of some steps lie. It stays as it is, and must live as long as work of it does.
+struct Plan {
+    std::vector<int64_t> ends;  // the row behind the last of each step
+    std::vector<Rows> rows;
+
+    int64_t begin(int64_t step) const { return step > 0 ? ends[size_t(step) - 1] : 0; }
+};
+
+struct Block {
+    uint8_t* out;
+    int64_t num_bytes;
+};
+
+// The copies of some steps of a plan; the first of their rows begins where a block does.
+class Copies : public Work {
+  public:
+    // Steps are cut into pieces of at most `piece_rows` rows.
+    Copies(const Plan& plan, int64_t first_step, int64_t num_steps, int64_t piece_rows, std::vector<Block> blocks);
+
+  private:
+    bool run(int64_t piece) override;
+    bool copy(const Rows& all, int64_t first, int64_t after) const;
+
+    const Plan& plan_;
+    int64_t first_row_;
+    std::vector<int64_t> row_ends_;  // of each piece
+    std::vector<Block> blocks_;
+};
+
+}  // namespace core

@@ -1,0 +1,116 @@
+// Queue: see queue.hpp.
+//
+// Assumes: work lives until it was withdrawn. `run` of a work takes no lock and does not call the queue.
+#include "queue.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace core {
+
+Work::Work(const std::vector<int64_t>& pieces_of)
+    : num_steps_(int64_t(pieces_of.size())), steps_(new Step[pieces_of.size()]) {
+    for (int64_t step = 0; step < num_steps_; ++step) {
+        steps_[size_t(step)].num_left.store(pieces_of[size_t(step)], std::memory_order_relaxed);
+        step_of_.insert(step_of_.end(), size_t(pieces_of[size_t(step)]), step);
+    }
+}
+
+Work::State Work::state(int64_t step) const {
+    const Step& asked = steps_[size_t(step)];
+    if (asked.num_left.load(std::memory_order_acquire) != 0) return NOT_DONE;
+    return asked.failed.load(std::memory_order_relaxed) ? FAILED : DONE;
+}
+
+int Queue::current_process() { return int(getpid()); }
+
+bool Queue::is_forked() const { return current_process() != process_; }
+
+// Takes the next piece of a work that has one, and does it without the lock.
+void Queue::run_piece(Work& work, Guard& guard) {
+    const int64_t piece = work.next_++;
+    if (work.next_ == int64_t(work.step_of_.size())) std::erase(works_, &work);
+    ++work.num_running_;
+    guard.unlock();
+    const auto begin = std::chrono::steady_clock::now();
+    bool done = false;
+    try {
+        done = work.run(piece);
+    } catch (...) {  // no memory: Python does the step again, and says so
+    }
+    const auto took = std::chrono::steady_clock::now() - begin;
+    work.busy_ns_.fetch_add(std::chrono::nanoseconds(took).count(), std::memory_order_relaxed);
+    Work::Step& step = work.steps_[size_t(work.step_of_[size_t(piece)])];
+    if (!done) step.failed.store(true, std::memory_order_relaxed);
+    const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (is_last) work.num_done_.fetch_add(1, std::memory_order_relaxed);
+    guard.lock();
+    --work.num_running_;
+    // Behind this the work may go: who withdraws it waits for the lock.
+    if (is_last || work.num_running_ == 0) done_.notify_all();
+}
+
+int64_t Queue::serve() {
+    Guard guard(lock_);
+    for (;;) {
+        if (ended_) return -1;
+        if (num_calls_ > 0) {
+            --num_calls_;
+            return allowed_;
+        }
+        if (!works_.empty()) {
+            run_piece(*works_.front(), guard);
+            continue;
+        }
+        ++num_idle_;
+        news_.wait(guard);
+        --num_idle_;
+    }
+}
+
+void Queue::call(int64_t until, int64_t num_threads) {
+    Guard guard(lock_);
+    allowed_ = std::max(allowed_, until);
+    num_calls_ = std::max(num_calls_, num_threads);
+    for (int64_t i = 0; i < std::min(num_threads, num_idle_); ++i) news_.notify_one();
+}
+
+void Queue::end() {
+    if (is_forked()) return;
+    Guard guard(lock_);
+    ended_ = true;
+    news_.notify_all();
+}
+
+void Queue::submit(Work& work) {
+    Guard guard(lock_);
+    if (work.step_of_.empty()) return;
+    works_.push_back(&work);
+    if (num_idle_ > 0) news_.notify_all();
+}
+
+void Queue::withdraw(Work& work) {
+    if (is_forked()) return;
+    Guard guard(lock_);
+    std::erase(works_, &work);
+    done_.wait(guard, [&] { return work.num_running_ == 0; });
+}
+
+Work::State Queue::wait(Work& work, int64_t step, std::chrono::milliseconds most) {
+    const auto limit = std::chrono::steady_clock::now() + most;
+    Guard guard(lock_);
+    for (;;) {
+        const Work::State state = work.state(step);
+        if (state != Work::NOT_DONE || std::chrono::steady_clock::now() >= limit) return state;
+        if (work.next_ < int64_t(work.step_of_.size())) {
+            run_piece(work, guard);
+        } else if (!works_.empty()) {
+            run_piece(*works_.front(), guard);
+        } else {
+            done_.wait_until(guard, limit);
+        }
+    }
+}
+
+}  // namespace core

@@ -1,0 +1,93 @@
+// Queue: work on steps, cut into pieces, that threads do without the interpreter's lock.
+//
+// Threads   Python starts them. They call `serve`, which does pieces and comes back when there is a call: then something
+//           is to be done in Python, the next work to be prepared. Who waits for a step does pieces of its work, too.
+// Order     Work is done in the order in which it was submitted, its pieces in theirs. A step is done when all of its
+//           pieces are; a step of which one piece failed is to be done again by Python, which finds the reason.
+// Life      Work is withdrawn before it goes: nobody begins a piece of it after that, and what was begun has ended.
+//           In a child of a fork there are no threads, and the mutex may be locked for ever: nobody waits there.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace core {
+
+class Queue;
+
+// A number of steps, one after the other, each cut into pieces.
+class Work {
+  public:
+    enum State : int { NOT_DONE, DONE, FAILED };
+
+    virtual ~Work() = default;
+    Work(const Work&) = delete;
+
+    State state(int64_t step) const;
+    int64_t num_steps() const { return num_steps_; }
+    int64_t num_done() const { return num_done_.load(std::memory_order_relaxed); }  // steps
+    int64_t busy_ns() const { return busy_ns_.load(std::memory_order_relaxed); }    // of all threads
+
+  protected:
+    // `pieces_of` says how many pieces each step has, at least one.
+    explicit Work(const std::vector<int64_t>& pieces_of);
+
+  private:
+    friend class Queue;
+
+    struct Step {
+        std::atomic<int64_t> num_left{0};
+        std::atomic<bool> failed{false};
+    };
+
+    // Does a piece, counted from the first of the first step. Returns false if it could not be done.
+    virtual bool run(int64_t piece) = 0;
+
+    int64_t num_steps_;
+    std::unique_ptr<Step[]> steps_;
+    std::vector<int64_t> step_of_;  // of each piece
+    std::atomic<int64_t> num_done_{0}, busy_ns_{0};
+    int64_t next_ = 0, num_running_ = 0;  // the queue's lock is held to read and write these
+};
+
+class Queue {
+  public:
+    // Does pieces until there is a call. Returns what the last call allows, or -1 once the queue has ended.
+    int64_t serve();
+
+    // Calls some threads out of `serve`; `until` is the largest number that any call has allowed.
+    void call(int64_t until, int64_t num_threads);
+
+    // Lets all threads come back. Does nothing in a child of a fork.
+    void end();
+
+    void submit(Work& work);
+    void withdraw(Work& work);  // does nothing in a child of a fork
+
+    // Waits until a step is done, doing pieces of its work, then of other work. Returns NOT_DONE when `most` has passed.
+    Work::State wait(Work& work, int64_t step, std::chrono::milliseconds most);
+
+    bool is_forked() const;
+
+  private:
+    using Guard = std::unique_lock<std::mutex>;
+
+    void run_piece(Work& work, Guard& guard);
+
+    std::mutex lock_;
+    std::condition_variable news_, done_;  // for those who serve; for those who wait for a step, or withdraw
+    std::deque<Work*> works_;              // of which pieces are left
+    int64_t allowed_ = 0, num_calls_ = 0, num_idle_ = 0;
+    bool ended_ = false;
+    const int process_ = current_process();
+
+    static int current_process();
+};
+
+}  // namespace core

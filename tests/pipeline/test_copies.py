@@ -1,0 +1,233 @@
+"""Steps that the threads of the core copy: the same batches as without it, and every promise of endings and errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import core
+from gpuload.errors import ChangedFileError, ClosedError
+from gpuload.sources.leaf import Leaf
+from gpuload.sources.rows import RowLeaf
+
+pytestmark = pytest.mark.skipif(core.native is None, reason=f"no core: {core.problem}")
+RNG = np.random.default_rng(0)
+
+
+def shards(folder: Path, num_files: int = 3, num_rows: int = 700, dtype: str = "<f4") -> list[Path]:
+    paths = [folder / f"{number}.npy" for number in range(num_files)]
+    for path in paths:
+        np.save(path, RNG.integers(0, 100, (num_rows, 33)).astype(dtype))
+    return paths
+
+
+def is_copied(loader: gl.Loader) -> bool:
+    return loader._session.recipe.is_copied
+
+
+SOURCES = {
+    "one file": lambda paths: gl.npy(paths[0]),
+    "files": gl.npy,
+    "a slice": lambda paths: gl.npy(paths)[5:1500:3],
+    "zipped": lambda paths: gl.zip(gl.npy(paths[0], field="a"), gl.npy(paths[1], field="b")),
+    "concatenated": lambda paths: gl.concat(gl.npy(paths[0]), gl.npy(paths[2]), gl.npy(paths[1])),
+    "mixed": lambda paths: gl.mix({gl.npy(paths[0]): 0.7, gl.npy(paths[1]): 0.3}),
+    "repeated": lambda paths: gl.npy(paths).select([3, 3, 1999, 0, 3] * 50),
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("name", SOURCES)
+def test_batches_are_the_records_in_their_order(name: str, shuffle: bool, tmp_path: Path):
+    source = SOURCES[name](shards(tmp_path))
+    for batch_size in (1, 16, 100, 4096):
+        loader = gl.Loader(source, batch_size=batch_size, shuffle=shuffle, seed=3, device="cpu")
+        assert is_copied(loader)
+        for number, batch in enumerate(loader):
+            expected = source.read(batch.records)
+            for field, values in batch.items():
+                np.testing.assert_array_equal(values, expected[field])
+            if number > 30:
+                break
+        loader.close()
+
+
+def test_what_is_not_stored_as_it_is_handed_out_is_read_as_ever(tmp_path: Path):
+    rows = RNG.integers(0, 100, (300, 33)).astype(np.float32)
+    for number, dtype in enumerate(("<f4", ">f4")):
+        np.save(tmp_path / f"{number}.npy", rows.astype(dtype))
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(rows))
+    for number in range(20):
+        noise = RNG.integers(0, 256, 5000, np.uint8)
+        np.savez_compressed(tmp_path / f"{number}.npz", noise=noise, row=rows[number])
+    for source, name in (
+        (gl.npy([tmp_path / "0.npy", tmp_path / "1.npy"], field="x"), "x"),
+        (gl.npy(tmp_path / "fortran.npy", field="x"), "x"),
+        (gl.npz([tmp_path / f"{number}.npz" for number in range(20)], record="file", fields=["row"]), "row"),
+        (gl.arrays(x=rows), "x"),
+    ):
+        for batch in gl.Loader(source, batch_size=16, shuffle=True, device="cpu"):
+            np.testing.assert_array_equal(batch[name], rows[batch.records % 300])
+
+
+def test_a_source_without_records_has_no_batches(tmp_path: Path):
+    np.save(tmp_path / "empty.npy", np.zeros((0, 33), np.float32))
+    assert list(gl.Loader(gl.npy(tmp_path / "empty.npy"), batch_size=16, device="cpu")) == []
+
+
+def test_a_class_that_reads_otherwise_is_not_copied_as_its_base_is():
+    """``read`` and ``add_to`` have the same meaning, so they come from the same class."""
+    classes = [Leaf]
+    for leaf in classes:
+        classes += leaf.__subclasses__()
+        names = [next(base for base in leaf.__mro__ if name in vars(base)) for name in ("_read", "add_to", "is_mapped")]
+        assert names[1] is names[2]
+        assert names[1] in (names[0], Leaf), leaf
+    assert RowLeaf in classes
+
+
+def test_only_what_is_mapped_and_has_to_be_sound_is_copied(tmp_path: Path):
+    (path,) = shards(tmp_path, 1)
+    assert is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu"))
+    assert not is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu", on_error="replace"))
+    assert not is_copied(gl.Loader(gl.npy(path), batch_size=16, device="cpu", ops=[gl.ops.Cast("float64")]))
+    assert not is_copied(gl.Loader(gl.arrays(x=np.zeros((90, 33))), batch_size=16, device="cpu"))
+
+
+def test_threads_that_copy_are_counted_as_reading(tmp_path: Path):
+    loader = gl.Loader(gl.npy(shards(tmp_path)), batch_size=64, device="cpu")
+    for _ in loader:
+        pass
+    assert loader.stats()["read_s"] > 0
+
+
+def test_a_file_that_changes_is_an_error_of_the_steps_that_read_it(tmp_path: Path):
+    paths = shards(tmp_path, 2, 400)
+    loader = gl.Loader(gl.npy(paths), batch_size=40, device="cpu", prefetch=1)
+    status = paths[1].stat()
+    os.utime(paths[1], ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    epoch = iter(loader)
+    assert [next(epoch).step for _ in range(10)] == list(range(10))
+    for _ in range(10):
+        with pytest.raises(ChangedFileError, match=paths[1].name):
+            next(epoch)
+    assert next(epoch, None) is None
+
+
+def test_a_loader_that_is_closed_while_batches_are_copied(tmp_path: Path):
+    loader = gl.Loader(gl.npy(shards(tmp_path)), batch_size=64, device="cpu")
+    epoch = iter(loader)
+    kept = next(epoch)
+    before = np.array(kept[0])
+    loader.close()
+    with pytest.raises(ClosedError):
+        for _ in epoch:
+            pass
+    np.testing.assert_array_equal(kept[0], before)
+
+
+def run(code: str, *arguments: Any, **settings: Any) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, timeout=100, check=False, **settings)
+
+
+LEAVE = """
+import sys, gpuload as gl
+loaders = [gl.Loader(gl.npy(sys.argv[1]), batch_size=256, shuffle=True, device="cpu") for _ in range(4)]
+epochs = [iter(loader) for loader in loaders]
+kept = [[next(epoch) for _ in range(number)] for number, epoch in enumerate(epochs)]
+"""
+
+
+@pytest.mark.timeout(150)
+def test_python_may_end_in_the_middle_of_an_epoch(tmp_path: Path):
+    """Threads write to memory and read from maps that the end of Python takes away."""
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((20_000, 784), np.float32))
+    for _ in range(8):
+        done = run(LEAVE, path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+HANDLER = """
+import signal, sys, time, numpy as np, gpuload as gl
+loader = gl.Loader(gl.npy(sys.argv[1]), batch_size=256, shuffle=True, seed=1, device="cpu")
+expected = [batch.records.copy() for batch in loader]
+
+class Interrupt(Exception):
+    pass
+
+def handler(number, frame):
+    if frame is not None and frame.f_globals.get("__name__", "").startswith("gpuload"):
+        raise Interrupt
+signal.signal(signal.SIGALRM, handler)
+seen, until, interrupts = [], time.monotonic() + 60, 0
+epoch = loader.epoch(0)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+while len(seen) < len(expected) and time.monotonic() < until:
+    try:
+        batch = next(epoch)
+        seen.append(batch.step)
+        assert np.array_equal(batch.records, expected[batch.step])
+        assert np.array_equal(batch[0][:, 0], batch.records), batch.step
+    except Interrupt:
+        interrupts += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert interrupts > 3, interrupts
+assert seen == list(range(len(expected))), seen
+"""
+
+
+@pytest.mark.timeout(150)
+def test_what_a_signal_handler_raises_loses_no_step(tmp_path: Path):
+    path = tmp_path / "rows.npy"
+    rows = np.zeros((20_000, 784), np.float32)
+    rows[:, 0] = np.arange(20_000)
+    np.save(path, rows)
+    done = run(HANDLER, path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_ends_a_loop_at_once(tmp_path: Path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((20_000, 784), np.float32))
+    code = """
+import sys, gpuload as gl
+loader = gl.Loader(gl.npy(sys.argv[1]), batch_size=256, shuffle=True, device="cpu")
+print("begun", flush=True)
+while True:
+    for batch in loader: pass
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_the_same_batches_without_the_core(tmp_path: Path):
+    paths = shards(tmp_path)
+    code = """
+import sys, hashlib, gpuload as gl
+digest = hashlib.sha256()
+for batch in gl.Loader(gl.npy(sys.argv[1:]), batch_size=48, shuffle=True, seed=5, device="cpu"):
+    digest.update(batch[0].tobytes())
+print(digest.hexdigest())
+"""
+    digests = {
+        run(code, *paths, env={**os.environ, "GPULOAD_CORE": switch}).stdout for switch in ("0", "1")
+    }  # fmt: skip
+    assert len(digests) == 1
+    assert len(digests.pop()) == 65
