@@ -37,19 +37,23 @@ from gpuload import core
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "benchmarks" / "results" / "gpu.md"
 WORK = ROOT / "build" / "gpu-test"
-CODE = ("gpuload/**/*.py", "gpuload/core/cpp/*", "tests/**/*.py", "benchmarks/*.py", "pyproject.toml")
+CODE = (
+    "gpuload/**/*.py",
+    "gpuload/core/cpp/*",
+    "tests/**/*.py",
+    "benchmarks/*.py",
+    "benchmarks/*.ini",
+    "pyproject.toml",
+)
 
 LIMIT_S = 120.0  # for a part
 STOP_S = 10.0  # for a part to stop what it has started, before it is killed
 LAST_LINES = 25  # of a part's output, where nothing else says why it failed
 
-# Before the test files of a part. A container's pytest may be older than ours, and without pytest-timeout; its
-# frameworks may warn of what ours do not.
+# Before the test files of a part.
 PYTEST = (
-    "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "--maxfail=20", "--import-mode=importlib",
-    "-o", "addopts=", "-o", "minversion=8.0", "-W", "default::DeprecationWarning",
-    "-W", "ignore::pytest.PytestConfigWarning", "-W", "ignore::pytest.PytestUnknownMarkWarning",
-    "--junitxml={folder}/tests.xml",
+    "-m", "pytest", "-c", "benchmarks/gpu_pytest.ini", "--rootdir", ".", "-q", "-m", "gpu", "-p", "no:cacheprovider",
+    "--maxfail=20", "--junitxml={folder}/tests.xml",
 )  # fmt: skip
 # Names of the tests that need kernels of DALI.
 OF_DALI = "dali or decoded_on_the_gpu or health_is_good_on_a_gpu or nvjpeg"
