@@ -68,17 +68,21 @@ INLINE void down(To* __restrict to, const From* const* rows, const float* weight
     }
 }
 
-// Sums along a row of three channels: line[x] = weights[0, x] * row[first[x]] + ... It reads up to one float behind the
+// Sums along a row of three channels: line[x] = weights[x, 0] * row[first[x]] + ... It reads up to one float behind the
 // last pixel, and writes one: the next pixel writes over it. FIXED is the number of taps, 0 for any.
+//
+// Assumes: `weights` has those of one pixel side by side, so that all are read by one pointer: with a pointer for each tap
+// there are not enough registers (measured, 224 x 224 pixels to as many: 150 us with them, 84 us as it is).
 template <int FIXED>
-INLINE void along_3(float* line, const float* row, const Pass& pass) {
-    const int64_t count = pass.count, support = FIXED ? FIXED : pass.support;
-    for (int64_t x = 0; x < count; ++x) {
-        const float* source = row + 3 * int64_t(pass.first[x]);
-        Four sum = pass.weights[x] * *reinterpret_cast<const Four*>(source);
+INLINE void along_3(float* line, const float* row, const Pass& pass, const float* weights) {
+    const int64_t support = FIXED ? FIXED : pass.support;
+    const int32_t *first = pass.first, *end = first + pass.count;
+    for (; first != end; ++first, line += 3, weights += support) {
+        const float* source = row + 3 * int64_t(*first);
+        Four sum = weights[0] * *reinterpret_cast<const Four*>(source);
         for (int64_t tap = 1; tap < support; ++tap)
-            sum += pass.weights[tap * count + x] * *reinterpret_cast<const Four*>(source + 3 * tap);
-        *reinterpret_cast<Four*>(line + 3 * x) = sum;
+            sum += weights[tap] * *reinterpret_cast<const Four*>(source + 3 * tap);
+        *reinterpret_cast<Four*>(line) = sum;
     }
 }
 
@@ -94,14 +98,14 @@ INLINE void along_any(float* line, const float* row, const Pass& pass, int64_t c
     }
 }
 
-INLINE void along(float* line, const float* row, const Pass& pass, int64_t channels) {
+INLINE void along(float* line, const float* row, const Pass& pass, const float* weights, int64_t channels) {
     if (channels != 3) return along_any(line, row, pass, channels);
     switch (pass.support) {
-        case 2: return along_3<2>(line, row, pass);
-        case 3: return along_3<3>(line, row, pass);
-        case 4: return along_3<4>(line, row, pass);
-        case 5: return along_3<5>(line, row, pass);
-        default: return along_3<0>(line, row, pass);
+        case 2: return along_3<2>(line, row, pass, weights);
+        case 3: return along_3<3>(line, row, pass, weights);
+        case 4: return along_3<4>(line, row, pass, weights);
+        case 5: return along_3<5>(line, row, pass, weights);
+        default: return along_3<0>(line, row, pass, weights);
     }
 }
 
@@ -133,6 +137,9 @@ INLINE void any_resize(const Image<const T>& from, const Pass& vertical, const P
     const int64_t size = to.width * channels, distance = horizontal.count * channels + 1;
     Row row(horizontal, from.width, channels);
     std::vector<float> weights(static_cast<size_t>(support)), total(size_t(std::max(length, size)));
+    std::vector<float> pixel_weights(size_t(horizontal.count * horizontal.support));  // the weights, as `along_3` takes them
+    for (int64_t tap = 0, i = 0; tap < horizontal.support; ++tap)
+        for (int64_t x = 0; x < horizontal.count; ++x, ++i) pixel_weights[size_t(x * horizontal.support + tap)] = horizontal.weights[i];
     const auto number_of = [&](int64_t y, int64_t tap) {
         return std::clamp<int64_t>(int64_t(vertical.first[y]) + tap, 0, from.height - 1);
     };
@@ -146,7 +153,7 @@ INLINE void any_resize(const Image<const T>& from, const Pass& vertical, const P
             }
             down(row.begin(), rows.data(), weights.data(), support, length, total.data());
             row.replicate();
-            along(line.data(), row.begin(), horizontal, channels);
+            along(line.data(), row.begin(), horizontal, pixel_weights.data(), channels);
             emit(to.pixels + y * to.stride, line.data(), size);
         }
         return;
@@ -165,7 +172,7 @@ INLINE void any_resize(const Image<const T>& from, const Pass& vertical, const P
             float* const begin = row.begin();
             for (int64_t i = 0; i < length; ++i) begin[i] = float(source[i]);
             row.replicate();
-            along(line, begin, horizontal, channels);
+            along(line, begin, horizontal, pixel_weights.data(), channels);
             numbers[size_t(slot)] = number;
         }
         down(to.pixels + y * to.stride, rows.data(), weights.data(), support, size, total.data());
