@@ -18,6 +18,8 @@ ROWS = bytes([*bytes(24), 0, 2, 0, 1, 0, 0, 0, 3, 2])  # two rows of all bytes; 
 LISTS = bytes([*bytes(24), 1, 2, 1, 0, 0, 0, 0, 3, 2])  # "i" of a context, and the lists "i" and "b"
 ALL_BYTES = b"\xc4"  # are made of LZW data
 HEADER = bytes(21)  # the places of scans are read from the file
+NUM_CHOICES = 107  # bytes that say what becomes of an image
+WHOLE = bytes([*bytes(102), 0, 0, 1, 0, 0])  # a walk over all of it
 
 
 def _numbers() -> Iterator[bytes]:
@@ -80,7 +82,14 @@ def _scans() -> Iterator[bytes]:
     yield from (data + HEADER for data in _heads())
 
 
+def _rows() -> Iterator[bytes]:
+    for number, data in enumerate(_heads()):
+        yield data + WHOLE
+        for seed in range(4):
+            yield data + np.random.default_rng([number, seed]).bytes(NUM_CHOICES)
+
+
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "checksums": _checksums, "copies": _numbers, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw,
-    "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "scans": _scans, "walks": _numbers,
+    "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "rows": _rows, "scans": _scans, "walks": _numbers,
 }  # fmt: skip

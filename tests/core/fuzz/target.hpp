@@ -95,6 +95,7 @@ void lzw(Input input);
 void maps(Input input);
 void permutations(Input input);
 void resizes(Input input);
+void rows(Input input);
 void scans(Input input);
 void walks(Input input);
 
