@@ -37,4 +37,4 @@ def test_threads_that_use_the_core_at_the_same_time_do_not_race(tmp_path, flags)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=programs.environment())
 
     assert (done.returncode, done.stderr[-8000:]) == (0, "")
-    assert done.stdout == "5 scenarios\n"
+    assert done.stdout == "6 scenarios\n"

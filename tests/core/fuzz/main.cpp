@@ -21,7 +21,8 @@ constexpr Target TARGETS[] = {
     {"checksums", fuzz::checksums}, {"copies", fuzz::copies}, {"examples", fuzz::examples},
     {"frames", fuzz::frames},       {"lzw", fuzz::lzw},       {"maps", fuzz::maps},
     {"permutations", fuzz::permutations}, {"resizes", fuzz::resizes}, {"scans", fuzz::scans},
-    {"heads", fuzz::heads},         {"rows", fuzz::rows},           {"walks", fuzz::walks},
+    {"heads", fuzz::heads},         {"rows", fuzz::rows},           {"steps", fuzz::steps},
+    {"walks", fuzz::walks},
     {"planted", planted},
 };
 

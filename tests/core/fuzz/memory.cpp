@@ -1,4 +1,4 @@
-// Memory: rows of arrays and bytes of files at any place, and the permutation of records.
+// Memory: rows of arrays, bytes of files at any place, steps of records, and the permutation of records.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "../../../gpuload/core/cpp/copies.hpp"
 #include "../../../gpuload/core/cpp/maps.hpp"
+#include "../../../gpuload/core/cpp/queue.hpp"
 #include "../../../gpuload/core/cpp/random.hpp"
 #include "target.hpp"
 
@@ -157,6 +159,62 @@ void maps(Input input) {
         break;
     }
     if (is_cut) files.write(broken);
+}
+
+// Steps of a plan that is sound, as Python's face sees to it; one file may be shorter than it was.
+void steps(Input input) {
+    static Files files;
+    core::Maps maps(files.paths, files.stamps.data(), NUM_FILES, 0);
+    const int64_t size = input.number(0, 900), num_files = input.number(1, 3), most = int64_t(input.number(0, 9));
+    std::vector<int64_t> starts{0}, places, offsets;
+    for (int64_t i = 0; i < num_files; ++i) {
+        places.push_back(input.number(0, NUM_FILES - 1));
+        offsets.push_back(input.number(0, 255) * SIZES[places.back()] / 256);
+        const int64_t room = (SIZES[places.back()] - offsets.back()) / std::max<int64_t>(size, 1);
+        starts.push_back(starts.back() + std::min<int64_t>(room, input.number(0, 30)));
+    }
+    core::Plan plan;
+    for (int64_t end = 0, left = input.number(1, 5); left > 0; --left) plan.ends.push_back(end += input.number(0, 9));
+    core::Rows rows{&maps, starts.data(), places.data(), offsets.data(), num_files, size, {}, {}, 0};
+    const bool has_all_rows = input.flag();
+    std::vector<int64_t> number_of(size_t(plan.ends.back()), -1);
+    for (int64_t row = 0; row < plan.ends.back() && starts.back() > 0; ++row) {
+        if (!has_all_rows && input.flag()) continue;
+        number_of[size_t(row)] = input.number(0, starts.back() - 1);
+        rows.numbers.push_back(number_of[size_t(row)]);
+        if (!has_all_rows) rows.rows.push_back(row);
+    }
+    plan.rows.push_back(rows);
+    const auto num_steps = int64_t(plan.ends.size()), first = input.number(0, num_steps - 1);
+    const int64_t count = input.number(1, num_steps - first), begin = plan.begin(first);
+    Block<uint8_t> out{size_t((plan.ends[size_t(first + count - 1)] - begin) * size)};
+    std::fill_n(out.data(), out.size(), UNTOUCHED);
+    const int64_t broken = input.number(0, 255) < 32 ? input.number(1, NUM_FILES - 1) : -1;
+    if (broken >= 0) files.cut(broken, 10);
+    {
+        core::Queue queue;
+        core::Copies copies(plan, first, count, 1 + most, {{out.data(), out.size()}});
+        queue.submit(copies);
+        for (int64_t step = 0; step < count; ++step) {
+            core::Work::State state = core::Work::NOT_DONE;
+            while (state == core::Work::NOT_DONE) state = queue.wait(copies, step, std::chrono::milliseconds(20));
+            bool is_broken = false;
+            for (int64_t row = plan.begin(first + step); row < plan.ends[size_t(first + step)]; ++row) {
+                const int64_t number = number_of[size_t(row)];
+                int64_t file = num_files - 1;
+                while (file > 0 && (number < 0 || number < starts[size_t(file)])) --file;
+                is_broken = is_broken || (number >= 0 && size > 0 && places[size_t(file)] == broken);
+                for (int64_t k = 0; k < size && state == core::Work::DONE; ++k) {
+                    const int64_t offset = offsets[size_t(file)] + (number - starts[size_t(file)]) * size + k;
+                    const uint8_t expected = number < 0 ? UNTOUCHED : content(places[size_t(file)], offset);
+                    ensure(out[(row - begin) * size + k] == expected, "a row has its record, and no other is written to");
+                }
+            }
+            ensure((state == core::Work::FAILED) == is_broken, "steps fail that read the file that was cut, and no others");
+        }
+        queue.withdraw(copies);
+    }
+    if (broken >= 0) files.write(broken);
 }
 
 void permutations(Input input) {

@@ -91,5 +91,6 @@ def _rows() -> Iterator[bytes]:
 
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "checksums": _checksums, "copies": _numbers, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw,
-    "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "rows": _rows, "scans": _scans, "walks": _numbers,
+    "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "rows": _rows, "scans": _scans, "steps": _numbers,
+    "walks": _numbers,
 }  # fmt: skip

@@ -97,6 +97,7 @@ void permutations(Input input);
 void resizes(Input input);
 void rows(Input input);
 void scans(Input input);
+void steps(Input input);
 void walks(Input input);
 
 }  // namespace fuzz

@@ -18,9 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "../../../gpuload/core/cpp/copies.hpp"
 #include "../../../gpuload/core/cpp/crc32c.hpp"
 #include "../../../gpuload/core/cpp/guard.hpp"
 #include "../../../gpuload/core/cpp/maps.hpp"
+#include "../../../gpuload/core/cpp/queue.hpp"
 
 // The guard puts other pages in place of lost ones while threads read them: the system does so at once for a page, and
 // nobody uses bytes of a range that is broken. ThreadSanitizer would take it for writing these bytes, so it does not see it:
@@ -189,6 +191,55 @@ void fault_between_other_ranges() {
     munmap(memory, size_t(3 * NUM_PAGES * PAGE));
 }
 
+// Some threads serve a queue and come back when they are called. Others submit steps, wait for them or leave in between,
+// and one of the files is cut meanwhile.
+void steps_of_a_queue() {
+    constexpr int64_t SIZE = 1000, IN_FILE = FILE_BYTES / SIZE, NUM_STEPS = 6, STEP_ROWS = 20, PIECE_ROWS = 7;
+    for (int round = 0; round < num_rounds; ++round) {
+        const Files files(3);
+        core::Maps maps(files.paths, files.stamps.data(), 3, 0);
+        const int64_t starts[] = {0, IN_FILE, 2 * IN_FILE, 3 * IN_FILE}, numbers_of_files[] = {0, 1, 2}, offsets[] = {0, 5, 9};
+        core::Plan plan;
+        core::Rows rows{&maps, starts, numbers_of_files, offsets, 3, SIZE, {}, {}, 0};
+        for (int64_t row = 0; row < NUM_STEPS * STEP_ROWS; ++row) rows.numbers.push_back(row * 37 % (3 * IN_FILE));
+        for (int64_t step = 1; step <= NUM_STEPS; ++step) plan.ends.push_back(step * STEP_ROWS);
+        plan.rows.push_back(rows);
+        core::Queue queue;
+        std::atomic<int> num_left{2};
+        const auto serves = [&] {
+            for (int64_t until = 0, before = 0; (until = queue.serve()) >= 0; before = until)
+                ensure(until >= before, "what is allowed grows");
+        };
+        const auto takes = [&] {
+            for (int64_t group = 0; group < 30; ++group) {
+                const int64_t first = group % (NUM_STEPS - 1);
+                std::vector<uint8_t> out(size_t(2 * STEP_ROWS * SIZE));
+                core::Copies copies(plan, first, 2, PIECE_ROWS, {{out.data(), int64_t(out.size())}});
+                queue.submit(copies);
+                queue.call(group, 1);
+                for (int64_t step = 0; step < (group % 7 == 0 ? 1 : 2); ++step) {
+                    core::Work::State state = core::Work::NOT_DONE;
+                    while (state == core::Work::NOT_DONE) state = queue.wait(copies, step, std::chrono::milliseconds(1));
+                    ensure(state == copies.state(step) && copies.num_done() > 0, "a step stays done");
+                    for (int64_t row = 0; row < STEP_ROWS && state == core::Work::DONE; ++row) {
+                        const int64_t number = rows.numbers[size_t((first + step) * STEP_ROWS + row)], file = number / IN_FILE;
+                        const int64_t offset = offsets[file] + number % IN_FILE * SIZE;
+                        const uint8_t* const record = out.data() + (step * STEP_ROWS + row) * SIZE;
+                        ensure(record[0] == content(file, offset) && record[SIZE - 1] == content(file, offset + SIZE - 1),
+                               "a row has its record");
+                    }
+                }
+                queue.withdraw(copies);
+            }
+            if (--num_left == 0) queue.end();
+        };
+        const auto cuts = [&] {
+            if (round % 2) ensure(truncate(Files::path_of(0).c_str(), 4000) == 0, "a file can be cut");
+        };
+        at_once({serves, serves, takes, takes, cuts});
+    }
+}
+
 void checksums() {
     const std::vector<uint8_t> data(10000, 1);
     at_once(std::vector<std::function<void()>>(NUM_THREADS, [&] {
@@ -203,7 +254,7 @@ int main(int count, char** arguments) {
     folder = arguments[1];
     num_rounds = std::atoi(arguments[2]);
     const std::function<void()> scenarios[] = {checksums, map_the_same_files, make_and_drop, cut_while_others_copy,
-                                               fault_between_other_ranges};
+                                               fault_between_other_ranges, steps_of_a_queue};
     for (const auto& scenario : scenarios) scenario();
     std::printf("%zu scenarios\n", std::size(scenarios));
 }
