@@ -161,7 +161,12 @@ FAULTS = {
     "a record said to be one byte too late": (tfrecord, TFRecordLeaf, "origin", lambda real: _one_late(real)),
     "an IDX file read from one byte too late": (idx, Header, "offset_bytes", lambda real: _one_more(real)),
     "an array of an archive that is the other one": (npz, npz_source, "_by_name", lambda real: _swapped(real)),
-    "a table whose rows are turned around": (tables, rows, "_filled", lambda real: lambda *given: real(*given)[::-1]),
+    "a table whose rows are turned around": (
+        tables,
+        rows,
+        "_fill_missing",
+        lambda real: lambda *given: real(*given)[::-1],
+    ),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "a kept file that is believed": (derived, kept_files, "compare", lambda real: lambda *_: None),
     "an interrupted conversion that counts as one that failed": (
