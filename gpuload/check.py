@@ -48,7 +48,7 @@ SLAB_RECORDS = 1 << 16  # whose places are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
 MOST_THREADS = 4096
 HEAD_BYTES = 64  # of a file that is refused, by which its format may know it
-UNOPENED = (FormatError, RecordError, SpecError, FileError)  # what a file may be refused with when it is opened
+UNOPENED = (FormatError, RecordError, SpecError, FileError)  # the errors for a file that cannot be opened
 
 Numbers = NDArray[np.int64]
 
@@ -59,8 +59,8 @@ class Finding:
 
     Attributes:
         where: the record, or the file, as errors name it.
-        cause: what is wrong with it.
-        file: the file that holds it; None where it is in none, or in several.
+        cause: the damage, in words.
+        file: the file that holds it; None if it is in none, or in several.
         record: its number in the source; None for a whole file, and where the files could not be opened together.
         offset_bytes: the byte of the file where the record begins, if that is known.
     """
@@ -77,27 +77,27 @@ class Finding:
 
 
 class Findings(Iterator[Finding]):
-    """What is damaged, as it is found; made by ``gpuload.check``.
+    """An iterator over the damage in files, in the order of reading; made by ``gpuload.check``.
 
     Attributes:
-        num_records: how many records were read so far.
-        num_unopened: how many files could not be opened so far.
+        num_records: the number of records that were read so far.
+        num_unopened: the number of files that could not be opened so far.
     """
 
-    def __init__(self, given: Source | Paths, num_threads: int) -> None:
+    def __init__(self, target: Source | Paths, num_threads: int) -> None:
         self.num_records = self.num_unopened = 0
         self._num_threads = num_threads
-        self._told = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
-        if isinstance(given, Source):
-            given.check_open()
-            self._found = self._of_source(given, is_whole=True)
-        elif (folder := as_folder(given)) is not None:
-            self._found = self._of_folder(folder, _files_below(folder))
+        self._reported = set[tuple[str | None, str]]()  # a file that is gone is told once, not for each of its records
+        if isinstance(target, Source):
+            target.check_open()
+            self._findings = self._of_source(target, is_whole=True)
+        elif (folder := as_folder(target)) is not None:
+            self._findings = self._of_folder(folder, _files_below(folder))
         else:
-            self._found = self._of_files(_files(given), is_whole=True)
+            self._findings = self._of_files(_files(target), is_whole=True)
 
     def __next__(self) -> Finding:
-        return next(self._found)
+        return next(self._findings)
 
     def _of_folder(self, folder: str, names: list[str]) -> Iterator[Finding]:
         try:
@@ -117,17 +117,17 @@ class Findings(Iterator[Finding]):
                 source, images_in = form.open_for_check(names, **match.options)
         except UNOPENED as error:
             if len(names) == 1:
-                yield from self._of_refused(names[0], error)
+                yield from self._of_unopened(names[0], error)
                 return
         else:
             with source:
                 yield from self._of_source(source, is_whole=is_whole, images_in=images_in)
             return
-        for some in (names[: len(names) // 2], names[len(names) // 2 :]):
-            yield from self._of_files(some, is_whole=False)
+        for half in (names[: len(names) // 2], names[len(names) // 2 :]):
+            yield from self._of_files(half, is_whole=False)
 
-    def _of_refused(self, name: str, error: GpuloadError) -> Iterator[Finding]:
-        """Check what a format can read of a file that has no rows, or cannot be opened."""
+    def _of_unopened(self, name: str, error: GpuloadError) -> Iterator[Finding]:
+        """Check the part that a format can read of a file that has no rows, or cannot be opened."""
         head = b"" if isinstance(error, FileError) else read_bytes(name, HEAD_BYTES)
         salvage = next((part for form in FORMATS if (part := form.salvage(name, head)) is not None), None)
         if salvage is None:
@@ -148,46 +148,46 @@ class Findings(Iterator[Finding]):
                     yield Finding(f"{name}, record {record.number}", record.cause, name, None, record.offset_bytes)
 
     def _of_source(self, source: Source, *, is_whole: bool, images_in: ImagesIn | None = None) -> Iterator[Finding]:
-        """Check a source; ``images_in`` gives the encoded images of a record that its fields hold inside."""
+        """Check a source; ``images_in`` returns the encoded images inside of the fields of a record."""
         length = len(source)
-        encoded = [field.name for field in source.spec if field.encoded]
+        encoded_names = [field.name for field in source.spec if field.encoded]
 
         def images_of(fields: Fields, row: int) -> Iterator[Any]:
-            yield from (fields[name][row] for name in encoded)
+            yield from (fields[name][row] for name in encoded_names)
             if images_in is not None:
                 yield from images_in(fields, row)
 
         with Progress("checking") as progress:
 
             def look(numbers: Numbers) -> list[Finding]:
-                found = list(_look(source, numbers, images_of, is_whole))
+                chunk_findings = list(_look(source, numbers, images_of, is_whole))
                 self.num_records += numbers.size
                 progress.show(self.num_records, length, "records")
-                return found
+                return chunk_findings
 
             for begin in range(0, length, SLAB_RECORDS):
                 numbers = np.arange(begin, min(begin + SLAB_RECORDS, length), dtype=np.int64)
                 chunks = _chunks(source, numbers)
-                for first in range(0, len(chunks), 8 * self._num_threads):  # what was found is told soon
-                    some = threads.each(look, chunks[first : first + 8 * self._num_threads], self._num_threads)
-                    yield from self._untold(finding for findings in some for finding in findings)
+                for first in range(0, len(chunks), 8 * self._num_threads):  # findings are yielded soon
+                    results = threads.each(look, chunks[first : first + 8 * self._num_threads], self._num_threads)
+                    yield from self._first_reports(finding for findings in results for finding in findings)
             yield from (_of_error(path, error, path) for path, error in source.verify())
 
-    def _untold(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+    def _first_reports(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         for finding in findings:
             key = finding.file, finding.where
-            if finding.record is None and key in self._told:
+            if finding.record is None and key in self._reported:
                 continue
             if finding.record is None:
-                self._told.add(key)
+                self._reported.add(key)
             yield finding
 
 
 def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
-    """Return what is damaged in a source or in files, as an iterator that reads on as it is asked for more.
+    """Return the damage in a source or in files, as an iterator that reads on as it is asked for more.
 
     Args:
-        given: a source, or what ``gl.open`` takes: a path, a string with wildcards, a list of these, a folder.
+        given: a source; or paths as for ``gl.open``: a path, a string with wildcards, a list of these, a folder.
         num_threads: that read and decode; by default the cores that this process may use.
 
     Raises:
@@ -199,8 +199,8 @@ def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
     return Findings(given, count or threads.num_cores())
 
 
-def _files(given: Paths) -> list[str]:
-    names = expand(given)
+def _files(paths: Paths) -> list[str]:
+    names = expand(paths)
     for name in names:
         if not os.path.lexists(name):
             raise open_error(name, FileNotFoundError())
@@ -259,26 +259,26 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
 
 
 def _of_record(source: Source, number: int, error: RecordError | FileError | RowError, is_whole: bool) -> Finding:
-    """Return the finding for a record; one for a whole file where that is gone, changed or unreadable."""
-    where, origin = source.where(number), source.origin(number)
+    """Return the finding for a record; for its whole file if that is gone, changed or unreadable."""
+    location, origin = source.where(number), source.origin(number)
     if isinstance(error, FileError):
-        return _of_error(origin[0] if origin else where, error, origin[0] if origin else None)
-    what = error.reason if isinstance(error, RowError) else _without(error.what, where, origin)
-    cause = f"{what}; {error.cause}" if error.cause else what
+        return _of_error(origin[0] if origin else location, error, origin[0] if origin else None)
+    reason = error.reason if isinstance(error, RowError) else _without(error.what, location, origin)
+    cause = f"{reason}; {error.cause}" if error.cause else reason
     file, offset = origin or (None, None)
-    if file is not None and not is_whole and file.endswith(where):
-        where = file  # an image, whose name alone does not tell in which folder it lies
-    return Finding(where, cause, file, number if is_whole else None, offset)
+    if file is not None and not is_whole and file.endswith(location):
+        location = file  # an image, whose name alone does not tell in which folder it lies
+    return Finding(location, cause, file, number if is_whole else None, offset)
 
 
-def _of_error(where: str, error: GpuloadError, file: str | None) -> Finding:
-    what = error.what
+def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
+    reason = error.what
     for between in (" ", ": ", ", "):
-        what = what.removeprefix(f"{where}{between}")
-    return Finding(where, f"{what}; {error.cause}" if error.cause else what, file)
+        reason = reason.removeprefix(f"{location}{between}")
+    return Finding(location, f"{reason}; {error.cause}" if error.cause else reason, file)
 
 
-def _without(what: str, where: str, origin: tuple[str, int] | None) -> str:
-    """Return what happened without where it did, which the finding says itself."""
+def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:
+    """Return a message without the place at its beginning, which the finding has in another field."""
     at = f", byte {origin[1]}" if origin is not None and origin[1] else ""
-    return what.removeprefix(f"{where}{at}: ").removeprefix(f"{where}: ")
+    return message.removeprefix(f"{location}{at}: ").removeprefix(f"{location}: ")

@@ -57,15 +57,15 @@ log = logging.getLogger("gpuload")
 
 
 @dataclass(frozen=True)
-class Converted:
-    """What a conversion made.
+class Conversion:
+    """The result of a conversion.
 
     Attributes:
         paths: the files, in the order of the records; of a folder of images that folder.
-        num_records: how many records they hold.
+        num_records: the number of records in them.
         num_bytes: of all files.
-        num_kept: how many of the files an earlier call had finished.
-        call: what reads them again, as Python's text: ``"gl.npy('out/train-*.npy')"``.
+        num_kept: the number of files that an earlier call had finished.
+        call: the call that reads them, as Python's text: ``"gl.npy('out/train-*.npy')"``.
     """
 
     paths: tuple[str, ...]
@@ -89,7 +89,7 @@ def convert(
     allow_pickle: bool = False,
     record: str | None = None,
     epoch: int | None = None,
-) -> Converted:
+) -> Conversion:
     """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
 
     Args:
@@ -118,15 +118,15 @@ def convert(
     """
     num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
-    given = _opened(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
+    records_source = _open_source(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
     path = _checked_path(out)
     form, make_writer = _format(path, format)
-    if not len(given):
+    if not len(records_source):
         raise SpecError(
             "a source without records", cause="there is nothing to convert", remedy="check the files, or the selection"
         )
-    options = _writer_options(form, given, {"raw": raw, "tensors": tensors})
-    work = _Work(given, num_threads, verify=verify, overwrite=overwrite)
+    options = _writer_options(form, records_source, {"raw": raw, "tensors": tensors})
+    work = _Work(records_source, num_threads, verify=verify, overwrite=overwrite)
     writer = make_writer(**options)
     if isinstance(writer, Writer):
         return _to_files(work, path, form, writer, num_shards)
@@ -139,7 +139,9 @@ def convert(
     return _to_folder(work, path, form.name, writer)
 
 
-def _opened(source: Source | Loader | Paths, *, trusts_pickles: bool, record: str | None, epoch: int | None) -> Source:
+def _open_source(
+    source: Source | Loader | Paths, *, trusts_pickles: bool, record: str | None, epoch: int | None
+) -> Source:
     if isinstance(source, (Source, Loader)) and trusts_pickles:
         raise SpecError(
             f"allow_pickle=True with a {type(source).__name__}",
@@ -259,11 +261,11 @@ def _writer_options(form: Format, source: Source, options: Mapping[str, Sequence
         UnknownFieldError: there is no such field.
     """
     if any(fields and name not in form.writer_options for name, fields in options.items()):
-        others = [other for other in FORMATS if set(options) & set(other.writer_options)]
+        form_list = [candidate for candidate in FORMATS if set(options) & set(candidate.writer_options)]
         raise SpecError(
             f"{', '.join(f'{name}={list(fields)!r}' for name, fields in options.items())} with format {form.name!r}",
-            cause=f"they say how {' or '.join(other.name for other in others)} holds a field",
-            remedy=f"leave them out, or write {' or '.join(other.suffixes[0] for other in others)}",
+            cause=f"they say how {' or '.join(candidate.name for candidate in form_list)} holds a field",
+            remedy=f"leave them out, or write {' or '.join(candidate.suffixes[0] for candidate in form_list)}",
         )
     for name, fields in options.items():
         if isinstance(fields, str):
@@ -285,20 +287,20 @@ def _check_fields(form: Format, writer: Writer, spec: Spec) -> None:
     try:
         check_fields(form.name, writer, spec)
     except SpecError as error:
-        error.remedy = "; ".join(filter(None, (error.remedy, *(other.suggest(spec) for other in FORMATS))))
+        error.remedy = "; ".join(filter(None, (error.remedy, *(candidate.suggest(spec) for candidate in FORMATS))))
         raise
 
 
-def _planned(source: Source, path: str, num_shards: int | None) -> list[_File]:
+def _plan_files(source: Source, path: str, num_shards: int | None) -> list[_File]:
     """Return the files of a conversion, shard by shard."""
     folder, pattern = os.path.split(path)
-    used = _placeholders(path, pattern)
-    if "shard" in used and num_shards is None:
+    placeholders = _placeholders(path, pattern)
+    if "shard" in placeholders and num_shards is None:
         raise SpecError(
             f"{pattern} without num_shards", cause="it names several files", remedy="pass num_shards=16, say"
         )
     count = num_shards or 1
-    if count > 1 and "shard" not in used:
+    if count > 1 and "shard" not in placeholders:
         stem, suffix = os.path.splitext(pattern)
         raise SpecError(
             f"{count} shards to {pattern}",
@@ -312,10 +314,12 @@ def _planned(source: Source, path: str, num_shards: int | None) -> list[_File]:
             remedy=f"pass num_shards={len(source)} or less",
         )
     names = source.spec.names
-    by_field = [(name,) for name in names] if "field" in used else [names]
+    by_field = [(name,) for name in names] if "field" in placeholders else [names]
     files = [
         _File(
-            os.path.join(folder, pattern.format(shard=shard, num_shards=count, field=_file_part(fields[0], used))),
+            os.path.join(
+                folder, pattern.format(shard=shard, num_shards=count, field=_file_part(fields[0], placeholders))
+            ),
             len(source) * shard // count,
             len(source) * (shard + 1) // count,
             fields,
@@ -329,8 +333,8 @@ def _planned(source: Source, path: str, num_shards: int | None) -> list[_File]:
 
 def _placeholders(path: str, pattern: str) -> set[str]:
     try:
-        found = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
-        used = {name for _, name, _, _ in string.Formatter().parse(pattern) if name is not None}
+        in_path = {name for _, name, _, _ in string.Formatter().parse(path) if name is not None}
+        in_name = {name for _, name, _, _ in string.Formatter().parse(pattern) if name is not None}
         pattern.format(**dict.fromkeys(("shard", "num_shards"), 0), field="x")
     except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
         raise SpecError(
@@ -338,19 +342,19 @@ def _placeholders(path: str, pattern: str) -> set[str]:
             cause=f"what stands in braces is none of {', '.join(PLACEHOLDERS)}: {error}",
             remedy="write {shard:05d}, say; a brace itself is written {{",
         ) from None
-    if not used <= set(PLACEHOLDERS) or found != used:
+    if not in_name <= set(PLACEHOLDERS) or in_path != in_name:
         raise SpecError(
             f"out = {path!r}",
             cause=f"{', '.join(PLACEHOLDERS)} in braces stand in the name of the file, and nothing else does",
             remedy="write out/train-{shard:05d}.npy, say",
         )
-    return used
+    return in_name
 
 
-def _file_part(name: str, used: set[str]) -> str:
-    if "field" in used:
+def _file_part(name: str, placeholders: set[str]) -> str:
+    if "field" in placeholders:
         check_name(name)
-    if "field" in used and (set(name) & set("/\\\0") or name.startswith(".")):
+    if "field" in placeholders and (set(name) & set("/\\\0") or name.startswith(".")):
         raise SpecError(
             f"field {name!r} as a part of a file's name",
             cause="it begins with a point, or holds a separator of paths",
@@ -369,10 +373,10 @@ def _check_names(files: Sequence[_File], pattern: str, by_field: Sequence[tuple[
             remedy="name the shard as a number: {shard:05d}",
         )
     for fields in by_field:
-        own = [file.path for file in files if file.names == fields]
-        if own != sorted(own):
+        field_paths = [file.path for file in files if file.names == fields]
+        if field_paths != sorted(field_paths):
             raise SpecError(
-                f"{pattern} with {len(own)} shards",
+                f"{pattern} with {len(field_paths)} shards",
                 cause="sorted by name, as a wildcard is, the files would not be in the order of the records",
                 remedy="pad the number: {shard:05d}",
             )
@@ -381,8 +385,8 @@ def _check_names(files: Sequence[_File], pattern: str, by_field: Sequence[tuple[
 # --- how it is written
 
 
-class _Stopped(Exception):
-    """The work was asked to end; whoever asked has an exception of its own."""
+class _StopError(Exception):
+    """The work was asked to end; another thread raises the exception that is the reason."""
 
 
 class _Work:
@@ -391,38 +395,38 @@ class _Work:
     def __init__(self, source: Source, num_threads: int, *, verify: bool, overwrite: bool) -> None:
         self.source, self.num_threads = source, num_threads
         self.verify, self.overwrite = verify, overwrite
-        self._stopped: list[bool] = []
+        self._stop_flags: list[bool] = []
         self._errors: list[Exception] = []
         self._busy = threading.Lock()
         self._tick: Callable[[int], None] = lambda count: None
 
-    def each(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
+    def run(self, function: Callable[[_File], None], files: Sequence[_File]) -> None:
         """Call a function for each file, in threads; the first error ends the others at their next records."""
         total = sum(file.end - file.begin for file in files) * (2 if self.verify else 1)
-        things, done = "records, written and read back" if self.verify else "records", 0
+        things, num_done = "records, written and read back" if self.verify else "records", 0
         with Progress("converting") as progress:
 
             def tick(count: int) -> None:
-                nonlocal done
-                if self._stopped:
-                    raise _Stopped
+                nonlocal num_done
+                if self._stop_flags:
+                    raise _StopError
                 with self._busy:
-                    done += count
-                progress.show(done, total, things)
+                    num_done += count
+                progress.show(num_done, total, things)
 
             def guarded(file: _File) -> None:
                 try:
                     function(file)
-                except Exception as failed:
-                    error = failed.error if isinstance(failed, SourceReadError) else failed
+                except Exception as exception:
+                    error = exception.error if isinstance(exception, SourceReadError) else exception
                     self._errors.append(error)  # what it stops comes later, so the first one is the cause
-                    self._stopped.append(True)
+                    self._stop_flags.append(True)
                     raise error from None
 
             self._tick = tick
             try:
-                threads.each(guarded, files, self.num_threads, lambda: self._stopped.append(True))
-            except _Stopped:
+                threads.each(guarded, files, self.num_threads, lambda: self._stop_flags.append(True))
+            except _StopError:
                 if self._errors:
                     raise self._errors[0] from None
                 raise
@@ -432,14 +436,14 @@ class _Work:
         return Records(self.source, file.begin, file.end, file.names, self._tick)
 
 
-def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None) -> Converted:
+def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: int | None) -> Conversion:
     source = work.source
     _check_fields(form, writer, source.spec)
-    files = _planned(source, path, num_shards)
+    files = _plan_files(source, path, num_shards)
     _check_not_read(source, [file.path for file in files])
-    for one in source.spec:
-        if note := writer.notes(one):
-            log.info("%s: field %s is %s", path, one, note)
+    for field in source.spec:
+        if note := writer.notes(field):
+            log.info("%s: field %s is %s", path, field, note)
     folder, pattern = os.path.split(path)
     _make_folder(folder)
     about = {
@@ -448,7 +452,7 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
         "format": form.name,
         "files": pattern,
         "num_shards": num_shards or 1,
-        "fields": [str(one) for one in source.spec],
+        "fields": [str(field) for field in source.spec],
         **writer.about,
     }
     beside = {file.path: writer.beside(file.path, work.records(file)) for file in files}
@@ -458,15 +462,15 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
         _settle(journal, about, folder, overwrite=work.overwrite)
 
         def is_whole(file: _File) -> bool:
-            return journal.finished(file.name, file.path) and not _differing(file, beside[file.path])
+            return journal.is_finished(file.name, file.path) and not _differing(file, beside[file.path])
 
         left = [file for file in files if not is_whole(file)]
         if not work.overwrite:
-            known = set(journal.names())
-            _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known])
-            found = [file for file in left if os.path.lexists(file.path)]
-            _refuse_others(
-                work, writer, journal, [file for file in found if not journal.finished(file.name, file.path)]
+            known_names = set(journal.names())
+            _refuse_beside([(file, beside[file.path]) for file in left if file.name not in known_names])
+            present = [file for file in left if os.path.lexists(file.path)]
+            _refuse_foreign(
+                work, writer, journal, [file for file in present if not journal.is_finished(file.name, file.path)]
             )
         left = [file for file in left if not is_whole(file)]
         if not left:
@@ -478,8 +482,8 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
             _write_file(file, writer, work, beside[file.path], part_suffix)
             journal.finish(file.name, file.path)
 
-        work.each(write, left)
-    return Converted(
+        work.run(write, left)
+    return Conversion(
         tuple(file.path for file in files),
         len(source),
         sum(os.path.getsize(file.path) for file in files),
@@ -512,22 +516,22 @@ def _write_file(file: _File, writer: Writer, work: _Work, beside: Mapping[str, b
                 parts = {small_part: file.path + suffix, **parts}
                 with open(small_part, "xb") as small:
                     small.write(content)
-            for written, final in parts.items():
-                _flush(written)
-                os.replace(written, final)
+            for part_path, final in parts.items():
+                _flush(part_path)
+                os.replace(part_path, final)
     finally:
-        for written in parts:
+        for part_path in parts:
             with suppress(OSError):
-                os.unlink(written)
+                os.unlink(part_path)
 
 
 @contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Say what was written where the system refuses it; an error of the user's own reader is raised as itself."""
+    """Name the path if the system refuses to write; an error of the user's own reader is raised as itself."""
     try:
         yield
-    except SourceReadError as failed:
-        raise failed.error from None
+    except SourceReadError as read_error:
+        raise read_error.error from None
     except OSError as error:
         raise error if isinstance(error, GpuloadError) else _unwritten(path, error) from None
 
@@ -563,8 +567,8 @@ def _unwritten(path: str, error: OSError) -> FileError:
 
 
 def _stem(pattern: str) -> str:
-    """Return the name of a pattern's journal, another one for each pattern: ``train-SHARD.npy``."""
-    return re.sub(r"\{(\w+)[^{}]*\}", lambda found: found[1].upper(), pattern)
+    """Return the name of a pattern's journal, a different one for each pattern: ``train-SHARD.npy``."""
+    return re.sub(r"\{(\w+)[^{}]*\}", lambda match: match[1].upper(), pattern)
 
 
 # --- what is there already
@@ -577,27 +581,30 @@ def _settle(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrit
         return
     if journal.is_of(about):
         return
-    there = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
-    if there and not overwrite:
+    present = sorted(name for name in journal.names() if os.path.lexists(os.path.join(folder, name)))
+    if present and not overwrite:
         raise FileError(
-            f"{os.path.join(folder, there[0])} is there already, and {len(there) - 1} others",
+            f"{os.path.join(folder, present[0])} is there already, and {len(present) - 1} others",
             cause=f"another conversion made it, as {journal.path} says: {journal.differences(about)}",
             remedy="choose another name, remove these files, or pass overwrite=True, which removes them",
         )
-    for name in there:
+    for name in present:
         path = os.path.join(folder, os.path.basename(name))
-        if journal.finished(name, path):
+        if journal.is_finished(name, path):
             for old in (path, *(path + suffix for form in FORMATS for suffix in form.beside)):
                 with suppress(FileNotFoundError):
                     os.unlink(old)
     journal.begin(about)
 
 
-def _refuse_others(work: _Work, writer: Writer, journal: Journal, found: Sequence[_File]) -> None:
-    """Refuse files that this conversion did not write; one that a kill left without its line is compared."""
-    for file in found:
+def _refuse_foreign(work: _Work, writer: Writer, journal: Journal, files: Sequence[_File]) -> None:
+    """Raise ``FileError`` for files that this conversion did not write.
+
+    A file with the right records is taken: a kill may have left it without its line in the journal.
+    """
+    for file in files:
         try:
-            work.each(lambda file: _compare(file.path, file, writer, work), [file])
+            work.run(lambda file: _compare(file.path, file, writer, work), [file])
         except GpuloadError:
             raise FileError(
                 f"{file.path} is there already",
@@ -629,15 +636,15 @@ def _refuse_beside(files: Sequence[tuple[_File, Mapping[str, bytes]]]) -> None:
 
 
 def _refuse_strays(path: str, files: Sequence[_File]) -> None:
-    """Refuse shards beyond those that are written: a wildcard would read them with these."""
+    """Raise ``FileError`` for shards beyond those that are written: a wildcard would read them with these."""
     folder, pattern = os.path.split(path)
     if "{shard" not in pattern:
         return
-    own = {file.name for file in files}
+    own_names = {file.name for file in files}
     literal = [re.escape(text) + {"shard": r"\d+", "num_shards": r"\d+", "field": r".+", None: ""}[name]
                for text, name, _, _ in string.Formatter().parse(pattern)]  # fmt: skip
     like = re.compile("".join(literal))
-    strays = sorted(entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own)
+    strays = sorted(entry for entry in os.listdir(folder) if like.fullmatch(entry) and entry not in own_names)
     if strays:
         raise FileError(
             f"{os.path.join(folder, strays[0])} is there already"
@@ -648,12 +655,12 @@ def _refuse_strays(path: str, files: Sequence[_File]) -> None:
 
 
 def _check_not_read(source: Source, paths: Sequence[str]) -> None:
-    """Refuse to write over the files that are read, also by another name of theirs."""
+    """Raise ``SpecError`` if a file to write is one that is read, also under another name."""
     read = set(source.file_paths())
-    there = [path for path in paths if os.path.exists(path)]
-    if there and read:
+    present = [path for path in paths if os.path.exists(path)]
+    if present and read:
         read |= {os.path.realpath(path) for path in read}
-    for path in there:
+    for path in present:
         if path in read or os.path.realpath(path) in read:
             raise SpecError(
                 f"{path} would be written over", cause="the source reads it", remedy="write to another name or folder"
@@ -668,7 +675,7 @@ def _make_folder(folder: str) -> None:
 # --- folders of files
 
 
-def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Converted:
+def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conversion:
     """Write a folder of files: it has another name until all of it is there."""
     source, folder = work.source, path.rstrip(os.sep)
     call = writer.call(folder, source)
@@ -678,7 +685,7 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         "source": source.fingerprint(),
         "records": len(source),
         "format": name,
-        "fields": [str(one) for one in source.spec],
+        "fields": [str(field) for field in source.spec],
         **writer.about(source),
     }
     pieces = [
@@ -686,15 +693,15 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
         for begin in range(0, len(source), FOLDER_RECORDS)
     ]
     with Journal(folder + JOURNAL) as journal:
-        finished, replaces = ((journal.about or {}).get(key) is True for key in ("finished", "replaces"))
+        is_finished, replaces = ((journal.about or {}).get(key) is True for key in ("finished", "replaces"))
         goes_on = journal.is_of({**about, "replaces": True} if replaces else about)
         if os.path.lexists(folder):
             # It may have been killed when the folder had its name, before it could say that it is finished.
             whole = {piece.path for piece in pieces} <= set(journal.names())
-            all_done = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
-            if os.path.isdir(folder) and (all_done or journal.is_of({**about, "finished": True})):
-                return Converted((folder,), len(source), _bytes_below(folder), len(pieces), call)
-            is_ours = finished or replaces
+            is_complete = goes_on and whole and not os.path.lexists(folder + journal.part_suffix())
+            if os.path.isdir(folder) and (is_complete or journal.is_of({**about, "finished": True})):
+                return Conversion((folder,), len(source), _bytes_below(folder), len(pieces), call)
+            is_ours = is_finished or replaces
             if not (is_ours and work.overwrite):
                 raise FileError(
                     f"{folder} is there already",
@@ -708,8 +715,8 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
                 journal.remove_parts()
             journal.begin({**about, "replaces": True} if os.path.lexists(folder) else about)
         part = folder + journal.part_suffix()
-        done = set(journal.names()) if os.path.isdir(part) else set()
-        left = [piece for piece in pieces if piece.path not in done]
+        finished_pieces = set(journal.names()) if os.path.isdir(part) else set()
+        left = [piece for piece in pieces if piece.path not in finished_pieces]
 
         def write(piece: _File) -> None:
             with _writing(folder):
@@ -725,7 +732,7 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
 
         _make_folder(part)
         try:
-            work.each(write, left)
+            work.run(write, left)
         except BaseException:
             if not journal.names():  # there is nothing to go on with
                 shutil.rmtree(part, ignore_errors=True)
@@ -736,7 +743,7 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
                 shutil.rmtree(folder)
             os.replace(part, folder)
         journal.begin({**about, "finished": True})
-    return Converted((folder,), len(source), _bytes_below(folder), len(pieces) - len(left), call)
+    return Conversion((folder,), len(source), _bytes_below(folder), len(pieces) - len(left), call)
 
 
 def _bytes_below(folder: str) -> int:

@@ -4,13 +4,14 @@
                                     {"file": "train-00000.tfrecord", "bytes": 9664123, "digest": "09ac..."}
                                     {"file": "train-00001.tfrecord", ...}
 
-The first line is what the files depend on: the source's fingerprint, format and arguments. A line for each file follows
-when the file has its name: its size, and a digest of a sample of its bytes (`storage.files.Files.digest`). Lines are
-appended; a last line that was cut short by a kill is taken away. While a process converts it holds a lock of the file.
+The first line has everything on which the files depend: the source's fingerprint, format and arguments. A line for each
+file follows when the file has its name: its size, and a digest of a sample of its bytes (`storage.files.Files.digest`).
+Lines are appended; a last line that was cut short by a kill is removed. A process holds a lock of the file while it
+converts.
 
 An unfinished file has a name that ends in ``.part-`` and eight random digits. The line ``{"parts": "1f3a90c2"}`` stands
-in the journal before the first such file is written, so a later call knows which unfinished files are its own. A file
-of somebody else that ends in ``.part`` is never touched.
+in the journal before the first such file is written, so a later call knows which unfinished files are its own. No other
+file that ends in ``.part`` is ever touched.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Journal:
         path: of the journal.
 
     Attributes:
-        about: what an earlier conversion depended on; None if there was none.
+        about: the first line of an earlier conversion; None if there was none.
 
     Raises:
         FileError: another process converts to the same files, or the journal cannot be written.
@@ -57,7 +58,7 @@ class Journal:
         self.path = path
         self.about: dict[str, Any] | None = None
         self._busy = threading.Lock()
-        self._done: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, dict[str, Any]] = {}
         self._token = ""
         if os.path.islink(path):
             raise FileError(
@@ -84,46 +85,46 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the lock; a journal that nobody needs is removed: nothing stands in it, or nothing was finished."""
-        if self.about is None or (error is not None and self._is_new and not self._done):
+        """Release the lock; a journal is removed if it is empty, or if a new conversion ended before its first file."""
+        if self.about is None or (error is not None and self._is_new and not self._entries):
             os.unlink(self.path)
         os.close(self._descriptor)
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Begin anew, with nothing finished."""
         os.ftruncate(self._descriptor, 0)
-        self.about, self._done, self._token = None, {}, ""
+        self.about, self._entries, self._token = None, {}, ""
         self._append({KEY: VERSION, **about})
         self.about = {KEY: VERSION, **about}
 
     def is_of(self, about: Mapping[str, Any]) -> bool:
-        """Return True if it is that of the same conversion."""
-        wanted: dict[str, Any] = json.loads(json.dumps({KEY: VERSION, **about}))
-        return self.about == wanted
+        """Return True if it is the journal of the same conversion."""
+        header: dict[str, Any] = json.loads(json.dumps({KEY: VERSION, **about}))
+        return self.about == header
 
     def differences(self, about: Mapping[str, Any]) -> str:
-        """Return in words what another conversion had otherwise."""
+        """Return the differences to the conversion of the journal, in words."""
         now, before = json.loads(json.dumps(about)), self.about or {}
         names = [name for name in now if now[name] != before.get(name)]
         return "; ".join(f"{name}: {before.get(name)!r} then, {now[name]!r} now" for name in names)
 
-    def finished(self, name: str, path: str) -> bool:
-        """Return True if a file was finished and is still what it was."""
-        told = self._done.get(name)
-        return told is not None and os.path.isfile(path) and told == _told(name, path)
+    def is_finished(self, name: str, path: str) -> bool:
+        """Return True if a file was finished and did not change since."""
+        entry = self._entries.get(name)
+        return entry is not None and os.path.isfile(path) and entry == _entry_of(name, path)
 
     def finish(self, name: str, path: str) -> None:
         """Remember that a file is finished."""
-        told = _told(name, path)
+        entry = _entry_of(name, path)
         with self._busy:
-            self._append(told)
-            self._done[name] = told
+            self._append(entry)
+            self._entries[name] = entry
 
     def note(self, name: str) -> None:
-        """Remember that a piece of work is finished that is no file."""
+        """Remember that a piece of work without a file of its own is finished."""
         with self._busy:
             self._append({"file": name})
-            self._done[name] = {"file": name}
+            self._entries[name] = {"file": name}
 
     def part_suffix(self) -> str:
         """Return the end of the names of unfinished files; the journal holds it from the first call on."""
@@ -149,7 +150,7 @@ class Journal:
 
     def names(self) -> list[str]:
         """Return the names of all files that were finished."""
-        return list(self._done)
+        return list(self._entries)
 
     def _lock(self) -> None:
         if fcntl is None:
@@ -166,48 +167,48 @@ class Journal:
             pass
 
     def _read(self) -> None:
-        """Read the lines up to the first one that was cut short, and take the rest away."""
+        """Read the lines up to the first one that was cut short, and remove the rest."""
         whole = 0
         with open(self._descriptor, "rb", closefd=False) as file:
             for number, line in enumerate(file):
-                told = _parsed(line)
+                entry = _parse_line(line)
                 if number == 0 and not line.startswith(BEGINNING[: len(line)]):
                     raise FileError(
                         f"{self.path} is no journal of a conversion",
                         cause=f"it begins with {line[:60]!r}",
                         remedy="move it away, or choose another name for what is written",
                     )
-                if told is None:
+                if entry is None:
                     break
                 if number == 0:
-                    self.about = told
-                elif isinstance(told.get("parts"), str) and TOKEN.fullmatch(told["parts"]):
-                    self._token = told["parts"]
-                elif isinstance(told.get("file"), str):
-                    self._done[told["file"]] = told
+                    self.about = entry
+                elif isinstance(entry.get("parts"), str) and TOKEN.fullmatch(entry["parts"]):
+                    self._token = entry["parts"]
+                elif isinstance(entry.get("file"), str):
+                    self._entries[entry["file"]] = entry
                 whole += len(line)
         os.ftruncate(self._descriptor, whole)
 
-    def _append(self, told: Mapping[str, Any]) -> None:
-        line = (json.dumps(told) + "\n").encode("ascii")
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        line = (json.dumps(entry) + "\n").encode("ascii")
         try:
             os.lseek(self._descriptor, 0, os.SEEK_END)
-            done = 0
-            while done < len(line):
-                done += os.write(self._descriptor, line[done:])
+            num_written = 0
+            while num_written < len(line):
+                num_written += os.write(self._descriptor, line[num_written:])
         except OSError as error:
             raise open_error(self.path, error) from None
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return what a line says; None for one that was cut short."""
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a line; None if the line was cut short."""
     try:
-        told = json.loads(line) if line.endswith(b"\n") else None
+        entry = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) else None
+    return entry if isinstance(entry, dict) else None
 
 
-def _told(name: str, path: str) -> dict[str, Any]:
+def _entry_of(name: str, path: str) -> dict[str, Any]:
     files, _ = look_at([path], 0, lambda path, size, head: None)
     return {"file": name, "bytes": int(files.sizes[0]), "digest": files.digest()}

@@ -22,13 +22,13 @@ from gpuload.storage.files import GZIP, Files, Paths, as_folder, expand, look_at
 from gpuload.storage.inflate import inflate_head
 
 HEAD_BYTES = 1 << 14  # of each file; enough for some lines of a table
-INNER_BYTES = 1 << 14  # of what a compressed file holds
+INNER_BYTES = 1 << 14  # of the content of a compressed file
 ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # RFC 1950, section 2.2, of a window of 32 KiB
 log = logging.getLogger("gpuload")
 
 
 def open(paths: Paths) -> Source:
-    """Return the source of files, whose format is found by their bytes; the log says what was found.
+    """Return the source of files, whose format is recognized by their bytes; the log says which it is.
 
     Args:
         paths: a path, a string with wildcards, or a list of these, whose files all are of one format; or a folder of
@@ -48,7 +48,7 @@ def open(paths: Paths) -> Source:
 
 
 def recognize(paths: list[str]) -> tuple[Format, Match]:
-    """Return the one format of files, and what it recognized in them; the log says both.
+    """Return the common format of files, and its match; the log says both.
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -58,10 +58,10 @@ def recognize(paths: list[str]) -> tuple[Format, Match]:
     """
     files, results = look_at(paths, HEAD_BYTES, recognize_file)
     form, match = results[0]
-    for number, (other_form, other) in enumerate(results):
-        if other_form is not form or other.options != match.options:
+    for number, (other_form, second) in enumerate(results):
+        if other_form is not form or second.options != match.options:
             raise SpecError(
-                f"{files.paths[0]} is {match.title}, {files.paths[number]} is {other.title}",
+                f"{files.paths[0]} is {match.title}, {files.paths[number]} is {second.title}",
                 cause="the files of a source are of one format",
                 remedy="open them one by one, and join them: gl.concat(a, b), gl.zip(a, b)",
             )
@@ -93,9 +93,9 @@ def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Matc
     if not num_bytes:
         raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="it was never written: make it again")
     beginning = Beginning(path, num_bytes, head)
-    described = _matches(beginning, "description")
-    if described:
-        return described[0]
+    described_formats = _matches(beginning, "description")
+    if described_formats:
+        return described_formats[0]
     matches = _matches(beginning, "bytes")
     if not matches and (content := _content(beginning)) is not None:
         return _recognize_content(content)
@@ -131,7 +131,7 @@ def _matches(beginning: Beginning, known_by: str) -> list[tuple[Format, Match]]:
 
 
 def _content(beginning: Beginning) -> Beginning | None:
-    """Return the beginning of what a compressed file holds; None if it is not compressed."""
+    """Return the beginning of the content of a compressed file; None if it is not compressed."""
     if not beginning.head.startswith((GZIP, *ZLIB)):
         return None
     compression = "gzip" if beginning.head.startswith(GZIP) else "zlib"
@@ -142,7 +142,7 @@ def _content(beginning: Beginning) -> Beginning | None:
 
 
 def _recognize_content(beginning: Beginning) -> tuple[Format, Match]:
-    """Return the format of what a compressed file holds.
+    """Return the format of the content of a compressed file.
 
     Raises:
         FormatError: no format that is opened in this compression recognizes it.

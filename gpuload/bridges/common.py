@@ -1,4 +1,4 @@
-"""What the bridges have in common: which loaders they take, which fields, and batches of a framework's tensors."""
+"""Common parts of the bridges: checks of loaders and of fields, and batches of a framework's tensors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Tensors:
     def __iter__(self) -> Iterator[Batch]:
         if self._start is not None:
             aside.call(self._start)
-        return converted(iter(self.loader), self._convert, waits=self._waits)
+        return convert_batches(iter(self.loader), self._convert, waits=self._waits)
 
     def peek(self) -> Batch:
         """Return the batch that the next loop begins with, and move nothing."""
@@ -63,15 +63,15 @@ class Tensors:
         return batch.with_fields(self._convert)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loader: where the next loop goes on."""
+        """Return the state of the loader, at which the next loop goes on."""
         return self.loader.state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where a state was saved; raises ``StateError`` if it is of other data, ops, shuffle or seed."""
+        """Go on from a saved state; raises ``StateError`` if it is of other data, ops, shuffle or seed."""
         self.loader.load_state_dict(saved)
 
 
-def converted(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch:
+def convert_batches(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch:
     """Return the batches of an epoch with their fields converted; an interrupt meanwhile loses none of them."""
 
     def finish(batch: Batch) -> Batch:
@@ -88,7 +88,7 @@ def converted(batches: Epoch, convert: Convert, *, waits: bool = False) -> Epoch
 def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
     """Raise ``SpecError`` where something else than a loader is given to the function of a name.
 
-    ``arguments``: what else it needs, for the remedy.
+    ``arguments``: the other arguments of the call, for the remedy.
     """
     if not hasattr(loader, "spec_out"):
         raise SpecError(
@@ -127,10 +127,10 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
             cause="it was divided already",
             remedy="make the loader without shard_id= and num_shards=, or leave shard= out",
         )
-    made = loader.replace(shard_id=pair[0], num_shards=pair[1])
+    part = loader.replace(shard_id=pair[0], num_shards=pair[1])
     if loader.position != Position():
-        made.load_state_dict(loader.state_at(loader.position))
-    return made
+        part.load_state_dict(loader.state_at(loader.position))
+    return part
 
 
 def handed_out(loader: Loader, check: Callable[[Field], None]) -> tuple[tuple[str, ...], Nest]:
@@ -146,7 +146,7 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
 
     Args:
         field: of the loader's ``spec_out``.
-        kind: what it should become, ``"a tf.Tensor"``.
+        kind: of the tensor, in words, ``"a tf.Tensor"``.
         text: the framework has text and bytes.
         ragged: it has values of varying length.
         bfloat16: arrays of that dtype, which NumPy has from the package ml_dtypes, can be handed over.
@@ -157,8 +157,8 @@ def check_field(field: Field, kind: str, *, text: bool, ragged: bool, bfloat16: 
         refuse(field, kind, "tensors have no dates", f"put gl.ops.Cast('int64', on={field.name!r}) into ops=")
     if is_text(field) and not text:
         refuse(field, kind, "tensors have no text", "name the other fields in output=, and encode text as numbers")
-    known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
-    if not known or field.dtype.char in "gG":
+    is_known = field.dtype.kind in NUMERIC_KINDS or is_text(field) or (bfloat16 and is_bfloat16(field.dtype))
+    if not is_known or field.dtype.char in "gG":
         remedy = "leave it out with output=, or use gl.ops.Cast"
         if field.dtype.kind == "V" and field.dtype.itemsize == 2:
             remedy = 'numpy.save writes bfloat16 so: gl.npy(..., dtype="bfloat16"); or leave it out with output='

@@ -1,4 +1,4 @@
-"""Batches as CuPy arrays: what a loader on a GPU hands out, checked to be that and nothing else.
+"""Batches as CuPy arrays: those of a loader on a GPU, after a check of the loader.
 
     for images, labels in tensors(loader):          from the loader's position to the end of the epoch
         train_step(images, labels)

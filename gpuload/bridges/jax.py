@@ -76,12 +76,12 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
         shared = common.shareable(array, align_bytes=ALIGNMENT_BYTES)
         loader.count("tensors_shared" if shared else "tensors_copied")
         if isinstance(array, np.ndarray) and not shared:
-            made = jax.numpy.array(array)
+            result = jax.numpy.array(array)
         else:  # of an array on a GPU with JAX's stream, which then waits for it
-            made = jax.dlpack.from_dlpack(array if shared else array.copy())
-        if made.dtype != array.dtype:  # it was set when the bridge was made, and is not any more
-            raise _cut(f"an array of {array.dtype}", array.dtype)
-        return made
+            result = jax.dlpack.from_dlpack(array if shared else array.copy())
+        if result.dtype != array.dtype:  # it was set when the bridge was made, and is not any more
+            raise _narrowing_error(f"an array of {array.dtype}", array.dtype)
+        return result
 
     def convert(values: Any) -> Any:
         return values.with_payload(tensor(values.flat)) if isinstance(values, Ragged) else tensor(values)
@@ -112,13 +112,13 @@ def check_gpu(name: str) -> None:
 def _check_field(field: Field) -> None:
     common.check_field(field, "a jax.Array", text=False, ragged=True)
     if str(field.dtype) in WIDE and not jax.config.jax_enable_x64:
-        raise _cut(f"field {field.name!r} ({field})", field.dtype, f", on={field.name!r}")
+        raise _narrowing_error(f"field {field.name!r} ({field})", field.dtype, f", on={field.name!r}")
 
 
-def _cut(what: str, dtype: np.dtype[Any], on: str = "") -> SpecError:
+def _narrowing_error(subject: str, dtype: np.dtype[Any], on: str = "") -> SpecError:
     narrow = WIDE.get(str(dtype), "int32")
     return SpecError(
-        f"{what} cannot be a jax.Array",
+        f"{subject} cannot be a jax.Array",
         cause=f"JAX would make {narrow} of it, as jax_enable_x64 is not set",
         remedy=f'put gl.ops.Cast("{narrow}"{on}) into ops=, or call jax.config.update("jax_enable_x64", True)',
     )

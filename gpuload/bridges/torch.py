@@ -70,7 +70,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
             ``shard`` does not fit.
         DeviceError: the loader is on a GPU that torch does not see.
     """
-    loader = _checked("tensors", loader, shard)
+    loader = _check_loader("tensors", loader, shard)
     return common.Tensors(loader, _converter(loader))
 
 
@@ -104,7 +104,7 @@ def dataset(loader: Loader, *, shard: common.Shard = None) -> LoaderDataset:
     Raises:
         SpecError, DeviceError: as by `tensors`.
     """
-    return LoaderDataset(_checked("dataset", loader, shard))
+    return LoaderDataset(_check_loader("dataset", loader, shard))
 
 
 class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is taken as untyped
@@ -120,7 +120,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         self._cursor: Cursor | None = None
         # The position that worker processes were given, and the epoch after the last one that they made to its end.
         # That is written by them: pickling for a process moves a tensor to memory that both have.
-        self._given, self._next_epoch = loader.position, torch.zeros(1, dtype=torch.int64)
+        self._worker_position, self._next_epoch = loader.position, torch.zeros(1, dtype=torch.int64)
         # In a worker: the latest pass, and how much of the next one was delivered already.
         self._share: _Share | None = None
         self._num_taken = 0
@@ -150,7 +150,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         return self.loader.state_at(cursor.saved if cursor is not None and has_begun_here else position)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where a state was saved.
+        """Go on from a saved state.
 
         Raises:
             StateError: it is of other data, ops, shuffle or seed, or of one of several worker processes.
@@ -184,7 +184,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def _follow_workers(self) -> None:
         """Go to the epoch that workers have come to, unless the loader was moved since they began."""
         epoch = int(self._next_epoch[0])
-        if epoch > self.loader.position.epoch and self.loader.position == self._given:
+        if epoch > self.loader.position.epoch and self.loader.position == self._worker_position:
             self.loader.load_state_dict(self.loader.state_dict(epoch))
 
     def _check_worker(self) -> None:
@@ -205,15 +205,15 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     def __reduce__(self) -> tuple[Any, ...]:
         """A dataset is pickled as its loader and the memory that workers share, once for each worker."""
         self._follow_workers()
-        self._given = self.loader.position
-        return _again, (self.loader, self._next_epoch)
+        self._worker_position = self.loader.position
+        return _rebuild, (self.loader, self._next_epoch)
 
 
-def _again(loader: Loader, next_epoch: Any) -> LoaderDataset:
-    """Return the dataset that was pickled."""
-    made = LoaderDataset(loader)
-    made._next_epoch = next_epoch
-    return made
+def _rebuild(loader: Loader, next_epoch: Any) -> LoaderDataset:
+    """Return the dataset of a pickle."""
+    result = LoaderDataset(loader)
+    result._next_epoch = next_epoch
+    return result
 
 
 class _Share:
@@ -281,7 +281,7 @@ class _Share:
             epoch[0] = max(int(epoch[0]), self.start.epoch + 1)
 
 
-def _checked(name: str, loader: Loader, shard: common.Shard) -> Loader:
+def _check_loader(name: str, loader: Loader, shard: common.Shard) -> Loader:
     """Return the loader of this process's share after checking that torch can take its batches."""
     common.check_loader(name, loader)
     common.handed_out(loader, _check_field)
@@ -324,7 +324,7 @@ def _converter(loader: Loader) -> common.Convert:
             return tensor(array.view(np.int16)).view(torch.bfloat16)
         if not common.shareable(array):
             loader.count("tensors_copied")
-            return _copied(array, loader.device)
+            return _copy_array(array, loader.device)
         loader.count("tensors_shared")
         # An array on a GPU is asked by torch, with its stream, which then waits for it. Of one on the host the capsule
         # is enough, and takes half the time.
@@ -345,7 +345,7 @@ def _converter(loader: Loader) -> common.Convert:
     return convert
 
 
-def _copied(array: Any, name: str) -> Any:
+def _copy_array(array: Any, name: str) -> Any:
     if isinstance(array, np.ndarray):
         return torch.from_numpy(np.array(array, order="C"))
     if array.size:

@@ -32,20 +32,20 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the files, print what is damaged, and return the exit status."""
+    """Check the files, print the damage, and return the exit status."""
     paths = arguments.paths
-    found = gl.check(paths[0] if len(paths) == 1 else paths, num_threads=arguments.num_threads)
+    findings = gl.check(paths[0] if len(paths) == 1 else paths, num_threads=arguments.num_threads)
     num_damaged = 0
-    for finding in found:
+    for finding in findings:
         progress.wipe()
         print(json.dumps(asdict(finding)) if arguments.json else finding, flush=True)
         num_damaged += 1
     progress.wipe()
-    count = found.num_unopened
+    count = findings.num_unopened
     unopened = f", and {count} file{'s' * (count > 1)} cannot be opened" if count else ""
-    damaged = num_damaged - count
+    num_bad = num_damaged - count
     print(
-        f"{found.num_records:,} records were read, {damaged or 'none'} of them damaged{unopened}",
+        f"{findings.num_records:,} records were read, {num_bad or 'none'} of them damaged{unopened}",
         file=sys.stderr if arguments.json else sys.stdout,
     )
     return 1 if num_damaged else 0

@@ -61,8 +61,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert, say what was written, and return the exit status."""
-    began = time.perf_counter()
+    """Convert, print the files that were written, and return the exit status."""
+    start_s = time.perf_counter()
     if arguments.allow_pickle:
         print("--allow-pickle: the files are unpickled, which runs whatever code their writer put there")
         source: Source = pickled.trusted(arguments.input, arguments.record)
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         source = open_paths(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
     with source:
         print(f"from {source!r}")
-        made = convert(
+        conversion = convert(
             source,
             arguments.output,
             num_shards=arguments.num_shards,
@@ -87,9 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
             verify=not arguments.no_verify,
             overwrite=arguments.overwrite,
         )
-    kept = f", {made.num_kept} of them were finished before" if made.num_kept else ""
-    last = f" to {made.paths[-1]}" if len(made.paths) > 1 else ""
-    print(f"wrote {made.paths[0]}{last}: {made.num_records} records, {made.num_bytes} bytes{kept}")
-    print(f"it is read by {made.call}")
-    print(f"{'not read back' if arguments.no_verify else 'read back and equal'}, {time.perf_counter() - began:.2f} s")
+    note = f", {conversion.num_kept} of them were finished before" if conversion.num_kept else ""
+    last = f" to {conversion.paths[-1]}" if len(conversion.paths) > 1 else ""
+    print(f"wrote {conversion.paths[0]}{last}: {conversion.num_records} records, {conversion.num_bytes} bytes{note}")
+    print(f"it is read by {conversion.call}")
+    print(f"{'not read back' if arguments.no_verify else 'read back and equal'}, {time.perf_counter() - start_s:.2f} s")
     return 0

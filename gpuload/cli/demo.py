@@ -35,19 +35,19 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--output", type=Path, default=Path("gpuload-demo.png"), help="the contact sheet (a PNG)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu (default: auto)")
     parser.add_argument("--seed", type=int, default=0, help="seed of order, augmentation and network (default: 0)")
-    parser.add_argument("--seconds", type=more_than_none, default=1.5, help="for each measured rate (default: 1.5)")
-    parser.add_argument("--epochs", type=at_least_one, default=12, help="epochs of model.fit (default: 12)")
+    parser.add_argument("--seconds", type=positive_seconds, default=1.5, help="for each measured rate (default: 1.5)")
+    parser.add_argument("--epochs", type=positive_int, default=12, help="epochs of model.fit (default: 12)")
     parser.set_defaults(run=run)
 
 
-def at_least_one(text: str) -> int:
+def positive_int(text: str) -> int:
     """Return the whole number that a text says."""
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
 
 
-def more_than_none(text: str) -> float:
+def positive_seconds(text: str) -> float:
     """Return the seconds that a text says."""
     try:
         seconds = float(text)
@@ -74,17 +74,17 @@ def run(arguments: argparse.Namespace) -> int:
     from gpuload.cli.demo_report import Report
 
     os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report says what it is at
-    report, began = Report(), time.perf_counter()
+    report, start_s = Report(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
         _all_parts(report, Path(folder), arguments)
-    return report.end(time.perf_counter() - began)
+    return report.end(time.perf_counter() - start_s)
 
 
 def _all_parts(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
     from gpuload import device as devices
 
-    device, why = devices.choose(arguments.device)
-    report.title("gpuload demo", f"device {device}: {why}")
+    device, reason = devices.choose(arguments.device)
+    report.title("gpuload demo", f"device {device}: {reason}")
     _write(report, folder)
     _train(report, folder, device, arguments)
     _augment(report, folder, device, arguments)
@@ -112,20 +112,22 @@ def _train(report: Report, folder: Path, device: str, arguments: argparse.Namesp
 
     with report.part("2  A network, trained through gpuload") as say:
         say("starting TensorFlow")
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         with _without_greetings():
             importlib.import_module("tensorflow").constant(0)
-        done = demo_train.train(folder, seed=arguments.seed, device=device, num_epochs=arguments.epochs, say=say)
-        took = time.perf_counter() - began
+        result = demo_train.train(folder, seed=arguments.seed, device=device, num_epochs=arguments.epochs, say=say)
+        took = time.perf_counter() - start_s
     report.fact(
-        f"model.fit over dataset(loader), NPY shards: {done.after_fit} of {done.num_held_out} held-out digits right"
+        f"model.fit over dataset(loader), NPY shards: {result.after_fit} of {result.num_held_out} held-out digits right"
     )
-    report.fact(f"a loop over tensors(loader), fixed records: {done.shared:,} tensors shared, {done.copied} copied")
+    report.fact(
+        f"a loop over tensors(loader), fixed records: {result.num_shared:,} tensors shared, {result.num_copied} copied"
+    )
     report.check(
-        done.accuracy >= demo_train.TARGET,
-        f"{done.right} of {done.num_held_out} held-out digits right ({done.accuracy:.1%}): "
-        f"{done.num_epochs} epochs in {took:.0f} s",
-        otherwise=f"accuracy on held-out digits is {done.accuracy:.1%}, below {demo_train.TARGET:.0%}",
+        result.accuracy >= demo_train.TARGET,
+        f"{result.right} of {result.num_held_out} held-out digits right ({result.accuracy:.1%}): "
+        f"{result.num_epochs} epochs in {took:.0f} s",
+        otherwise=f"accuracy on held-out digits is {result.accuracy:.1%}, below {demo_train.TARGET:.0%}",
     )
 
 
@@ -141,7 +143,7 @@ def _augment(report: Report, folder: Path, device: str, arguments: argparse.Name
         f"{arguments.output} ({width} x {height} pixels)"
     )
     report.fact(
-        f"to count: a network that learns from {demo_train.FEW} digits alone is wrong about "
+        f"to count: a network that learns from {demo_train.NUM_FEWER} digits alone is wrong about "
         f"{_of(worth.wrong_without, worth)} of {worth.num_held_out:,} others; with RandomCrop about "
         f"{_of(worth.wrong_with, worth)}"
     )
@@ -156,15 +158,15 @@ def _resume(report: Report, folder: Path, device: str) -> None:
 
     with report.part("4  Stopped in mid-epoch, resumed in a new process") as say:
         say("a new process resumes")
-        done = demo_resume.resume(folder, device=device)
-    report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {done.state_bytes} bytes of JSON")
-    for line, other in zip(done.resumed[:2], done.uninterrupted[:2], strict=True):
-        held = "the records and pixels" if line == other else "NOT the records and pixels"
-        report.fact(f"resumed: {line.rpartition(' ')[0]}, {held} of the run that never stopped")
+        result = demo_resume.resume(folder, device=device)
+    report.fact(f"stopped after step {demo_resume.STOP_AFTER}; the state is {result.state_bytes} bytes of JSON")
+    for line, expected_line in zip(result.resumed_lines[:2], result.uninterrupted[:2], strict=True):
+        verdict = "the records and pixels" if line == expected_line else "NOT the records and pixels"
+        report.fact(f"resumed: {line.rpartition(' ')[0]}, {verdict} of the run that never stopped")
     report.check(
-        done.equal,
-        f"all {len(done.resumed)} following batches are those of a run that never stopped",
-        otherwise=f"the resumed batches differ: {_first_difference(done.uninterrupted, done.resumed)}",
+        result.equal,
+        f"all {len(result.resumed_lines)} following batches are those of a run that never stopped",
+        otherwise=f"the resumed batches differ: {_first_difference(result.uninterrupted, result.resumed_lines)}",
     )
 
 
@@ -175,9 +177,9 @@ def _compare(report: Report, folder: Path, device: str, seed: int) -> None:
         say("decoding and augmenting twice")
         for name in ("cpu", device) if device != "cpu" else ("cpu",):
             for parity in demo_parity.compare(folder, seed=seed, device=name):
-                said = f"{'' if name == 'cpu' else f'DALI on {name}: '}{parity}; the tolerance is {parity.bound}"
-                apart = f"DALI and the array executor are apart: {said}"
-                report.check(parity.holds, said, otherwise=apart)
+                summary = f"{'' if name == 'cpu' else f'DALI on {name}: '}{parity}; the tolerance is {parity.bound}"
+                failure = f"DALI and the array executor are apart: {summary}"
+                report.check(parity.holds, summary, otherwise=failure)
 
 
 def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
@@ -190,25 +192,25 @@ def _measure(report: Report, folder: Path, device: str, seconds: float) -> None:
 
 @contextmanager
 def _without_greetings() -> Iterator[None]:
-    """Keep what TensorFlow 2.21 writes to stderr before its own log level is in force; show it if starting it fails."""
+    """Hide the lines that TensorFlow 2.21 writes to stderr before its log level is in force; show them if it fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the GPU's memory is for the loader, too
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+    with tempfile.TemporaryFile() as stderr_file:
+        os.dup2(stderr_file.fileno(), 2)
         try:
             yield
         except BaseException:
-            kept.seek(0)
-            os.write(stderr, kept.read())
+            stderr_file.seek(0)
+            os.write(stderr, stderr_file.read())
             raise
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
 
 
-def _first_difference(expected: list[str], got: list[str]) -> str:
-    for one, other in zip(expected, got, strict=False):
-        if one != other:
-            return f"{one!r} became {other!r}"
-    return f"{len(expected)} batches became {len(got)}"
+def _first_difference(expected: list[str], actual: list[str]) -> str:
+    for expected_line, actual_line in zip(expected, actual, strict=False):
+        if expected_line != actual_line:
+            return f"{expected_line!r} became {actual_line!r}"
+    return f"{len(expected)} batches became {len(actual)}"

@@ -31,7 +31,7 @@ RECORD = [("label", "u1"), ("image", "u1", (8, 8, 1))]
 PHOTOGRAPHS = ("china", "flower")
 PIECES_SEED, NUM_PIECES = 20_261_101, 256  # of the benchmarks' JPEG files, and how many of their 2,000 are made here
 PIECE_PIXELS, PIECE_QUALITY = (500, 375), 90
-NUM_MEASURED = 20_000  # rows, and records
+NUM_BENCHMARK = 20_000  # rows, and records
 ROW_PIXELS, CIFAR_PIXELS = (28, 28), (32, 32)
 CIFAR = [("label", "u1"), ("image", "u1", (3, *CIFAR_PIXELS))]
 
@@ -89,7 +89,7 @@ def write(folder: Path, digits: Digits) -> None:
     _write_jpegs(folder / "digits", _digit_images(digits))
     _write_whole(folder / "whole")
     _write_photos(folder / "photos")
-    _write_measured(folder / "measured")
+    _write_benchmark(folder / "measured")
 
 
 def npy(folder: Path) -> Source:
@@ -153,8 +153,8 @@ def _digit_images(digits: Digits) -> Iterator[tuple[str, Any]]:
 def _write_whole(folder: Path) -> None:
     folder.mkdir()
     for name in PHOTOGRAPHS:
-        packed = importlib.resources.files("sklearn.datasets.images") / f"{name}.jpg"
-        (folder / f"{name}.jpg").write_bytes(packed.read_bytes())
+        jpeg = importlib.resources.files("sklearn.datasets.images") / f"{name}.jpg"
+        (folder / f"{name}.jpg").write_bytes(jpeg.read_bytes())
 
 
 def _write_photos(folder: Path) -> None:
@@ -180,15 +180,15 @@ def _piece(rng: np.random.Generator, photograph: Any) -> Any:
     return piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else piece
 
 
-def _write_measured(folder: Path) -> None:
+def _write_benchmark(folder: Path) -> None:
     """Write windows of the photographs at a third of their size, where even small ones show something."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     small = np.stack([np.asarray(photograph.reduce(3)) for photograph in _photographs().values()])
-    label = rng.integers(len(small), size=NUM_MEASURED)
+    label = rng.integers(len(small), size=NUM_BENCHMARK)
     rows = _windows(rng, small.mean(axis=3, dtype=np.float32)[..., None], label, ROW_PIXELS)
-    np.save(folder / "rows.npy", rows.reshape(NUM_MEASURED, -1))
-    records = np.empty(NUM_MEASURED, np.dtype(CIFAR))
+    np.save(folder / "rows.npy", rows.reshape(NUM_BENCHMARK, -1))
+    records = np.empty(NUM_BENCHMARK, np.dtype(CIFAR))
     records["label"] = label
     records["image"] = _windows(rng, small, label, CIFAR_PIXELS).transpose(0, 3, 1, 2)
     records.tofile(folder / "records.bin")

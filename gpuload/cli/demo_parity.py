@@ -23,7 +23,7 @@ MEAN_ON_GPU = 1.0  # levels of 255
 
 @dataclass(frozen=True)
 class Parity:
-    """How far two executors are apart: the largest and the mean difference, and the share of values that differ.
+    """The difference of two executors: the largest, the mean, and the share of values that differ.
 
     ``tolerance`` is of the largest difference: 0 where pixels only move, 1 where RandomResizedCrop makes new ones; on a
     GPU it is None, and the mean is bounded by ``MEAN_ON_GPU``. All differences are levels of 255.
@@ -38,7 +38,7 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is within its bound."""
+        """True if the difference is within its bound."""
         return self.mean <= MEAN_ON_GPU if self.tolerance is None else self.largest <= self.tolerance
 
     @property
@@ -47,18 +47,20 @@ class Parity:
         return f"mean {MEAN_ON_GPU:g}" if self.tolerance is None else str(self.tolerance)
 
     def __str__(self) -> str:
-        apart = f"{self.largest} of 255 levels"
+        difference = f"{self.largest} of 255 levels"
         if self.largest:
-            apart += f", mean {self.mean:.3f}, on {self.share:.4%} of the values"
-        return f"{self.num_images:,} {self.work}: largest difference {apart}"
+            difference += f", mean {self.mean:.3f}, on {self.share:.4%} of the values"
+        return f"{self.num_images:,} {self.work}: largest difference {difference}"
 
 
 def compare(folder: Path, *, seed: int, device: str = "cpu") -> list[Parity]:
     """Compare the array executor on the CPU to DALI on ``device``: on all digits, and on the photographs."""
     of_moves, of_resizing = (0, 1) if device == "cpu" else (None, None)
     return [
-        _apart("digits decoded, cut, mirrored", of_moves, *_pair(digit_loader, folder, seed, device)),
-        _apart("photographs decoded, cut, resized, mirrored", of_resizing, *_pair(photo_loader, folder, seed, device)),
+        _compare_loaders("digits decoded, cut, mirrored", of_moves, *_pair(digit_loader, folder, seed, device)),
+        _compare_loaders(
+            "photographs decoded, cut, resized, mirrored", of_resizing, *_pair(photo_loader, folder, seed, device)
+        ),
     ]
 
 
@@ -83,15 +85,15 @@ def _pair(make: Any, folder: Path, seed: int, device: str) -> tuple[gl.Loader, g
     )
 
 
-def _apart(work: str, tolerance: int | None, ours: gl.Loader, theirs: gl.Loader) -> Parity:
-    """Return how far two loaders are apart over an epoch, and close them."""
+def _compare_loaders(work: str, tolerance: int | None, first: gl.Loader, second: gl.Loader) -> Parity:
+    """Return the difference of two loaders over an epoch, and close them."""
     largest, levels, differing, total, num_images = 0, 0, 0, 0, 0
-    with ours, theirs:
-        for one, other in zip(ours, theirs, strict=True):
-            apart = np.abs(_levels(one["image"]) - _levels(other["image"]))
-            largest, levels = max(largest, int(apart.max())), levels + int(apart.sum(dtype=np.int64))
-            differing, total = differing + int(np.count_nonzero(apart)), total + apart.size
-            num_images += len(apart)
+    with first, second:
+        for first_batch, second_batch in zip(first, second, strict=True):
+            difference = np.abs(_levels(first_batch["image"]) - _levels(second_batch["image"]))
+            largest, levels = max(largest, int(difference.max())), levels + int(difference.sum(dtype=np.int64))
+            differing, total = differing + int(np.count_nonzero(difference)), total + difference.size
+            num_images += len(difference)
     return Parity(work, tolerance, largest, levels / total, differing / total, num_images)
 
 

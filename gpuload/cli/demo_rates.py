@@ -43,7 +43,7 @@ Batches = Iterable[Any]  # a tuple each, the images or rows last
 
 @dataclass(frozen=True)
 class Work:
-    """One work: what it is, the table that has it, gpuload's loader, and how tf.data does it."""
+    """One work: its name, the table that has it, gpuload's loader, and a function that returns tf.data's batches."""
 
     name: str
     table: str
@@ -59,8 +59,8 @@ def measure(folder: Path, *, device: str, seconds: float, say: Callable[[str], N
     for work in works(folder, device=device):
         say(f"measuring: {work.name}")
         with work.loader:
-            ours, theirs = _medians(gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS)
-        rates.append(Rate(work.name, work.table, ours, theirs))
+            gpuload_rate, tf_rate = _medians(gltf.tensors(work.loader), work.tf_data(), seconds / ROUNDS)
+        rates.append(Rate(work.name, work.table, gpuload_rate, tf_rate))
     return rates
 
 
@@ -71,9 +71,9 @@ def notes(device: str) -> list[str]:
 
 def works(folder: Path, *, device: str) -> list[Work]:
     """Return all works, with loaders that are to be closed."""
-    measured = folder / "measured"
-    rows = _times(gl.npy(measured / "rows.npy"), ROWS_TIMES)
-    records = _times(gl.fixed(measured / "records.bin", demo_data.CIFAR), RECORDS_TIMES)
+    benchmark_folder = folder / "measured"
+    rows = _times(gl.npy(benchmark_folder / "rows.npy"), ROWS_TIMES)
+    records = _times(gl.fixed(benchmark_folder / "records.bin", demo_data.CIFAR), RECORDS_TIMES)
     photos = _times(gl.images(folder / "photos", labels=None), PHOTOS_TIMES)
     crop = [
         gl.ops.Transpose("HWC"), gl.ops.RandomCrop(SIDE, SIDE, pad=PAD), gl.ops.RandomFlip(),
@@ -88,10 +88,10 @@ def works(folder: Path, *, device: str) -> list[Work]:
         return gl.Loader(source, batch_size=batch_size, shuffle=True, seed=0, ops=ops, output=output, device=device)
 
     return [
-        Work("784 float32 of an NPY file", "npy_rows", loader(rows, 256, [], "x"), lambda: _tf_rows(measured)),
+        Work("784 float32 of an NPY file", "npy_rows", loader(rows, 256, [], "x"), lambda: _tf_rows(benchmark_folder)),
         Work(
             "CIFAR-10 records: crop, flip, normalise", "fixed_images", loader(records, 128, crop, "label", "image"),
-            lambda: _tf_records(measured),
+            lambda: _tf_records(benchmark_folder),
         ),
         Work(
             "JPEGs of 500 x 375: crop, resize, flip, normalise", "jpeg_training",
@@ -105,20 +105,22 @@ def _times(source: Source, times: int) -> Source:
     return source.select(np.tile(np.arange(len(source)), times))
 
 
-def _medians(ours: Batches, theirs: Batches, seconds: float) -> tuple[float, float]:
-    for batches in (ours, theirs):  # the first epoch compiles, opens and fills caches
+def _medians(gpuload_batches: Batches, tf_batches: Batches, seconds: float) -> tuple[float, float]:
+    for batches in (gpuload_batches, tf_batches):  # the first epoch compiles, opens and fills caches
         _rate(batches, 0.0)
-    rounds = [(_rate(ours, seconds), _rate(theirs, seconds)) for _ in range(ROUNDS)]
-    return statistics.median(one for one, _ in rounds), statistics.median(other for _, other in rounds)
+    rounds = [(_rate(gpuload_batches, seconds), _rate(tf_batches, seconds)) for _ in range(ROUNDS)]
+    return statistics.median(gpuload_rate for gpuload_rate, _ in rounds), statistics.median(
+        tf_rate for _, tf_rate in rounds
+    )
 
 
 def _rate(batches: Batches, seconds: float) -> float:
     """Return records per second over whole epochs that together take at least ``seconds``."""
-    num_records, began = 0, time.perf_counter()
+    num_records, start_s = 0, time.perf_counter()
     while True:
         for *_, images in batches:
             num_records += int(images.shape[0])
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start_s
         if took >= seconds:
             return num_records / took
 
@@ -127,7 +129,7 @@ def _tf_rows(folder: Path) -> Batches:
     """All rows in a tensor in memory, as tf.data has no NPY reader: a permutation a pass, a gather a batch."""
     import tensorflow as tf
 
-    rows, num_rows, size = tf.constant(np.load(folder / "rows.npy")), demo_data.NUM_MEASURED, 256
+    rows, num_rows, size = tf.constant(np.load(folder / "rows.npy")), demo_data.NUM_BENCHMARK, 256
     count = ROWS_TIMES * num_rows
 
     def batches(_: Any) -> Any:
@@ -137,8 +139,8 @@ def _tf_rows(folder: Path) -> Batches:
 
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
-    made: Batches = tf.data.Dataset.range(1).flat_map(batches).prefetch(4).with_options(options)
-    return made
+    data: Batches = tf.data.Dataset.range(1).flat_map(batches).prefetch(4).with_options(options)
+    return data
 
 
 def _tf_records(folder: Path) -> Batches:
@@ -157,16 +159,16 @@ def _tf_records(folder: Path) -> Batches:
     compiled = tf.function(fused, jit_compile=True)
     record_bytes = np.dtype(demo_data.CIFAR).itemsize
 
-    def finish(coded: Any) -> Any:
-        raw = tf.ensure_shape(tf.io.decode_raw(coded, tf.uint8), [None, record_bytes])
+    def finish(payload: Any) -> Any:
+        raw = tf.ensure_shape(tf.io.decode_raw(payload, tf.uint8), [None, record_bytes])
         count = tf.shape(raw)[0]
         tops, lefts = tf.unstack(tf.random.uniform([2, count], -PAD, PAD + 1, tf.int32))
         return raw[:, 0], compiled(raw, tops, lefts, tf.random.uniform([count]) < 0.5)
 
     paths = [str(folder / "records.bin")] * RECORDS_TIMES
     records = tf.data.FixedLengthRecordDataset(paths, record_bytes, buffer_size=4 << 20)
-    made: Batches = records.shuffle(SHUFFLE_BUFFER).batch(128).map(finish, num_cores()).prefetch(2)
-    return made
+    data: Batches = records.shuffle(SHUFFLE_BUFFER).batch(128).map(finish, num_cores()).prefetch(2)
+    return data
 
 
 def _tf_photos(folder: Path) -> Batches:
@@ -174,14 +176,14 @@ def _tf_photos(folder: Path) -> Batches:
     import tensorflow as tf
 
     def load(path: Any) -> Any:
-        coded = tf.io.read_file(path)
+        jpeg = tf.io.read_file(path)
         start, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.io.extract_jpeg_shape(coded), tf.zeros([1, 0, 4]), min_object_covered=0.0,
+            tf.io.extract_jpeg_shape(jpeg), tf.zeros([1, 0, 4]), min_object_covered=0.0,
             aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0), max_attempts=10,
             use_image_if_no_bounding_boxes=True,
         )  # fmt: skip
         box = tf.concat([start[:2], size[:2]], 0)
-        image = tf.image.decode_and_crop_jpeg(coded, box, channels=3, dct_method="INTEGER_FAST")
+        image = tf.image.decode_and_crop_jpeg(jpeg, box, channels=3, dct_method="INTEGER_FAST")
         return tf.ensure_shape(tf.image.resize(image, [PHOTO_SIDE, PHOTO_SIDE]), [PHOTO_SIDE, PHOTO_SIDE, 3])
 
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
@@ -192,7 +194,7 @@ def _tf_photos(folder: Path) -> Batches:
     paths = [str(path) for path in sorted(folder.glob("*/*.jpg"))] * PHOTOS_TIMES
     files = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths))
     batches = files.map(load, num_cores(), deterministic=True).batch(64)
-    made: Batches = batches.map(
+    data: Batches = batches.map(
         lambda images: (finish(images, tf.random.uniform([tf.shape(images)[0]]) < 0.5),), 1
     ).prefetch(1)
-    return made
+    return data

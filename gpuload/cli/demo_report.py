@@ -1,4 +1,4 @@
-"""What the demo prints: parts, facts, checks that must hold, the table of rates."""
+"""The report of the demo: parts, facts, checks that must hold, the table of rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rate:
     """Records a second of one part of the work, through gpuload and through tf.data.
 
     Attributes:
-        work: what is done.
+        work: the name of the work.
         table: of the benchmarks, which has the same work.
         gpuload: records per second.
         tf_data: records per second.
@@ -36,7 +36,7 @@ class Report:
     """Prints what happens, and remembers which checks failed."""
 
     console: Console = field(default_factory=lambda: Console(highlight=False))
-    failed: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def title(self, text: str, detail: str) -> None:
         """Print the heading."""
@@ -53,13 +53,13 @@ class Report:
         """Print something seen."""
         self._line("[dim]·[/]", escape(text))
 
-    def check(self, held: bool, text: str, *, otherwise: str) -> None:
-        """Print a check; where it did not hold, remember ``otherwise``, which says what failed."""
-        if held:
+    def check(self, holds: bool, text: str, *, otherwise: str) -> None:
+        """Print a check; if it does not hold, print and remember ``otherwise``, the failure in words."""
+        if holds:
             self._line("[green]✓[/]", escape(text))
         else:
             self._line("[bold red]✗[/]", escape(otherwise))
-            self.failed.append(otherwise)
+            self.failures.append(otherwise)
 
     def rates(self, rates: list[Rate], notes: Sequence[str]) -> None:
         """Print the table of rates, and below it what they are."""
@@ -79,8 +79,8 @@ class Report:
 
     def end(self, seconds: float) -> int:
         """Print the last line and return the exit status: 0 if every check held."""
-        if self.failed:
-            lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failed)
+        if self.failures:
+            lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failures)
             self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))
             return 1
         self.console.print(Panel(f"[bold green]All of it held[/], in {seconds:.0f} seconds.", border_style="green"))

@@ -23,30 +23,30 @@ SEED, STOP_AFTER = 11, 10
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumeResult:
     """The batches after the stop, as hashes: of the loader that never stopped, and of the process that resumed."""
 
     uninterrupted: list[str]
-    resumed: list[str]
+    resumed_lines: list[str]
     state_bytes: int
 
     @property
     def equal(self) -> bool:
         """True if there are batches, and all are the same."""
-        return bool(self.uninterrupted) and self.uninterrupted == self.resumed
+        return bool(self.uninterrupted) and self.uninterrupted == self.resumed_lines
 
 
-def resume(folder: Path, *, device: str) -> Resumed:
+def resume(folder: Path, *, device: str) -> ResumeResult:
     """Stop an epoch after some steps, resume it in a new process, compare to a loader that was not stopped."""
-    with loader(folder, device=device) as stopped:
-        for batch in stopped:
+    with loader(folder, device=device) as first_loader:
+        for batch in first_loader:
             if batch.step == STOP_AFTER - 1:
                 break
-        state = json.dumps(stopped.state_dict())
+        state = json.dumps(first_loader.state_dict())
     (folder / "state.json").write_text(state)
     with loader(folder, device=device) as whole:
         expected = remaining(whole)[STOP_AFTER:]
-    return Resumed(expected, _in_a_new_process(folder, device), len(state))
+    return ResumeResult(expected, _in_a_new_process(folder, device), len(state))
 
 
 def loader(folder: Path, *, device: str) -> gl.Loader:
@@ -71,23 +71,23 @@ def _in_a_new_process(folder: Path, device: str) -> list[str]:
     package = str(Path(gl.__file__).parents[1])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "gpuload.cli.demo_resume", str(folder), device]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
     )
-    if done.returncode:
+    if process.returncode:
         raise gl.GpuloadError(
-            f"{' '.join(command)} ended with status {done.returncode}",
-            cause=done.stderr.strip()[-2000:],
+            f"{' '.join(command)} ended with status {process.returncode}",
+            cause=process.stderr.strip()[-2000:],
             remedy="run this command by itself to see more",
         )
-    return done.stdout.splitlines()
+    return process.stdout.splitlines()
 
 
 def _main() -> None:
     folder, device = Path(sys.argv[1]), sys.argv[2]
-    with loader(folder, device=device) as resumed:
-        resumed.load_state_dict(json.loads((folder / "state.json").read_text()))
-        print("\n".join(remaining(resumed)))
+    with loader(folder, device=device) as second_loader:
+        second_loader.load_state_dict(json.loads((folder / "state.json").read_text()))
+        print("\n".join(remaining(second_loader)))
 
 
 if __name__ == "__main__":

@@ -28,44 +28,44 @@ COLOURS = (
     (230, 25, 75), (0, 130, 200), (200, 160, 0), (60, 180, 75), (245, 130, 48), (145, 30, 180), (0, 160, 160),
     (240, 50, 230),
 )  # fmt: skip
-BOTH = ("image", "place")
+FIELDS = ("image", "place")
 AUGMENT = (
-    gl.ops.RandomResizedCrop(VIEW, VIEW, on=BOTH, interpolation={"place": "nearest"}),
-    gl.ops.RandomFlip(on=BOTH),
+    gl.ops.RandomResizedCrop(VIEW, VIEW, on=FIELDS, interpolation={"place": "nearest"}),
+    gl.ops.RandomFlip(on=FIELDS),
     gl.ops.Brightness(0.7, 1.3),
     gl.ops.Contrast(0.7, 1.3),
 )
-TOLD = "RandomResizedCrop, RandomFlip, Brightness(0.7, 1.3), Contrast(0.7, 1.3)"
+AUGMENT_TEXT = "RandomResizedCrop, RandomFlip, Brightness(0.7, 1.3), Contrast(0.7, 1.3)"
 
 Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class View:
-    """What an epoch makes of a photograph: its pixels, and the box of the stored ones that they come from."""
+    """A photograph in an epoch: its pixels, and the box of the stored image that they come from."""
 
     pixels: Image
     top: int
     left: int
     bottom: int  # the first row behind it
     right: int
-    mirrored: bool
+    is_mirrored: bool
 
 
 def save(folder: Path, path: Path, *, seed: int) -> tuple[int, int]:
     """Draw the sheet, save it, and return its width and height in pixels."""
     from PIL import Image as pillow
 
-    shown = photographs(folder, seed=seed)
+    photos = photographs(folder, seed=seed)
     digits = _digits(folder, seed=seed)
     of_photo = TITLE + 2 * (CAPTION + VIEW + GAP) + GAP
-    width = 2 * MARGIN + shown[0][0].shape[1] + 2 * GAP + NUM_COLUMNS * (VIEW + GAP) - GAP
-    height = 2 * MARGIN + len(shown) * of_photo + TITLE + CAPTION + len(digits) * (CELL + GAP)
+    width = 2 * MARGIN + photos[0][0].shape[1] + 2 * GAP + NUM_COLUMNS * (VIEW + GAP) - GAP
+    height = 2 * MARGIN + len(photos) * of_photo + TITLE + CAPTION + len(digits) * (CELL + GAP)
     sheet = pillow.new("RGB", (width, height), PAPER)
     top = MARGIN
-    for name, (stored, views) in zip(demo_data.PHOTOGRAPHS, shown, strict=True):
-        _text(sheet, (MARGIN, top), f"{name}.jpg: {TOLD}", large=True)
-        _draw_photograph(sheet, stored, views, top + TITLE)
+    for name, (image, views) in zip(demo_data.PHOTOGRAPHS, photos, strict=True):
+        _text(sheet, (MARGIN, top), f"{name}.jpg: {AUGMENT_TEXT}", large=True)
+        _draw_photograph(sheet, image, views, top + TITLE)
         top += of_photo
     _text(sheet, (MARGIN, top), "digits: RandomCrop(8, 8, pad=1)", large=True)
     _draw_digits(sheet, digits, top + TITLE)
@@ -76,17 +76,17 @@ def save(folder: Path, path: Path, *, seed: int) -> tuple[int, int]:
 def photographs(folder: Path, *, seed: int) -> list[tuple[Image, list[View]]]:
     """Return each photograph as it is stored, and its views in the first epochs."""
     images = demo_data.whole(folder)
-    with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decoded:
-        stored = [batch["image"][0] for batch in decoded]
-    places = np.stack([np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in stored])
+    with gl.Loader(images, batch_size=1, ops=[gl.ops.Decode()], device="cpu") as decode_loader:
+        originals = [batch["image"][0] for batch in decode_loader]
+    places = np.stack([np.moveaxis(np.indices(image.shape[:2], np.float32), 0, -1) for image in originals])
     ops = [gl.ops.Decode(), *AUGMENT]
     with gl.Loader(
-        gl.zip(images, gl.arrays(place=places)), batch_size=len(stored), ops=ops, seed=seed, device="cpu"
+        gl.zip(images, gl.arrays(place=places)), batch_size=len(originals), ops=ops, seed=seed, device="cpu"
     ) as loader:
         epochs = [loader.batch_at(0, epoch=epoch) for epoch in range(NUM_EPOCHS)]
     return [
         (image, [_view(batch["image"][record], batch["place"][record]) for batch in epochs])
-        for record, image in enumerate(stored)
+        for record, image in enumerate(originals)
     ]
 
 
@@ -96,21 +96,21 @@ def _view(pixels: Image, places: NDArray[np.float32]) -> View:
 
 
 def _digits(folder: Path, *, seed: int) -> list[list[Image]]:
-    """Return for each digit the stored image and then that of each epoch."""
+    """Return the images of each digit: as stored, then as in each epoch."""
     source = demo_data.fixed(folder).select(DIGITS)
-    stored = source.read(range(len(source)))["image"]
+    originals = source.read(range(len(source)))["image"]
     with gl.Loader(source, batch_size=len(source), ops=demo_train.AUGMENT, seed=seed, device="cpu") as loader:
         epochs = [loader.batch_at(0, epoch=epoch)["image"] for epoch in range(NUM_EPOCHS)]
-    return [[stored[record], *(images[record] for images in epochs)] for record in range(len(source))]
+    return [[originals[record], *(images[record] for images in epochs)] for record in range(len(source))]
 
 
-def _draw_photograph(sheet: Any, stored: Image, views: list[View], top: int) -> None:
+def _draw_photograph(sheet: Any, image: Image, views: list[View], top: int) -> None:
     """Draw the stored photograph with the boxes on it, and its views beside it."""
     from PIL import Image as pillow
     from PIL import ImageDraw
 
     _text(sheet, (MARGIN, top), "as stored, and what each epoch takes of it")
-    photo = pillow.fromarray(stored)
+    photo = pillow.fromarray(image)
     pen = ImageDraw.Draw(photo)
     for epoch, view in enumerate(views):
         box = (view.left, view.top, view.right - 1, view.bottom - 1)
@@ -125,7 +125,7 @@ def _draw_photograph(sheet: Any, stored: Image, views: list[View], top: int) -> 
         row, column = divmod(epoch, NUM_COLUMNS)
         left = MARGIN + photo.width + 2 * GAP + column * (VIEW + GAP)
         begin = top + row * (CAPTION + VIEW + GAP)
-        _text(sheet, (left, begin), f"epoch {epoch}" + (", mirrored" if view.mirrored else ""))
+        _text(sheet, (left, begin), f"epoch {epoch}" + (", mirrored" if view.is_mirrored else ""))
         sheet.paste(pillow.fromarray(view.pixels), (left, begin + CAPTION))
         ImageDraw.Draw(sheet).rectangle(
             (left - 3, begin + CAPTION - 3, left + VIEW + 2, begin + CAPTION + VIEW + 2),

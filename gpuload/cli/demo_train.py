@@ -18,20 +18,23 @@ from gpuload.sources.base import Source
 MEAN, STD = (77.8,), (95.9,)  # of the digits' pixels
 TARGET = 0.95
 AUGMENT = (gl.ops.RandomCrop(8, 8, pad=1),)
-FEW, FEW_EPOCHS = 200, 50  # digits, and epochs of 4 steps: as many as are needed for the errors to stay the same
+NUM_FEWER, FEWER_EPOCHS = (
+    200,
+    50,
+)  # digits, and epochs of 4 steps: as many as are needed for the errors to stay the same
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """How far training came: held-out digits that are right after ``fit`` and after the loop, and what it took."""
+class Training:
+    """The result of training: held-out digits that are right after ``fit`` and after the loop; epochs and tensors."""
 
     after_fit: int
     right: int
     num_held_out: int
     num_epochs: int
-    shared: int
-    copied: int
+    num_shared: int
+    num_copied: int
 
     @property
     def accuracy(self) -> float:
@@ -51,11 +54,11 @@ class Worth:
 def digits_loader(source: Source, *, seed: int, device: str, augment: bool = True, **options: Any) -> gl.Loader:
     """Return a loader of digits as the network takes them: float32 (8, 8, 1), and the label."""
     ops = [gl.ops.Reshape((8, 8, 1)), *(AUGMENT if augment else ()), gl.ops.Normalize(mean=MEAN, std=STD)]
-    given = {"batch_size": 64, "shuffle": True, **options}
-    return gl.Loader(source, ops=ops, output=("image", "label"), seed=seed, device=device, **given)
+    arguments = {"batch_size": 64, "shuffle": True, **options}
+    return gl.Loader(source, ops=ops, output=("image", "label"), seed=seed, device=device, **arguments)
 
 
-def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Trained:
+def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) -> Training:
     """Train on nine tenths of the digits: from the NPY shards by ``fit``, then from the fixed records by a loop."""
     from gpuload.bridges import tensorflow as gltf
 
@@ -72,8 +75,8 @@ def train(folder: Path, *, seed: int, device: str, num_epochs: int, say: Say) ->
         _loop(model, gltf.tensors(by_loop), num_epochs=num_loops, say=say)
         right = _num_right(model, examination, len(held_out))
         stats = by_loop.stats()
-    shared, copied = int(stats["tensors_shared"]), int(stats["tensors_copied"])
-    return Trained(after_fit, right, len(held_out), num_epochs + num_loops, shared, copied)
+    shared, num_copied = int(stats["tensors_shared"]), int(stats["tensors_copied"])
+    return Training(after_fit, right, len(held_out), num_epochs + num_loops, shared, num_copied)
 
 
 def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
@@ -81,18 +84,18 @@ def worth(folder: Path, *, seed: int, device: str, say: Say) -> Worth:
     from gpuload.bridges import tensorflow as gltf
 
     source = demo_data.fixed(folder)
-    few, others = source.split(FEW / len(source), seed=seed)
+    small, rest = source.split(NUM_FEWER / len(source), seed=seed)
     wrong = []
     for augment in (False, True):
         with (
-            digits_loader(few, seed=seed, device=device, augment=augment, batch_size=50) as training,
-            digits_loader(others, seed=seed, device=device, augment=False, shuffle=False, batch_size=256) as validation,
+            digits_loader(small, seed=seed, device=device, augment=augment, batch_size=50) as training,
+            digits_loader(rest, seed=seed, device=device, augment=False, shuffle=False, batch_size=256) as validation,
         ):
             model = _model(seed)
-            _loop(model, gltf.tensors(training), num_epochs=FEW_EPOCHS, say=say)
-            wrong.append(len(others) - _num_right(model, gltf.dataset(validation), len(others)))
+            _loop(model, gltf.tensors(training), num_epochs=FEWER_EPOCHS, say=say)
+            wrong.append(len(rest) - _num_right(model, gltf.dataset(validation), len(rest)))
     without, augmented = wrong
-    return Worth(without, augmented, len(others))
+    return Worth(without, augmented, len(rest))
 
 
 def _model(seed: int) -> Any:

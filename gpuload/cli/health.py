@@ -24,8 +24,8 @@ from gpuload.errors import MissingPackageError
 from gpuload.sources.base import Source
 
 NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
-MEAN, STD = 128.0, 64.0  # powers of two: what they make of a byte is exact
-SHOWN = ("device:", "executor:", "core:", "threads:")  # of what `Loader.describe` says
+MEAN, STD = 128.0, 64.0  # powers of two: a normalized byte is exact
+DESCRIPTION_LINES = ("device:", "executor:", "core:", "threads:")  # of `Loader.describe`
 
 
 def add_parser(verbs: Any) -> None:
@@ -40,8 +40,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the epochs, say what ran them, and return the exit status."""
-    began = time.perf_counter()
+    """Run the epochs, print how they ran, and return the exit status."""
+    start_s = time.perf_counter()
     print(f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     pixels = _pixels()
     works = {
@@ -61,12 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name}: left out, as nothing decodes them here ({error.what})")
             continue
         with loader:
-            found = _problems(loader, pixels)
-            print(f"{name}: {'WRONG' if found else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
-            for line in [*found, *(line for line in loader.describe().splitlines() if line.startswith(SHOWN))]:
+            loader_problems = _problems(loader, pixels)
+            print(f"{name}: {'WRONG' if loader_problems else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
+            for line in [
+                *loader_problems,
+                *(line for line in loader.describe().splitlines() if line.startswith(DESCRIPTION_LINES)),
+            ]:
                 print(f"  {line}")
-        problems += found
-    print(f"{'not healthy' if problems else 'healthy'}, {time.perf_counter() - began:.2f} s")
+        problems += loader_problems
+    print(f"{'not healthy' if problems else 'healthy'}, {time.perf_counter() - start_s:.2f} s")
     return 1 if problems else 0
 
 
@@ -83,19 +86,21 @@ def _loader(source: Source, ops: tuple[Any, ...], arguments: argparse.Namespace)
 
 
 def _problems(loader: gl.Loader, pixels: NDArray[np.uint8]) -> list[str]:
-    """Return what is wrong with an epoch: records that did not come once, values that are not those of their record."""
+    """Return the faults of an epoch: records that did not come exactly once, values that differ from their record."""
     expected = (pixels.astype(np.float32) - MEAN) / STD
-    came: list[int] = []
+    arrivals: list[int] = []
     wrong: list[int] = []
     for batch in loader:
         for record, image in zip(batch.records.tolist(), batch["image"], strict=True):
             values = image if isinstance(image, np.ndarray) else image.get()  # CuPy's word for a copy on the host
-            came.append(record)
-            if not any(np.array_equal(values, one) for one in (expected[record], expected[record, :, ::-1])):
+            arrivals.append(record)
+            if not any(
+                np.array_equal(values, candidate) for candidate in (expected[record], expected[record, :, ::-1])
+            ):
                 wrong.append(record)
     problems = []
-    if sorted(came) != list(range(len(pixels))):
-        problems.append(f"of {len(pixels)} records {len(set(came))} came, and {len(came)} in all")
+    if sorted(arrivals) != list(range(len(pixels))):
+        problems.append(f"of {len(pixels)} records {len(set(arrivals))} came, and {len(arrivals)} in all")
     if wrong:
         problems.append(f"{len(wrong)} records have other values than they should have: {wrong}")
     return problems

@@ -128,9 +128,9 @@ def test_another_process_resumes_with_the_batches_of_a_run_that_never_stopped(fo
     done = demo_resume.resume(folder, device="cpu")
 
     assert done.equal
-    assert done.resumed[0].startswith(f"epoch 0 step {demo_resume.STOP_AFTER} ")
-    assert done.resumed[-1].startswith("epoch 1 step 28 ")
-    assert len(set(done.resumed)) == len(done.resumed) == 2 * 29 - demo_resume.STOP_AFTER
+    assert done.resumed_lines[0].startswith(f"epoch 0 step {demo_resume.STOP_AFTER} ")
+    assert done.resumed_lines[-1].startswith("epoch 1 step 28 ")
+    assert len(set(done.resumed_lines)) == len(done.resumed_lines) == 2 * 29 - demo_resume.STOP_AFTER
 
 
 def test_a_state_of_another_step_resumes_with_other_batches(folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_view_shows_what_is_in_its_box(folder: Path) -> None:
         for view in views:
             box = Image.fromarray(stored[view.top : view.bottom, view.left : view.right])
             resized = np.asarray(box.resize((demo_sheet.VIEW, demo_sheet.VIEW), Image.Resampling.BILINEAR))
-            expected, turned = (resized[:, ::-1], resized) if view.mirrored else (resized, resized[:, ::-1])
+            expected, turned = (resized[:, ::-1], resized) if view.is_mirrored else (resized, resized[:, ::-1])
             found.append(likeness(expected, view.pixels))
             assert found[-1] > likeness(turned, view.pixels) + 0.1
         assert min(found) > 0.85  # bright pixels are cut off at 255
@@ -199,7 +199,7 @@ def test_augmentation_is_worth_something(folder: Path) -> None:
 
     worth = demo_train.worth(folder, seed=0, device="cpu", say=lambda text: None)
 
-    assert worth.num_held_out == 1797 - demo_train.FEW
+    assert worth.num_held_out == 1797 - demo_train.NUM_FEWER
     assert 0 < worth.wrong_with < worth.wrong_without < 0.15 * worth.num_held_out
 
 
@@ -232,7 +232,7 @@ def asked_of(folder: Path, name: str, variant: str, flat: Path) -> tuple[Any, An
             shutil.copy(path, flat)
         return asked, question.Work(variant, flat, demo_data.NUM_PIECES, asked.batch_size)
     path = folder / "measured" / {"npy_rows": "rows.npy", "fixed_images": "records.bin"}[name]
-    return asked, question.Work(variant, path, demo_data.NUM_MEASURED, asked.batch_size)
+    return asked, question.Work(variant, path, demo_data.NUM_BENCHMARK, asked.batch_size)
 
 
 @pytest.mark.parametrize("name", WORKS)
@@ -296,7 +296,7 @@ def test_the_demo_ends_with_status_1_if_the_network_learns_too_little(
     monkeypatch.setenv("GPULOAD_PROGRESS", "0")  # as the demo sets it; here it is undone
     for part in ("_augment", "_resume", "_compare", "_measure"):
         monkeypatch.setattr(demo, part, lambda *arguments: None)
-    learnt = demo_train.Trained(after_fit=100, right=170, num_held_out=180, num_epochs=1, shared=0, copied=0)
+    learnt = demo_train.Training(after_fit=100, right=170, num_held_out=180, num_epochs=1, num_shared=0, num_copied=0)
     monkeypatch.setattr(demo_train, "train", lambda *arguments, **options: learnt)
     pytest.importorskip("tensorflow")
 
@@ -330,7 +330,7 @@ def test_parity_bounds_the_largest_difference_on_a_cpu_and_the_mean_on_a_gpu():
 
     def apart(tolerance, changed):
         loaders = (gl.Loader(gl.arrays(image=values), 2, device="cpu") for values in (images, changed))
-        return demo_parity._apart("squares", tolerance, *loaders)
+        return demo_parity._compare_loaders("squares", tolerance, *loaders)
 
     assert apart(0, images).holds
     assert not apart(1, other).holds

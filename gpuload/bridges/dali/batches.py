@@ -69,9 +69,9 @@ class Batches:
         inputs = self._columns.inputs
         return {
             "num_outputs": len(inputs),
-            "dtype": [getattr(dali.types, DALI_DTYPES[one.dtype.name]) for one in inputs],
-            "ndim": [len(one.shape) for one in inputs],
-            "layout": [layout_of(one) for one in inputs],
+            "dtype": [getattr(dali.types, DALI_DTYPES[column.dtype.name]) for column in inputs],
+            "ndim": [len(column.shape) for column in inputs],
+            "layout": [layout_of(column) for column in inputs],
             "batch": True,
             "batch_info": True,
         }

@@ -32,28 +32,28 @@ class Columns:
     """The fields and draws of a batch, one after the other as DALI gets them.
 
     Attributes:
-        inputs: what each column is.
+        inputs: name, dtype, shape and device of each column.
     """
 
     def __init__(self, loader: Loader, draws: Mapping[str, Op | Numbers] | None) -> None:
         self._loader = loader
         self._names = names_in(loader.output, loader.spec_out)
         self._draws = _checked_draws(draws)
-        ops = [one for one in self._draws.values() if isinstance(one, Op)]
+        ops = [item for item in self._draws.values() if isinstance(item, Op)]
         self._graph = _graph(loader, ops)
         empty = iter(self._graph.empty_draws)
         self.inputs = [_field_input(loader.spec_out[name], loader.device) for name in self._names]
-        self._keys: list[tuple[str, ...] | None] = []  # of each draw: what the op draws, None of numbers
-        for name, one in self._draws.items():
-            drawn = next(empty) if isinstance(one, Op) else {"": one.of(np.empty((0, math.prod(one.shape))))}
-            self._keys.append(tuple(drawn) if isinstance(one, Op) else None)
-            if not drawn:
+        self._keys: list[tuple[str, ...] | None] = []  # of each draw: the names of an op's draws, None for numbers
+        for name, item in self._draws.items():
+            outputs = next(empty) if isinstance(item, Op) else {"": item.of(np.empty((0, math.prod(item.shape))))}
+            self._keys.append(tuple(outputs) if isinstance(item, Op) else None)
+            if not outputs:
                 raise SpecError(
-                    f"draws[{name!r}] = {one}", cause="this op draws nothing", remedy="call DALI's operator as it is"
+                    f"draws[{name!r}] = {item}", cause="this op draws nothing", remedy="call DALI's operator as it is"
                 )
             self.inputs += [
                 Input(f"{name} {key}".strip(), values.dtype, (None,) * (values.ndim - 1), "", "cpu")
-                for key, values in drawn.items()
+                for key, values in outputs.items()
             ]
 
     def values(self, batch: Batch) -> list[Any]:
@@ -63,10 +63,10 @@ class Columns:
             RecordError: an op cannot draw for a record's image.
         """
         fields = [batch[name] for name in self._names]
-        columns = [one.checked(_of_cupy(values)) for one, values in zip(self.inputs, fields, strict=False)]
-        return [*(list(rows) if isinstance(rows, Ragged) else rows for rows in columns), *self._drawn(batch)]
+        columns = [column.checked(_of_cupy(values)) for column, values in zip(self.inputs, fields, strict=False)]
+        return [*(list(rows) if isinstance(rows, Ragged) else rows for rows in columns), *self._draw_columns(batch)]
 
-    def _drawn(self, batch: Batch) -> list[NDArray[Any]]:
+    def _draw_columns(self, batch: Batch) -> list[NDArray[Any]]:
         words: dict[str, Any] = {"seed": self._loader.seed, "epoch": batch.epoch, "records": batch.records}
         spec, count = self._loader.spec_out, batch.records.size
         try:
@@ -75,12 +75,12 @@ class Columns:
         except RowError as error:
             raise error.of_record(self._loader.source.where(int(batch.records[error.row]))) from None
         columns: list[NDArray[Any]] = []
-        for (name, one), keys in zip(self._draws.items(), self._keys, strict=True):
-            if isinstance(one, Op):
+        for (name, item), keys in zip(self._draws.items(), self._keys, strict=True):
+            if isinstance(item, Op):
                 draw = next(of_ops)
                 columns += [draw[key] for key in keys or ()]
             else:
-                columns.append(one.of(rng.uniform(math.prod(one.shape), **words, stream=_stream(name))))
+                columns.append(item.of(rng.uniform(math.prod(item.shape), **words, stream=_stream(name))))
         return columns
 
     def arranged(self, nodes: Sequence[Any]) -> Any:
@@ -107,8 +107,8 @@ def _field_input(field: Field, device: str) -> Input:
         )
     if field.shape is None:
         common.refuse(field, "a DataNode", "its rank varies from record to record", "leave it out with output=")
-    where = "cpu" if device == "cpu" or field.encoded or field.host_only else "gpu"
-    return Input(field.name, field.dtype, field.shape, field.axes, where)
+    place = "cpu" if device == "cpu" or field.encoded or field.host_only else "gpu"
+    return Input(field.name, field.dtype, field.shape, field.axes, place)
 
 
 def _checked_draws(draws: Mapping[str, Op | Numbers] | None) -> dict[str, Op | Numbers]:
@@ -118,10 +118,10 @@ def _checked_draws(draws: Mapping[str, Op | Numbers] | None) -> dict[str, Op | N
             cause="draws have names, which belong to the key of the random numbers",
             remedy='write draws={"angle": uniform(-10, 10)}, say',
         )
-    for name, one in (draws or {}).items():
-        if not isinstance(name, str) or not isinstance(one, (Op, Numbers)):
+    for name, item in (draws or {}).items():
+        if not isinstance(name, str) or not isinstance(item, (Op, Numbers)):
             raise SpecError(
-                f"draws[{name!r}] = {one!r}",
+                f"draws[{name!r}] = {item!r}",
                 cause="it is neither numbers nor an op that draws",
                 remedy="use uniform(-10, 10), integers(0, 5), coin_flip(0.5) of this module, or gl.ops.RandomFlip()",
             )
@@ -155,4 +155,4 @@ def _of_cupy(values: Any) -> Any:
         return plain(values.shape, values.dtype, values.data, values.strides)
     if isinstance(values, np.ndarray):
         return values
-    return [_of_cupy(one) for one in values]
+    return [_of_cupy(value) for value in values]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuload.loader import Loader
     from gpuload.pipeline.epoch import Epoch
 
-MOST_RECORDS_TOLD = 8  # in a note on an error
+MAX_RECORDS = 8  # in a note on an error
 
 
 @dataclass
@@ -38,16 +38,16 @@ class Step:
     is_filled: bool = False  # up to the batch size, by repeating the last record
 
     @property
-    def told(self) -> str:
-        """Which batch it is, for whoever looks for an error."""
-        some = ", ".join(map(str, self.records[:MOST_RECORDS_TOLD].tolist()))
-        more = ", ..." if self.records.size > MOST_RECORDS_TOLD else ""
-        made = f"loader.batch_at(step={self.step}, epoch={self.epoch})"
-        return f"in epoch {self.epoch}, step {self.step}, of the records {some}{more}; {made} has this batch"
+    def description(self) -> str:
+        """The batch in words, for a note on an error."""
+        records = ", ".join(map(str, self.records[:MAX_RECORDS].tolist()))
+        suffix = ", ..." if self.records.size > MAX_RECORDS else ""
+        call = f"loader.batch_at(step={self.step}, epoch={self.epoch})"
+        return f"in epoch {self.epoch}, step {self.step}, of the records {records}{suffix}; {call} has this batch"
 
 
 class Feed:
-    """What feeds one pipeline: the batches of a loader, epoch by epoch, read ahead of what comes out.
+    """The feed of one pipeline: the batches of a loader, epoch by epoch, ahead of the pipeline's outputs.
 
     A batch waits until DALI has taken it, for each of its columns is asked for by itself. And if another source in the
     pipeline has ended, DALI throws away what it got from this one, which it asks for again after ``reset``.
@@ -61,13 +61,13 @@ class Feed:
         self._fills = name is not None and loader.last_batch == "partial"
         self._batches: Epoch | None = None
         self._waiting: Any = None  # the columns of a batch, and the batch
-        self._taken: deque[Step] = deque()
+        self._steps: deque[Step] = deque()
         self._error: Exception | None = None
-        self._ended = False
+        self._is_over = False
 
     def column(self, place: int) -> Any:
         """Return a column of the next batch; raises ``StopIteration`` where the epoch ends or a step failed."""
-        if self._ended:
+        if self._is_over:
             raise StopIteration
         if self._waiting is None:
             self._wait()
@@ -86,9 +86,9 @@ class Feed:
         except Exception as error:
             if aside.is_of_handler(error):
                 raise
-            self._error, self._ended = error, True  # raised when its step comes out, behind what is in the pipeline
+            self._error, self._is_over = error, True  # raised when its step comes out, behind what is in the pipeline
             raise StopIteration from None
-        self._batches, self._ended = None, True
+        self._batches, self._is_over = None, True
         raise StopIteration
 
     def _with_columns(self) -> Callable[[Batch], tuple[list[Any], Batch]]:
@@ -98,7 +98,7 @@ class Feed:
         def with_columns(batch: Batch) -> tuple[list[Any], Batch]:
             arrays = columns.values(batch)
             if batch.records.size < filled_size:
-                arrays = [_filled(values, filled_size) for values in arrays]
+                arrays = [_pad_rows(values, filled_size) for values in arrays]
             return arrays, batch
 
         return with_columns
@@ -109,7 +109,7 @@ class Feed:
             batch, batches = self._waiting[1], self._batches
             is_filled = self._fills and batch.records.size < self._loader.batch_size
             step = Step(batches, batches.position, batch.epoch, batch.step, batch.records, is_filled)
-            self._taken += (step,)  # no call, as deque.append would be: no signal handler runs before the next line
+            self._steps += (step,)  # no call, as deque.append would be: no signal handler runs before the next line
             self._waiting = None
 
     def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
@@ -122,38 +122,38 @@ class Feed:
                 raise
             raise error from None
         except Exception as error:  # of an operator: the batch is lost, and the state begins with it
-            if self._taken and not aside.is_of_handler(error):
-                noted(error, self._taken.popleft().told)
+            if self._steps and not aside.is_of_handler(error):
+                noted(error, self._steps.popleft().description)
             raise
-        if self._taken:
-            step = self._taken.popleft()
+        if self._steps:
+            step = self._steps.popleft()
             step.batches.move(step.after)
         return outputs
 
     @property
     def has_failed(self) -> bool:
-        """True if a step failed and nobody was told yet."""
+        """True if a step failed, and its error was not raised yet."""
         return self._error is not None
 
     @property
     def only_filled_is_left(self) -> bool:
         """True if all of an epoch came out but a last batch that was filled up."""
-        return self._ended and len(self._taken) == 1 and self._taken[0].is_filled
+        return self._is_over and len(self._steps) == 1 and self._steps[0].is_filled
 
     def reset(self) -> None:
         """Begin the next epoch when the next batch is asked for, or go on behind a step that failed."""
-        self._ended = False
+        self._is_over = False
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What DALI's iterators ask of a reader; see `_as_dali_counts`."""
+        """The metadata of a reader for DALI's iterators; see `_as_dali_counts`."""
         loader = self._loader
         num_steps = len(loader)
-        delivered = num_steps * loader.batch_size * loader.num_shards
-        size = len(loader.source) if self._fills else delivered
+        num_records = num_steps * loader.batch_size * loader.num_shards
+        size = len(loader.source) if self._fills else num_records
         return {
             "epoch_size": size,
-            "epoch_size_padded": delivered,
+            "epoch_size_padded": num_records,
             "number_of_shards": loader.num_shards,
             "shard_id": _as_dali_counts(size, loader.num_shards, loader.shard_id),
             "pad_last_batch": True,
@@ -161,8 +161,8 @@ class Feed:
         }
 
 
-class Column:
-    """What DALI calls for one column."""
+class ColumnSource:
+    """The callable from which DALI takes one column."""
 
     def __init__(self, feed: Feed, place: int) -> None:
         self._feed, self._place = feed, place
@@ -182,7 +182,7 @@ def check_whole(position: Position) -> None:
         )
 
 
-def _filled(values: Any, batch_size: int) -> Any:
+def _pad_rows(values: Any, batch_size: int) -> Any:
     """Return a column with its last row repeated up to the batch size."""
     if isinstance(values, np.ndarray):
         return values[np.minimum(np.arange(batch_size), len(values) - 1)]
@@ -197,5 +197,5 @@ def _as_dali_counts(length: int, num_shards: int, shard_id: int) -> int:
 
         10 records, 4 shards    here 3 3 2 2    DALI's 2 3 2 3    shards 0 1 2 3 are its 1 3 0 2
     """
-    sizes = [(one + 1) * length // num_shards - one * length // num_shards for one in range(num_shards)]
-    return sorted(range(num_shards), key=lambda one: -sizes[one])[shard_id]
+    sizes = [(shard + 1) * length // num_shards - shard * length // num_shards for shard in range(num_shards)]
+    return sorted(range(num_shards), key=lambda shard: -sizes[shard])[shard_id]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuload.bridges import common
 from gpuload.bridges.dali.columns import Columns, layout_of
-from gpuload.bridges.dali.feed import Column, Feed, check_whole
+from gpuload.bridges.dali.feed import ColumnSource, Feed, check_whole
 from gpuload.bridges.dali.framework import dali
 from gpuload.bridges.dali.numbers import Numbers
 from gpuload.bridges.dali.pipeline import current_pipeline, fed
@@ -54,14 +54,14 @@ def reader(loader: Loader, *, name: str | None = None, draws: Mapping[str, Op | 
     shares_memory = loader.device == "cpu" and pipeline.device_id is None
     nodes = [
         dali.fn.external_source(
-            Column(feed, place),
-            device=one.device,
+            ColumnSource(feed, place),
+            device=column.device,
             no_copy=shares_memory,
-            dtype=getattr(dali.types, DALI_DTYPES[one.dtype.name]),
-            ndim=len(one.shape),
-            layout=layout_of(one),
+            dtype=getattr(dali.types, DALI_DTYPES[column.dtype.name]),
+            ndim=len(column.shape),
+            layout=layout_of(column),
         )
-        for place, one in enumerate(columns.inputs)
+        for place, column in enumerate(columns.inputs)
     ]
     pipeline._gpuload_feed = feed
     pipeline.__class__ = fed(pipeline.__class__)

@@ -57,10 +57,10 @@ def coin_flip(probability: float = 0.5, shape: int | Sequence[int] = ()) -> Numb
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    made = shape if isinstance(shape, (tuple, list)) else (shape,)
-    if not all(is_whole(one, least=1) for one in made):
+    lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
+    if not all(is_whole(length, least=1) for length in lengths):
         raise SpecError(f"shape = {shape!r}", cause="it is whole numbers of at least 1", remedy="write shape=2, say")
-    return tuple(int(one) for one in made)
+    return tuple(int(length) for length in lengths)
 
 
 def _no_interval(name: str, low: object, high: object) -> SpecError:

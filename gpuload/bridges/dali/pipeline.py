@@ -50,7 +50,7 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
             self._gpuload_feed.reset()
 
     def serialize(self, *args: Any, **arguments: Any) -> Any:
-        """Raise ``SpecError``: what has a source in Python cannot be sent anywhere."""
+        """Raise ``SpecError``: a pipeline with a source in Python cannot be serialized."""
         raise SpecError(
             "a pipeline with gpuload's reader, to be serialized (DALI's TensorFlow plugin does it)",
             cause="its batches come from this process, and the plugin knows no epochs of a Python source",
@@ -60,28 +60,28 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
 
     def reader_meta(self, name: str | None = None) -> Any:
         """See DALI; the loader's reader is there under its name."""
-        mine = self._gpuload_feed.name
-        if name is not None and name == mine:
+        own_name = self._gpuload_feed.name
+        if name is not None and name == own_name:
             return self._gpuload_feed.meta
-        known = super().reader_meta()
-        if mine is not None:
-            known = {**known, mine: self._gpuload_feed.meta}
+        readers = super().reader_meta()
+        if own_name is not None:
+            readers = {**readers, own_name: self._gpuload_feed.meta}
         if name is None:
-            return known
-        if name not in known:
+            return readers
+        if name not in readers:
             raise SpecError(
                 f"reader_name={name!r}",
-                cause=f"the readers with a name in this pipeline are {sorted(known)}",
+                cause=f"the readers with a name in this pipeline are {sorted(readers)}",
                 remedy=f"write reader(loader, name={name!r}), or leave reader_name= out: the iterator then ends where "
                 "the loader does",
             )
-        return known[name]
+        return readers[name]
 
     def epoch_size(self, name: str | None = None) -> Any:
         """See DALI."""
         if name is not None:
             return self.reader_meta(name)["epoch_size_padded"]
-        return {one: meta["epoch_size_padded"] for one, meta in self.reader_meta().items()}
+        return {reader_name: meta["epoch_size_padded"] for reader_name, meta in self.reader_meta().items()}
 
 
 @cache
@@ -117,8 +117,8 @@ def current_pipeline(loader: Loader) -> Any:
             cause="the loader says which records are a batch, and DALI must have room for just that",
             remedy="make the pipeline with batch_size=loader.batch_size",
         )
-    wanted = None if loader.device == "cpu" else devices.number(loader.device)
-    if wanted is not None and pipeline.device_id not in (None, wanted):
+    device_id = None if loader.device == "cpu" else devices.number(loader.device)
+    if device_id is not None and pipeline.device_id not in (None, device_id):
         raise DeviceError(
             f"a pipeline on device_id={pipeline.device_id} with a loader on {loader.device}",
             cause="their memory is on different GPUs",

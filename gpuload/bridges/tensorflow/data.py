@@ -89,11 +89,11 @@ def dataset(
     def make(begin: plugin.Begin) -> Any:
         if by_plugin:
             counts = begin in (_stream, _endless)
-            made = _finite(plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader)
+            result = _finite(plugin.plugin_dataset(loader, names, nest, begin, counts=counts), loader)
         else:
-            made = _generated(loader, names, nest, begin, weights=weights)
-        made._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
-        return made
+            result = _generated(loader, names, nest, begin, weights=weights)
+        result._gpuload_loader = loader  # the dataset, and those that are made of it, keep the loader
+        return result
 
     return make(_restart) if restart else _exact(make(_ahead), make, lambda exact: exact)
 
@@ -114,15 +114,16 @@ def _endless(loader: Loader, feed: Session | None, num_between: int | None) -> E
     return loader.stream(feed, num_between=num_between, endless=True)
 
 
-def _exact(made: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
-    """Return a dataset that knows whether it is iterated itself, so that nothing is read ahead of what is asked for.
+def _exact(base: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
+    """Return a dataset that reads nothing ahead when it is iterated itself.
 
-    tf.data does not tell a generator who asks. So there are two datasets: ``made``, which others are made of and which
-    may be read ahead, and ``change`` of what ``make`` makes, which only ``iter`` of this one begins.
+    A generator of tf.data cannot know whether its dataset or another one made of it is iterated. So there are two
+    datasets: ``base``, of which others are made and which may be read ahead, and ``change(make(...))``, which only
+    ``iter`` of this dataset begins.
     """
-    made._gpuload_make, made._gpuload_change = make, change
-    made.__class__ = _exact_class(made.__class__)
-    return made
+    base._gpuload_make, base._gpuload_change = make, change
+    base.__class__ = _exact_class(base.__class__)
+    return base
 
 
 @cache
@@ -158,7 +159,7 @@ def _exact_class(kind: Any) -> Any:
 
 
 def _asks_for_what_it_trains() -> bool:
-    """Return whether who iterates in Python takes batches when they are trained; a single one to look is known.
+    """Return True if a loop in Python takes batches when they are trained; a single batch to look at is known.
 
     Keras on JAX and on torch looks at as many batches as it executes together, and then begins anew.
     """
@@ -180,7 +181,7 @@ def _generated(loader: Loader, names: tuple[str, ...], nest: Nest, begin: plugin
     signature = arranged(nest, {name: signature_of(loader.spec_out[name], axis) for name in names})
     if weights:
         signature = (*signature, tf.TensorSpec((axis,), tf.float32))
-    return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
+    return with_cardinality(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader))
 
 
 def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: bool) -> bool:
@@ -206,12 +207,12 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
     return False
 
 
-def _finite(made: Any, loader: Loader) -> Any:
+def _finite(plugin_data: Any, loader: Loader) -> Any:
     """Return the plugin's dataset, which says of itself that it never ends, with the number of its steps."""
     if loader.device == "cpu":
-        return without_prefetch(made.take(len(loader)))
-    made.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
-    return made
+        return without_prefetch(plugin_data.take(len(loader)))
+    plugin_data.cardinality = lambda: tf.constant(len(loader), tf.int64)  # no other dataset may follow one on a GPU
+    return plugin_data
 
 
 def checked_nest(loader: Loader) -> tuple[tuple[str, ...], Nest]:
@@ -258,24 +259,24 @@ def _tuples(nest: Nest) -> Nest:
     return tuple(map(_tuples, nest)) if isinstance(nest, (tuple, list)) else nest
 
 
-def counted(generated: Any, steps: int) -> Any:
-    """Return the dataset with ``steps`` as its cardinality, and with nothing read ahead of what was asked for.
+def with_cardinality(data: Any, steps: int) -> Any:
+    """Return the dataset with ``steps`` as its cardinality; nothing is read ahead of a request.
 
     ``assert_cardinality`` would make an error of a resumed epoch, which is shorter. A choice of which one input is
     endless counts as endless, and ends when the chosen input ends; ``take`` then gives it its length.
     """
     first = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
-    chosen = tf.data.Dataset.choose_from_datasets([generated, generated.repeat()], first, stop_on_empty_dataset=True)
-    return without_prefetch(chosen.take(steps))
+    choice = tf.data.Dataset.choose_from_datasets([data, data.repeat()], first, stop_on_empty_dataset=True)
+    return without_prefetch(choice.take(steps))
 
 
-def without_prefetch(made: Any) -> Any:
-    """Return a dataset that reads nothing ahead of what is asked for, and that cannot be sharded by TensorFlow.
+def without_prefetch(data: Any) -> Any:
+    """Return a dataset that reads nothing ahead of a request, and that cannot be sharded by TensorFlow.
 
-    The loader reads ahead, and its state is what was asked for. Of the policies of autosharding, FILE is the one that
-    refuses a dataset without files; the others read all records in every worker.
+    The loader reads ahead, and its state counts the requests. Of the policies of autosharding, FILE refuses a dataset
+    without files; the others would read all records in every worker.
     """
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
-    return made.with_options(options)
+    return data.with_options(options)

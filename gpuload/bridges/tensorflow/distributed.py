@@ -17,7 +17,7 @@ import numpy as np
 from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
-from gpuload.bridges.tensorflow.data import as_yielded, checked_nest, counted, signature_of
+from gpuload.bridges.tensorflow.data import as_yielded, checked_nest, signature_of, with_cardinality
 from gpuload.bridges.tensorflow.framework import alive, tf
 from gpuload.errors import SpecError
 
@@ -63,12 +63,12 @@ def distribute(loader: Loader, strategy: Any) -> Any:
         changed = {"batch_size": per_replica, "num_shards": num_replicas}
         return [loader.replace(shard_id=first + number, **changed) for number in range(local)]
 
-    kept = [loader]
+    loaders = [loader]
 
-    def made(context: Any) -> Any:
-        own = shards_of(context)
-        kept.extend(own)
-        weak, weak_shards = weakref.ref(loader), [weakref.ref(shard) for shard in own]
+    def make_dataset(context: Any) -> Any:
+        shard_loaders = shards_of(context)
+        loaders.extend(shard_loaders)
+        weak, weak_shards = weakref.ref(loader), [weakref.ref(shard) for shard in shard_loaders]
 
         def epoch() -> Iterator[Nest]:
             loader, shards = alive(weak), [alive(shard) for shard in weak_shards]
@@ -84,12 +84,14 @@ def distribute(loader: Loader, strategy: Any) -> Any:
                 ]
                 yield from arrays
 
-        signature = arranged(nest, {name: signature_of(own[0].spec_out[name], None) for name in names})
-        return counted(tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(own))
+        signature = arranged(nest, {name: signature_of(shard_loaders[0].spec_out[name], None) for name in names})
+        return with_cardinality(
+            tf.data.Dataset.from_generator(epoch, output_signature=signature), len(loader) * len(shard_loaders)
+        )
 
-    distributed = strategy.distribute_datasets_from_function(made)
+    distributed = strategy.distribute_datasets_from_function(make_dataset)
     # TensorFlow 2.21 takes the length of a worker's dataset, which has an element for each replica, for the number of
     # steps, and Keras then warns that the data ended early.
     distributed._cardinality = np.int64(len(loader))
-    distributed._gpuload_loaders = kept  # it keeps them, as a dataset keeps its loader
+    distributed._gpuload_loaders = loaders  # it keeps them, as a dataset keeps its loader
     return distributed

@@ -59,14 +59,14 @@ def dtype_of(field: Field) -> Any:
 
 
 def alive(part: weakref.ref[T]) -> T:
-    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nobody kept it.
+    """Return the loader, or part of a dataset of it; raises ``ClosedError`` if nothing refers to it any more.
 
     For generators of datasets, which TensorFlow 2.21 keeps for ever: they must not keep loaders, and so sources.
     """
-    found = part()
-    if found is None:
+    target = part()
+    if target is None:
         raise ClosedError("the loader of a dataset is gone", cause="nothing keeps it", remedy="keep the loader")
-    return found
+    return target
 
 
 def _check(field: Field) -> None:

@@ -55,7 +55,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
                 f"save_freq = {save_freq!r}"[:200], cause="it is 'epoch' or a number of steps", remedy="pass 1000, say"
             )
         self.loader, self._every = loader, int(save_freq) if by_steps else None  # type: ignore[call-overload]
-        self._start, self._before, self._trained, self._saved = loader.position, 0, 0, 0
+        self._start, self._before, self._num_trained, self._num_saved = loader.position, 0, 0, 0
         self._epoch = self._first = 0
         self._is_over = False  # the epoch of Keras before ``_epoch``
 
@@ -66,11 +66,11 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
             SpecError: more steps were trained than the loader has delivered.
         """
         loader = self.loader
-        position, delivered = loader.after(self._start, self._trained), loader.delivered()
-        if (delivered.epoch, delivered.step) < (position.epoch, position.step):
+        position, last_position = loader.after(self._start, self._num_trained), loader.delivered()
+        if (last_position.epoch, last_position.step) < (position.epoch, position.step):
             raise SpecError(
-                f"{self._trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
-                f"the loader has delivered only up to epoch {delivered.epoch}, step {delivered.step}",
+                f"{self._num_trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
+                f"the loader has delivered only up to epoch {last_position.epoch}, step {last_position.step}",
                 cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
                 remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
             )
@@ -82,21 +82,21 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Count from here on."""
-        self._start, self._before, self._trained, self._saved = self.loader.position, 0, 0, 0
+        self._start, self._before, self._num_trained, self._num_saved = self.loader.position, 0, 0, 0
         self._first = self._num_updates()
         # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
         # number of steps that are executed together stays what it is.
-        self._single = keras.backend.backend() == "jax" and self._steps_together() == 1
+        self._single = keras.backend.backend() == "jax" and self._steps_per_call() == 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note how much was trained before this epoch of Keras."""
-        self._before, self._epoch, self._is_over = self._trained, epoch, False
+        self._before, self._epoch, self._is_over = self._num_trained, epoch, False
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count, and save if it is time."""
-        single = self._single or self._steps_together() == 1
-        self._trained = self._before + batch + 1 if single else self._num_updates() - self._first
-        if self._every is not None and self._trained - self._saved >= self._every:
+        single = self._single or self._steps_per_call() == 1
+        self._num_trained = self._before + batch + 1 if single else self._num_updates() - self._first
+        if self._every is not None and self._num_trained - self._num_saved >= self._every:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -107,22 +107,22 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: Any = None) -> None:
         """Take the loader behind the last step that was trained, wherever what read ahead has taken it."""
-        if self._trained and self.state() != self.loader.state_at(self.loader.position):
-            self.loader.go_to(self.loader.after(self._start, self._trained))
+        if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
+            self.loader.go_to(self.loader.after(self._start, self._num_trained))
 
     def _correct(self) -> None:
         """Take back the update that Keras 3.15 counts too much where the data end before the steps that it expects.
 
         It reads the next batch and counts the update side by side; the read fails then, and only the count is done.
         """
-        if self._num_updates() - self._first > self._trained:
-            self.model.optimizer.iterations.assign(self._first + self._trained)
+        if self._num_updates() - self._first > self._num_trained:
+            self.model.optimizer.iterations.assign(self._first + self._num_trained)
 
     def _save(self) -> None:
         self.save()
-        self._saved = self._trained
+        self._num_saved = self._num_trained
 
-    def _steps_together(self) -> int:
+    def _steps_per_call(self) -> int:
         return int(getattr(self.model, "steps_per_execution", 1))
 
     def _num_updates(self) -> int:
@@ -134,7 +134,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Checkpoint(_Counting):
-    """What `checkpoint` returns."""
+    """The callback of `checkpoint`."""
 
     def __init__(self, loader: Loader, path: str | os.PathLike[str], every_steps: int | None = None) -> None:
         super().__init__(loader, "epoch" if every_steps is None else every_steps)
@@ -173,17 +173,17 @@ def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int
 
 
 def _checked_path(path: object) -> str:
-    """Return the path of a file that can be written: nobody wants to hear after an epoch that it cannot."""
+    """Return the path after a check that a file can be written there: an error after an epoch would come too late."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
         raise SpecError(f"path = {path!r}"[:200], cause="it is no path", remedy="pass 'state.json', say")
-    made = Path(path)
-    if made.is_dir() or not made.parent.is_dir():
+    file = Path(path)
+    if file.is_dir() or not file.parent.is_dir():
         raise SpecError(
             f"path = {os.fspath(path)!r}",
-            cause="it is a folder" if made.is_dir() else f"there is no folder {made.parent}",
+            cause="it is a folder" if file.is_dir() else f"there is no folder {file.parent}",
             remedy="name a file in a folder that is there",
         )
-    return os.fspath(made)
+    return os.fspath(file)
 
 
 class ResumeLoader(_Counting):
@@ -219,31 +219,31 @@ class ResumeLoader(_Counting):
             raise SpecError(f"folder = {folder!r}"[:200], cause="it is no path", remedy="pass 'run', say")
         if Path(folder).exists() and not Path(folder).is_dir():
             raise SpecError(f"folder = {os.fspath(folder)!r}", cause="it is a file", remedy="name a folder")
-        self._folder, self._restored = Path(folder), -1
+        self._folder, self._num_restored = Path(folder), -1
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Take up what is in the folder, and count from there on."""
-        found = self._latest()
-        if found is not None:
-            self._restore(found)
+        """Restore the state in the folder, if there is one, and count from there on."""
+        folder = self._latest()
+        if folder is not None:
+            self._restore(folder)
         super().on_train_begin(logs)
-        self._restored = -1 if found is None else self._first
+        self._num_restored = -1 if folder is None else self._first
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note how much was trained before, and look whether the weights are still those that were restored."""
-        if self._restored not in (-1, self._num_updates()):
+        """Remember the number of trained steps, and check that the weights are still those that were restored."""
+        if self._num_restored not in (-1, self._num_updates()):
             raise SpecError(
                 f"the model has done {self._num_updates()} updates; those that ResumeLoader restored had done "
-                f"{self._restored}",
+                f"{self._num_restored}",
                 cause="another callback restored other weights after it",
                 remedy="put ResumeLoader behind it in callbacks=[...]",
             )
-        self._restored = -1
+        self._num_restored = -1
         super().on_epoch_begin(epoch, logs)
 
     def save(self) -> None:
         """Write model and state into a new folder, and remove the old one."""
-        position = self.loader.after(self._start, self._trained)
+        position = self.loader.after(self._start, self._num_trained)
         text = json.dumps({"epoch": self._next_epoch(position), "loader": self.state()})
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -259,10 +259,10 @@ class ResumeLoader(_Counting):
         draft.mkdir()
         self.model.save_weights(str(draft / WEIGHTS))
         (draft / STATE).write_text(text + "\n", encoding="utf-8")
-        for written in (draft / WEIGHTS, draft / STATE):
-            with open(written, "rb+") as file:
+        for draft_file in (draft / WEIGHTS, draft / STATE):
+            with open(draft_file, "rb+") as file:
                 os.fsync(file.fileno())
-        if not self._is_chief():  # all workers take part in saving, and one keeps what was saved
+        if not self._is_chief():  # all workers take part in saving, and one keeps the files
             shutil.rmtree(draft)
             return
         olds = [old for old in self._saves() if old.name != name]
@@ -278,8 +278,10 @@ class ResumeLoader(_Counting):
         if self._is_over:
             return self._epoch
         steps = (self.params or {}).get("steps")
-        is_whole = self._trained - self._before == steps or (position.step == 0 and steps in (None, len(self.loader)))
-        return self._epoch + int(is_whole and self._trained > self._before)
+        is_whole = self._num_trained - self._before == steps or (
+            position.step == 0 and steps in (None, len(self.loader))
+        )
+        return self._epoch + int(is_whole and self._num_trained > self._before)
 
     def _saves(self) -> list[Path]:
         names = self._folder.glob("epoch-*-step-*") if self._folder.is_dir() else ()
@@ -296,29 +298,29 @@ class ResumeLoader(_Counting):
         saves = self._saves()
         return saves[-1] if saves else None
 
-    def _restore(self, found: Path) -> None:
+    def _restore(self, folder: Path) -> None:
         model = self.model
         if not model.built:
             raise SpecError(
-                f"ResumeLoader with a model that is not built, and {found} to restore",
+                f"ResumeLoader with a model that is not built, and {folder} to restore",
                 cause="Keras has no weights to load into yet",
                 remedy="give the model its input shape, keras.Input(shape=...), or call it on a batch before fit",
             )
         try:
-            saved = json.loads((found / STATE).read_text(encoding="utf-8"))
-            epoch, state = int(saved["epoch"]), saved["loader"]
+            content = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            epoch, state = int(content["epoch"]), content["loader"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateError(
-                f"{found / STATE}: {error}",
+                f"{folder / STATE}: {error}",
                 cause="it is not what ResumeLoader wrote",
                 remedy="remove the folder to begin anew",
             ) from None
         self.loader.load_state_dict(state)
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        model.load_weights(str(found / WEIGHTS))
+        model.load_weights(str(folder / WEIGHTS))
         model._initial_epoch = epoch  # as BackupAndRestore of Keras 3 does; fit() begins there
-        log.info("training goes on from %s: epoch %d of Keras, %r", found, epoch, self.loader)
+        log.info("training goes on from %s: epoch %d of Keras, %r", folder, epoch, self.loader)
 
     def _is_chief(self) -> bool:
         strategy = getattr(self.model, "distribute_strategy", None)
@@ -355,11 +357,11 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin to measure."""
-        self._began, self._before = time.perf_counter(), dict(self.loader.stats())
+        self._start_s, self._before = time.perf_counter(), dict(self.loader.stats())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write what was measured."""
-        seconds, now = time.perf_counter() - self._began, self.loader.stats()
+        seconds, now = time.perf_counter() - self._start_s, self.loader.stats()
         spent = {name: now[name] - before for name, before in self._before.items()}
         self.latest = {
             "records_per_s": spent["records"] / seconds,

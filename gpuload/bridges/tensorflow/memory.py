@@ -41,27 +41,27 @@ def share_memory(
         device: ``"gpu:N"``.
 
     Returns:
-        The bytes of each that was given.
+        The bytes of each library that has a share.
 
     Raises:
         SpecError: a number is none of these, or together they are more than the card has.
         DeviceError: there is no such GPU, or TensorFlow has started already; the error says who holds what.
     """
-    given = {"tensorflow": tensorflow, "dali": dali, "cupy": cupy}
-    wanted = {name: value for name, value in given.items() if value is not None}
-    for name, value in wanted.items():
+    shares = {"tensorflow": tensorflow, "dali": dali, "cupy": cupy}
+    requests = {name: value for name, value in shares.items() if value is not None}
+    for name, value in requests.items():
         _check(name, value)
-    if sum(value for value in wanted.values() if value < 1) > 1:
-        raise _too_much(wanted, "the shares add up to more than 1")
+    if sum(value for value in requests.values() if value < 1) > 1:
+        raise _excess_error(requests, "the shares add up to more than 1")
     name = devices.choose(device)[0]
     if name == "cpu":
         raise SpecError(f"share_memory(device={device!r})", cause="it is of a GPU", remedy="write device='gpu:0'")
     number, module = devices.number(name), devices.cupy()
     with module.cuda.Device(number):
         free, total = module.cuda.runtime.memGetInfo()
-    sizes = {name: int(value * total) if value < 1 else int(value) for name, value in wanted.items()}
+    sizes = {name: int(value * total) if value < 1 else int(value) for name, value in requests.items()}
     if sum(sizes.values()) > total:
-        raise _too_much(wanted, f"{name} has {total} bytes")
+        raise _excess_error(requests, f"{name} has {total} bytes")
     if "tensorflow" in sizes:
         check_gpu(name)
         _limit_tensorflow(number, sizes["tensorflow"], free, total)
@@ -102,28 +102,28 @@ def _give_dali(number: int, size: int, free: int, total: int) -> None:
         raise _too_late("DALI", str(error), number, free, total) from error
 
 
-def _too_late(who: str, said: str, number: int, free: int, total: int) -> DeviceError:
+def _too_late(library: str, reason: str, number: int, free: int, total: int) -> DeviceError:
     return DeviceError(
-        f"share_memory: {who} cannot be given its part of gpu:{number}",
-        cause=f"{said}; {_holdings(number, free, total)}",
+        f"share_memory: {library} cannot be given its part of gpu:{number}",
+        cause=f"{reason}; {_holdings(number, free, total)}",
         remedy="call share_memory first of all, before a tensor, a model or a loader is made on the GPU",
     )
 
 
 def _holdings(number: int, free: int, total: int) -> str:
-    """Return who holds what of the card, as far as each says."""
+    """Return the memory of the card that each library holds, as far as it says, as text."""
     pool = devices.cupy().get_default_memory_pool()
-    held = {"CuPy's pool": int(pool.total_bytes())}
+    pool_bytes = {"CuPy's pool": int(pool.total_bytes())}
     try:
-        held["TensorFlow"] = int(tf.config.experimental.get_memory_info(f"GPU:{number}")["current"])
+        pool_bytes["TensorFlow"] = int(tf.config.experimental.get_memory_info(f"GPU:{number}")["current"])
     except (ValueError, RuntimeError):  # it has not started
-        held["TensorFlow"] = 0
-    told = ", ".join(f"{name} {size // MEBIBYTE} MiB" for name, size in held.items())
-    others = max(0, total - free - sum(held.values())) // MEBIBYTE
-    return f"of {total // MEBIBYTE} MiB, {free // MEBIBYTE} are free; {told}, DALI and other processes {others} MiB"
+        pool_bytes["TensorFlow"] = 0
+    text = ", ".join(f"{name} {size // MEBIBYTE} MiB" for name, size in pool_bytes.items())
+    rest = max(0, total - free - sum(pool_bytes.values())) // MEBIBYTE
+    return f"of {total // MEBIBYTE} MiB, {free // MEBIBYTE} are free; {text}, DALI and other processes {rest} MiB"
 
 
-def _too_much(wanted: dict[str, Any], cause: str) -> SpecError:
+def _excess_error(requests: dict[str, Any], cause: str) -> SpecError:
     return SpecError(
-        f"share_memory({wanted})", cause=cause, remedy="give less; leave some for CUDA itself (about 1 GiB)"
+        f"share_memory({requests})", cause=cause, remedy="give less; leave some for CUDA itself (about 1 GiB)"
     )

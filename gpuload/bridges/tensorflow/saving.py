@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Checkpointable(tf.train.experimental.PythonState):  # type: ignore[misc]
-    """What `checkpointable` returns."""
+    """The trackable object of `checkpointable`."""
 
     def __init__(self, loader: Loader, state: Callable[[], dict[str, Any]]) -> None:
         self.loader, self._state = loader, state
@@ -25,16 +25,16 @@ class Checkpointable(tf.train.experimental.PythonState):  # type: ignore[misc]
         return json.dumps(self._state())
 
     def deserialize(self, string_value: str | bytes) -> None:
-        """Take up a state that was saved."""
+        """Load a saved state into the loader."""
         try:
-            saved = json.loads(string_value)
+            content = json.loads(string_value)
         except ValueError as error:
             raise StateError(
                 f"the loader's part of the checkpoint is no JSON: {error}",
                 cause="something else was saved under this name",
                 remedy="restore a checkpoint that was saved with loader=checkpointable(loader)",
             ) from None
-        self.loader.load_state_dict(saved)
+        self.loader.load_state_dict(content)
 
 
 def checkpointable(loader: Loader, *, state: Callable[[], dict[str, Any]] | None = None) -> Checkpointable:
