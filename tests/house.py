@@ -140,7 +140,6 @@ UNNAMED = (
     "sources/rows.py",
     "spec.py",
     "state.py",
-    "storage/*",
     "strings.py",
     "testing/*",
     "threads.py",

@@ -27,7 +27,7 @@ from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import check_name
 from gpuload.storage import kept
 from gpuload.storage.files import Paths, expand
-from gpuload.storage.unpacked import named, unpacked
+from gpuload.storage.unpack_files import unpack_files, with_names
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
@@ -115,7 +115,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
     """Return the source of one field."""
     check_name(name)
     originals = expand(paths)
-    places = unpacked(originals)
+    places = unpack_files(originals)
     paths = [place.path if isinstance(place, kept.KeptFile) else place for place in places]
     called = dict(zip(paths, originals, strict=True))
 
@@ -130,7 +130,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
     except GpuloadError as error:
         raise error.within(originals[0]) from None
     table = Stored(
-        named(files, originals),
+        with_names(files, originals),
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
         forms=(Form(layout),),

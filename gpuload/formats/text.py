@@ -30,7 +30,7 @@ from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import kept, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand
-from gpuload.storage.unpacked import named, unpacked
+from gpuload.storage.unpack_files import unpack_files, with_names
 
 LF, CR = 10, 13
 MAX_LINE_BYTES = 1 << 24
@@ -69,8 +69,8 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
             f"max_line_bytes = {max_line_bytes!r}", cause="it is a number of bytes, at least 1", remedy="leave it out"
         )
     originals = expand(paths)
-    files, leads = kept.look_at(unpacked(originals), len(codecs.BOM_UTF8), _lead_bytes)
-    files = named(files, originals)
+    files, leads = kept.look_at(unpack_files(originals), len(codecs.BOM_UTF8), _lead_bytes)
+    files = with_names(files, originals)
 
     def look(number: int, show: Show, go_on: Callable[[], None]) -> Indices:
         walk = partial(_bounds_in, files, number, leads[number], partial(show, number))
@@ -166,14 +166,14 @@ def _bounds_in(files: Files, number: int, lead_bytes: int, show: Callable[[int],
     size, offset = int(files.sizes[number]), lead_bytes
     bounds = [np.array([lead_bytes], np.int64)]
     piece = np.empty(min(PIECE_BYTES, max(size, 1)), np.uint8)
-    with files.opened(number) as descriptor:
+    with files.open_file(number) as descriptor:
         while offset < size:
             part = piece[: min(piece.size, size - offset)]
             files.read(number, descriptor, part.data, offset)
             bounds.append(np.flatnonzero(part == LF) + (offset + 1))
             offset += part.size
             show(offset)
-        files.check_opened(number, descriptor)
+        files.check_descriptor(number, descriptor)
     offsets = np.concatenate(bounds)
     return offsets if offsets[-1] == size else np.append(offsets, size)
 

@@ -475,7 +475,7 @@ def _bytes(array: Array) -> memoryview:
 
 def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], source: Readable) -> CachedValues | None:
     """Return the values in files; None if there are none, or if a piece is missing."""
-    content = kept.read_kept(index, FORMAT) if os.path.lexists(index) else None
+    content = kept.read_kept_file(index, FORMAT) if os.path.lexists(index) else None
     if content is None:
         _check_old_index(index, about)
         return None
@@ -488,7 +488,7 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
     arrays, missing, bad_paths = dict[str, Indices](), list[str](), list[str]()
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
-        piece = kept.open_kept(path, _made_of(about, name), eager=eager)
+        piece = kept.open_kept_file(path, _made_of(about, name), eager=eager)
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
             (bad_paths if is_there else missing).append(path)

@@ -82,7 +82,7 @@ def load_or_walk(
     kept_offsets = _load(files, number, kind, first, beside)
     if kept_offsets is not None:
         return kept_offsets
-    elsewhere = derived.cached(f"{derived.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
+    elsewhere = derived.cache_path(f"{derived.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
 
     def load(place: str) -> Int64s | None:
         return offsets[0] if offsets else _load(files, number, kind, first, place)
@@ -125,7 +125,7 @@ def _load(files: Files, number: int, kind: str, first: int, place: str) -> Int64
         return None
     path, size = files.paths[number], int(files.sizes[number])
     owners = (os.stat(path).st_uid,) if os.path.dirname(place) == os.path.dirname(path) else ()
-    content = kept.read_kept(place, made_of(files, number), owners)
+    content = kept.read_kept_file(place, made_of(files, number), owners)
     if content is None or not content.startswith(head_of(kind)) or len(content) % 8:
         return None
     offsets = np.frombuffer(content, "<i8", offset=len(head_of(kind))).astype(np.int64, copy=False)

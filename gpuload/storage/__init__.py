@@ -1,4 +1,4 @@
-"""Storage: how bytes at (file, offset, length) come into memory.
+"""Storage: readers that copy bytes at (file, offset, length) into memory.
 
 `mapped.py` copies from guarded memory maps, `pread.py` reads, `kept.py` checks what gpuload wrote itself; `extents.py`
 says what all of them mean, `files.py` which files there are and what each was when it was opened.
@@ -17,6 +17,6 @@ __all__ = ["Extents", "Files", "Storage", "open_storage"]
 
 def open_storage(files: Files) -> Storage:
     """Return the fastest storage for these files that works here: maps, or positioned reads."""
-    as_stored = replace(files, seals=()) if files.seals else files
-    storage: Storage = mapped.Mapped(as_stored) if mapped.supported() else pread.Positioned(as_stored)
-    return kept.Verified(files, storage) if files.seals else storage
+    plain_files = replace(files, seals=()) if files.seals else files
+    storage: Storage = mapped.MappedStorage(plain_files) if mapped.supported() else pread.PositionedStorage(plain_files)
+    return kept.VerifiedStorage(files, storage) if files.seals else storage

@@ -1,4 +1,4 @@
-"""Derived files: what was made once of the user's files and is kept, an index say, or an unpacked copy.
+"""Derived files: indexes, unpacked copies and others that are made once of the user's files, and stored.
 
     key = key_of(files, number, "unpacked", 1)                       of the file as it is now, and of what is made of it
     copy = load_or_make([cached(f"{key}-train.bin")], load, make)    the first who asks makes it, all others find it
@@ -10,7 +10,7 @@ Private  The cache folder has the mode 0700 and its files 0600. Where other user
          these users are trusted: then all of them use the same files.
 Name     In the cache folder it begins with a digest of path, size, time and beginning of the file, and of all that the
          derived file depends on besides: of a changed file another one is made, and an old one is never believed.
-Whole    It is written under another name, flushed to the disk, and renamed: nobody sees half of one.
+Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
 Killed   What a process had written when it was killed is removed by the next one that makes the same file.
 Trust    `kept.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
@@ -41,16 +41,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Loaded = TypeVar("Loaded")
+Result = TypeVar("Loaded")
 
 FOLDER, SHARED = "GPULOAD_CACHE", "GPULOAD_CACHE_SHARED"
 HEAD_BYTES = 1 << 16  # of a file, that its key depends on
-PART = ".part-"  # what is being written ends in this, this machine, and a number of its own
+PART = ".part-"  # the name of an unfinished file ends in this, the machine, and a random number
 LOCK = ".lock"
 LOOK_S = 0.02  # a process that waits for another one looks so often
-STALE_S = 3600.0  # nobody writes a file for so long without a byte
+STALE_S = 3600.0  # a file that did not grow for so long has no writer any more
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-NOT_HERE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
 log = logging.getLogger("gpuload")
 
 
@@ -69,9 +69,9 @@ def folder() -> str:
 
 
 def _cache_folder() -> str:
-    named = os.environ.get(FOLDER, "")
-    if named:
-        return os.path.abspath(os.path.expanduser(named))
+    value = os.environ.get(FOLDER, "")
+    if value:
+        return os.path.abspath(os.path.expanduser(value))
     if sys.platform == "win32":
         usual = os.environ.get("LOCALAPPDATA", "~")
     elif sys.platform == "darwin":
@@ -93,13 +93,13 @@ def is_shared() -> bool:
 
 
 def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
-    """Return why somebody else than this user may have written a file or to a folder; "" if nobody else may.
+    """Return the reason why another user may have written to a file or folder; "" if only this user may.
 
     A group whose number is that of its owner is the group of that user alone, as Linux distributions have it.
 
     Args:
         status: of the file or folder.
-        owners: who is trusted beside this user and root.
+        owners: users who are trusted beside this user and root.
     """
     if is_shared() or os.name != "posix":
         return ""
@@ -139,13 +139,13 @@ def open_new(path: str, mode: int = 0o600) -> int:
     return os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), mode)
 
 
-def cached(name: str) -> str:
+def cache_path(name: str) -> str:
     """Return the path of a file of the cache folder."""
     return os.path.join(folder(), name)
 
 
-def key_of(files: Files, number: int, *more: object) -> str:
-    """Return the digest of a file as it was when it was opened, and of ``more``, which `repr` must tell apart.
+def key_of(files: Files, number: int, *details: object) -> str:
+    """Return the digest of a file as it was when it was opened, and of ``details``, which `repr` must tell apart.
 
     Raises:
         ChangedFileError, FileError: the file is another one now, or cannot be read.
@@ -154,60 +154,60 @@ def key_of(files: Files, number: int, *more: object) -> str:
     head = read_bytes(path, HEAD_BYTES)
     files.check(number)
     size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its derived files
-    text = hashlib.sha256(repr((path, size, mtime_ns, more)).encode("utf-8", "surrogateescape"))
+    text = hashlib.sha256(repr((path, size, mtime_ns, details)).encode("utf-8", "surrogateescape"))
     text.update(head)
     return text.hexdigest()[:32]
 
 
 def load_or_make(
     places: Sequence[str],
-    load: Callable[[str], Loaded | None],
+    load: Callable[[str], Result | None],
     make: Callable[[str], None],
     waits: Callable[[], None] = lambda: None,
     is_ours: Callable[[str], bool] = lambda path: False,
-) -> Loaded:
-    """Return what ``load`` makes of a derived file, which is made first if it is in none of its places.
+) -> Result:
+    """Return the result of ``load`` for a derived file; a file that is in none of its places is made first.
 
     Args:
         places: absolute paths where it may be, the best first. One whose folder cannot be written to, or has no space,
             or where something else stands, is passed over for the next.
-        load: returns None for a file that is another one, or none at all; called with a path that may not be there.
-        make: writes the file to the path that it is given, a temporary one in the same folder. What it raises goes on,
-            but for an ``OSError`` that is none of ours, which is taken for one of writing; nothing is left behind.
-        waits: called again and again while another process makes the file; what it raises ends the waiting.
-        is_ours: returns True for a file that gpuload wrote; outside of the cache folder no other one is replaced.
+        load: returns None for a wrong or a missing file; called with a path.
+        make: writes the file to a path, a temporary one in the same folder. Its exceptions are not caught, but an
+            ``OSError`` of Python's own counts as an error of writing; nothing is left behind.
+        waits: called again and again while another process makes the file; an exception of it ends the waiting.
+        is_ours: returns True for a file that gpuload wrote; outside of the cache folder no other file is replaced.
 
     Raises:
         FileError: no place can be written to; there is no space.
     """
     for place in places:
-        if (loaded := load(place)) is not None:
-            return loaded
-    refused: list[tuple[str, OSError]] = []
+        if (result := load(place)) is not None:
+            return result
+    failures: list[tuple[str, OSError]] = []
     for place in places:
         try:
             _make_home(place)
             with _locked(place, waits) as is_alone:
-                if (loaded := load(place)) is not None:  # another process made it meanwhile
-                    return loaded
+                if (result := load(place)) is not None:  # another process made it meanwhile
+                    return result
                 _check_replaceable(place, is_ours)
                 with whole(place, is_alone=is_alone) as part:
                     make(part)
         except OSError as error:
             if isinstance(error, FileError):
                 raise
-            if error.errno not in NOT_HERE | FULL:
+            if error.errno not in PLACE_ERRORS | FULL:
                 raise _unwritten(place, error) from None
-            refused.append((place, error))
+            failures.append((place, error))
             continue
-        if (loaded := load(place)) is None:
+        if (result := load(place)) is None:
             raise FileError(
                 f"{place} is not what was written to it",
                 cause="something else changed it at once, or the disk is faulty",
                 remedy=f"check the disk (dmesg); set {FOLDER} to another folder",
             )
-        return loaded
-    raise _nowhere(refused)
+        return result
+    raise _nowhere(failures)
 
 
 def _make_home(place: str) -> None:
@@ -227,8 +227,9 @@ def _check_replaceable(place: str, is_ours: Callable[[str], bool]) -> None:
 def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
     """Wait until no other process makes this file, and keep them out; gives False where the system has no such locks.
 
-    The file of the lock goes before the lock does: who waited for it looks whether it is still there. A child that was
-    forked meanwhile shares the lock, so it is given up in words, and not just by closing the file.
+    The file of the lock is removed before the lock is released: a process that waited checks that the file is still
+    there. A child that was forked meanwhile shares the lock, so it is released by a call of its own, and not just by
+    closing the file.
     """
     path = place + LOCK
     while True:
@@ -239,7 +240,7 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
         try:
             is_alone = _waited_for(descriptor, place, waits)
             if is_alone and not _is_there(descriptor, path):
-                continue  # that of a process which is done: a new one has to be locked
+                continue  # the file of a process that is done: a new file has to be locked
             try:
                 yield is_alone
             finally:
@@ -253,7 +254,7 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
 
 
 def _open_lock(path: str) -> int | None:
-    """Return a descriptor of the file of a lock; None for one of another user who lets nobody else open it."""
+    """Return a descriptor of the file of a lock; None if it belongs to another user, and cannot be opened."""
     flags = os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
     try:
         return os.open(path, os.O_RDWR | flags, 0o666)
@@ -267,7 +268,7 @@ def _open_lock(path: str) -> int | None:
 
 
 def _waited_for(descriptor: int, place: str, waits: Callable[[], None]) -> bool:
-    """Return True when nobody else has the lock, False if there are no locks here."""
+    """Wait for the lock; return True when this process has it, False if there are no locks here."""
     if fcntl is None:
         return False
     with Progress(f"waiting for another process that makes {os.path.basename(place)}") as progress:
@@ -329,7 +330,7 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
 
     Args:
         path: of a file, or of a folder of files.
-        of_machine: what `machine` returned there; None if it is not known.
+        of_machine: the result of `machine` there; None if it is not known.
         process: the number of the process, as it stands in the name.
     """
     if of_machine == machine() and os.name == "posix":
@@ -346,11 +347,11 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
     return False
 
 
-def _remove_parts(place: str, own: str | None) -> None:
-    """Remove what processes left that were killed while they wrote this file.
+def _remove_parts(place: str, own_suffix: str | None) -> None:
+    """Remove the parts of processes that were killed while they wrote this file.
 
-    A lock keeps out the other processes of this machine, whose parts are named ``own``, but not everywhere those of
-    others that share the folder: what was written to lately by them stays.
+    A lock keeps out the other processes of this machine, whose parts end in ``own_suffix``, but not everywhere those of
+    other machines that share the folder: parts that grew lately stay.
     """
     home, name = os.path.split(place)
     part = re.compile(re.escape(name + PART) + "[0-9a-f]{8}-[0-9a-f]{8}")
@@ -358,25 +359,25 @@ def _remove_parts(place: str, own: str | None) -> None:
         for entry in os.scandir(home):
             if not part.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
-            is_own = own is not None and entry.name.startswith(name + own)
+            is_own = own_suffix is not None and entry.name.startswith(name + own_suffix)
             if is_own or time.time() - entry.stat().st_mtime > STALE_S:
                 os.unlink(entry.path)
 
 
-def _nowhere(refused: Sequence[tuple[str, OSError]]) -> FileError:
-    """Return the error for a file that could be kept in none of its places."""
-    if len(refused) == 1 and refused[0][1].errno in FULL:
-        return _unwritten(*refused[0])
-    if len(refused) == 1 and refused[0][1].errno == errno.EEXIST:
+def _nowhere(failures: Sequence[tuple[str, OSError]]) -> FileError:
+    """Return the error for a file that could be written to none of its places."""
+    if len(failures) == 1 and failures[0][1].errno in FULL:
+        return _unwritten(*failures[0])
+    if len(failures) == 1 and failures[0][1].errno == errno.EEXIST:
         return FileError(
-            f"{refused[0][0]} is there already",
+            f"{failures[0][0]} is there already",
             cause="gpuload did not write it, or it is damaged; nothing of others is replaced",
             remedy="move it away, or choose another path",
         )
-    told = [f"{os.path.dirname(place)} ({error.strerror})" for place, error in refused]
+    texts = [f"{os.path.dirname(place)} ({error.strerror})" for place, error in failures]
     return FileError(
         "there is no place for a file that has to be kept",
-        cause=f"nothing can be written to {', nor to '.join(told)}",
+        cause=f"nothing can be written to {', nor to '.join(texts)}",
         remedy=f"set {FOLDER} to a folder that can be written to, with room",
     )
 

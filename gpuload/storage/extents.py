@@ -1,4 +1,4 @@
-"""Extents: where the bytes of some records lie, and the checks that both readers of them share."""
+"""Extents: the places of the bytes of records, and the checks that both readers of them share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Where the bytes of some records lie; three int64 arrays of one length.
+    """The places of the bytes of records; three int64 arrays of one length.
 
     Attributes:
         files: the number of the file in ``Files``.
@@ -34,16 +34,16 @@ class Extents:
     def __len__(self) -> int:
         return self.files.size
 
-    def take(self, chosen: Int64s | NDArray[np.bool_] | slice) -> Extents:
-        """Return some of the extents: by their places, by a mask, or a slice."""
-        return Extents(self.files[chosen], self.offsets[chosen], self.lengths[chosen])
+    def take(self, selection: Int64s | NDArray[np.bool_] | slice) -> Extents:
+        """Return a selection of the extents: by numbers, by a mask, or by a slice."""
+        return Extents(self.files[selection], self.offsets[selection], self.lengths[selection])
 
 
 class Storage(Protocol):
     """Brings bytes of files into memory; any number of threads may use one at the same time.
 
-    Dropping the last reference gives back what it holds, so that nobody has to close it and nothing is taken from a
-    thread that still reads.
+    Its maps and descriptors are released with the last reference: there is no method to close it, and a thread that
+    still reads keeps them.
 
     Attributes:
         how: one line for ``describe()``.
@@ -59,7 +59,7 @@ class Storage(Protocol):
         An extent without bytes is checked and touches no file.
 
         Args:
-            extents: in any order, repeats allowed; nobody may write to the arrays meanwhile.
+            extents: in any order, repeats allowed; the arrays must not change meanwhile.
             out: uint8, one axis, C-contiguous, writeable. After an error its content is undefined.
             begins: int64, one for each extent.
 
@@ -83,7 +83,7 @@ class Storage(Protocol):
         """
 
 
-def checked(extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
+def check_arrays(extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
     """Return extents and places as arrays of the one kind that the core takes.
 
     Raises:
@@ -160,17 +160,17 @@ def check_places(files: Files, extents: Extents, out: Bytes, begins: Int64s) -> 
 
 
 def outside(files: Files, extents: Extents, number: int) -> RecordIndexError:
-    """Return the error that says that an extent, or the place that it should go to, is outside."""
+    """Return the error for an extent that is outside of its file, or whose target is outside of the array."""
     file, offset, length = (int(array[number]) for array in (extents.files, extents.offsets, extents.lengths))
     if not 0 <= file < len(files):
-        what, cause = f"bytes of file {file}", f"there are {len(files)} files"
+        subject, cause = f"bytes of file {file}", f"there are {len(files)} files"
     else:
-        what = f"{length} bytes at byte {offset} of {files.paths[file]}"
+        subject = f"{length} bytes at byte {offset} of {files.paths[file]}"
         inside = length >= 0 and offset >= 0 and length <= int(files.sizes[file]) - offset
         has = f"the file has {int(files.sizes[file])} bytes"
         cause = "the place that they should go to lies outside the array" if inside else has
     return RecordIndexError(
-        f"extent {number}, {what}, is outside",
+        f"extent {number}, {subject}, is outside",
         cause=cause,
         remedy="check the record numbers, and the size of the array",
     )

@@ -1,6 +1,6 @@
 """Files: which ones the user's words mean, what each was when it was opened, many looked at at once.
 
-Order   a list keeps its order; what one wildcard means is sorted, so that records have the same numbers everywhere.
+Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same numbers everywhere.
 Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
 Stamps  size, time of modification and inode of each file; a file whose stamp is another one later has changed.
 Memory  three int64 numbers and a path a file; no file is kept open.
@@ -50,9 +50,9 @@ Stamp = tuple[int, int, int]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-NUM_THREADS = 4  # where looking at files is waiting
-WAITED = 2.0  # a chunk that took so many times the processor time that it used had to wait
-ONE_REQUEST_BYTES = 1 << 17  # what storage commonly gives at once, as fast as the first page alone
+NUM_THREADS = 4  # where opening files waits for storage
+WAITED = 2.0  # a chunk that took so many times its processor time had to wait
+ONE_REQUEST_BYTES = 1 << 17  # storage commonly returns so much at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
 READ_AT = getattr(os, "preadv", None)  # nor this
 MOST_CHUNK = 64 if ADVISE is not None else 1  # files a thread has open, to ask for all before it reads the first
@@ -73,16 +73,20 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
 GZIP = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 
 
-def as_folder(given: Paths) -> str | None:
-    """Return the absolute path if one folder is meant; an empty text, of a variable that is not set, means none."""
-    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str) or not os.fspath(given):
+def as_folder(argument: Paths) -> str | None:
+    """Return the absolute path of a single folder; None for others, and for an empty text, of an unset variable."""
+    if (
+        not isinstance(argument, (str, os.PathLike))
+        or not isinstance(os.fspath(argument), str)
+        or not os.fspath(argument)
+    ):
         return None
-    path = os.path.abspath(os.path.expanduser(os.fspath(given)))
+    path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
     return path if os.path.isdir(path) else None
 
 
 def expand(paths: Paths) -> list[str]:
-    """Return the files that are meant, as absolute paths: those of a list in its order, those of a wildcard sorted.
+    """Return the absolute paths of files: those of a list in its order, those of a wildcard sorted.
 
         expand(["b.npy", "a.npy"])     b.npy a.npy
         expand("*.npy")                a.npy b.npy
@@ -90,32 +94,32 @@ def expand(paths: Paths) -> list[str]:
 
     Args:
         paths: a path, a string with the wildcards ``* ? [...] **``, or a list of these. ``~`` is the home folder.
-            A wildcard never means a directory or a hidden file. What is there by that very name is no wildcard.
+            A wildcard never means a directory or a hidden file. The name of an existing file is no wildcard.
 
     Raises:
         MissingFileError: a wildcard matches no file.
         UnreadableFileError, FileError: a folder in which a wildcard looks cannot be read.
         SpecError: no path at all, something that is no path, one that is not on this machine, or a file named twice.
     """
-    named = _listed(paths)
-    found = [path for one in named for path in _matches(one)]
-    if not found:
+    names = _as_list(paths)
+    files = [path for name in names for path in _matches(name)]
+    if not files:
         raise SpecError("no paths", cause="the list of paths is empty", remedy="name at least one file")
-    _check_named_once(found)
-    return found
+    _check_named_once(files)
+    return files
 
 
-def _listed(paths: Paths) -> list[Path]:
+def _as_list(paths: Paths) -> list[Path]:
     if isinstance(paths, (set, frozenset)):
         raise SpecError(
             f"paths in a {type(paths).__name__}",
             cause="it has no order, and records are numbered in the order of their files",
             remedy="pass a list: sorted(paths)",
         )
-    one = (
+    is_single = (
         isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable) or not getattr(paths, "ndim", 1)
     )
-    return [paths] if one else list(paths)  # type: ignore[list-item,arg-type]
+    return [paths] if is_single else list(paths)  # type: ignore[list-item,arg-type]
 
 
 def _check_named_once(paths: Sequence[str]) -> None:
@@ -139,15 +143,15 @@ def _check_named_once(paths: Sequence[str]) -> None:
             )
 
 
-def _matches(given: Path) -> list[str]:
-    """Return the absolute paths that one path or wildcard means."""
-    if not isinstance(given, (str, os.PathLike)) or not isinstance(os.fspath(given), str):
+def _matches(name: Path) -> list[str]:
+    """Return the absolute paths of one path or wildcard."""
+    if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
         raise SpecError(
-            f"{given!r} as a path",
-            cause=f"a path is a str or a pathlib.Path, not {type(given).__name__}",
+            f"{name!r} as a path",
+            cause=f"a path is a str or a pathlib.Path, not {type(name).__name__}",
             remedy="pass a path, a string with wildcards, or a list of these",
         )
-    text = os.path.expanduser(os.fspath(given))
+    text = os.path.expanduser(os.fspath(name))
     _check_text(text)
     path = os.path.abspath(text)
     if not WILDCARDS.intersection(path) or os.path.lexists(path):
@@ -177,46 +181,46 @@ def _check_text(text: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Refuse characters that no file's name can hold; Python would raise a ValueError wherever the name is first used.
+    """Raise ``SpecError`` for characters that no file's name can hold; Python would raise a ValueError at first use.
 
     Raises:
         SpecError: a character is NUL, or half of a surrogate pair.
     """
     try:
-        encoded = os.fsencode(text)
+        raw = os.fsencode(text)
     except UnicodeEncodeError as error:
         raise SpecError(
             f"{text!r} as a path",
             cause=f"character {error.start} is half of a surrogate pair, which no file's name can hold",
             remedy="check how the name was decoded; os.fsdecode(...) keeps any name",
         ) from None
-    if b"\0" in encoded:
+    if b"\0" in raw:
         raise SpecError(
             f"{text!r} as a path", cause="no file's name can hold the character NUL", remedy="cut the name before it"
         )
 
 
 def _wildcard(path: str) -> list[str]:
-    """Return the files that an absolute path with wildcards means, folder by folder; `glob` enters links for ever."""
+    """Return the files of an absolute path with wildcards, folder by folder; `glob` enters links for ever."""
     drive, rest = os.path.splitdrive(path)
     parts = [part for part in rest.split(os.sep) if part]
-    found = [os.path.join(drive, os.sep)]
+    folders = [os.path.join(drive, os.sep)]
     for part in parts if parts[-1] == "**" else parts[:-1]:
-        found = [inner for folder in found for inner in _folders(folder, part)]
+        folders = [inner for folder in folders for inner in _folders(folder, part)]
     if parts[-1] == "**":
-        return [entry.path for folder in found for entry in _entries(folder, "*") if not is_folder(entry)]
-    return [file for folder in found for file in _files(folder, parts[-1])]
+        return [entry.path for folder in folders for entry in _entries(folder, "*") if not is_folder(entry)]
+    return [file for folder in folders for file in _files(folder, parts[-1])]
 
 
 def _why_none_matches(path: str) -> str:
-    """Return which part of an absolute path with wildcards is the first that means nothing."""
+    """Return the first part of an absolute path with wildcards that matches nothing, in words."""
     drive, rest = os.path.splitdrive(path)
     parts = [part for part in rest.split(os.sep) if part]
     folder = os.path.join(drive, os.sep)
-    found = [folder]
+    folders = [folder]
     for part in parts[:-1]:
-        found = [inner for one in found for inner in _folders(one, part) if os.path.isdir(inner)]
-        if not found:
+        folders = [inner for outer in folders for inner in _folders(outer, part) if os.path.isdir(inner)]
+        if not folders:
             return f"{folder} holds no folder {part}"
         folder = os.path.join(folder, part)
     return f"{folder} holds no file {parts[-1]}"
@@ -241,17 +245,17 @@ def _files(folder: str, part: str) -> list[str]:
 
 
 def _folders_below(root: str) -> Iterator[str]:
-    """Yield a folder and all that are below it, each once: real ones first, then those that only links lead to.
+    """Yield a folder and all folders below it, each once: real ones first, then those behind links.
 
     A link to a folder above the one that it lies in is a loop, and is not entered.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     folders, links = [root], list[str]()
     while folders:
         folder = folders.pop()
         real = os.path.realpath(folder)
-        if real not in seen:
-            seen.add(real)
+        if real not in visited:
+            visited.add(real)
             yield folder
             inner = sorted(entry.path for entry in _entries(folder, "*") if is_folder(entry))
             linked = [path for path in inner if os.path.islink(path)]
@@ -267,31 +271,31 @@ def _is_inside(inner: str, outer: str) -> bool:
 
 
 def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
-    """Return what in a folder has a name like this, without what is hidden; nothing where there is no such folder."""
+    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such folder."""
     try:
         with os.scandir(folder) as entries:
-            shown = {entry.name: entry for entry in entries if pattern.startswith(".") or entry.name[0] != "."}
+            visible = {entry.name: entry for entry in entries if pattern.startswith(".") or entry.name[0] != "."}
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise open_error(folder, error) from None
-    return [shown[name] for name in fnmatch.filter(shown, pattern)]
+    return [visible[name] for name in fnmatch.filter(visible, pattern)]
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
     """Return True for a folder, or a link to one."""
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself: whoever opens it gets the error
+    except OSError:  # a link to itself: opening it raises the error
         return False
 
 
 @dataclass(frozen=True, eq=False)
 class Seal:
-    """What a kept file (`kept.py`) says of its content, which begins at byte 0.
+    """The length and checksums of the content of a kept file (`kept.py`), which begins at byte 0.
 
     Attributes:
-        content_bytes: where the content ends.
+        content_bytes: the length of the content.
         checksums: uint32 ``[num_blocks]``, CRC-32 of each block of the content.
         good: bool ``[num_blocks]``, the blocks that were compared with their checksums.
     """
@@ -308,8 +312,8 @@ class Files:
     Attributes:
         paths: absolute paths.
         stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
-        names: what the files are called where a record is named, and in the digest; by default without their folders.
-        seals: of each file that gpuload wrote and keeps its seal, None for the user's own; empty if all are the user's.
+        names: of the files in errors and in the digest; by default without their folders.
+        seals: the seal of each file that gpuload wrote, None for a file of the user; empty if all are the user's.
     """
 
     paths: tuple[str, ...]
@@ -375,10 +379,10 @@ class Files:
         )
 
     @contextlib.contextmanager
-    def opened(self, number: int) -> Iterator[int]:
-        """Give a descriptor of a file that is what it was when it was opened.
+    def open_file(self, number: int) -> Iterator[int]:
+        """Yield a descriptor of a file after a check that it did not change since it was first opened.
 
-        What was opened is asked, not the path: two files that change places would pass a check of the path alone.
+        The check is of the open file, not of its path: two files that change places would pass a check of the path.
 
         Raises:
             ChangedFileError: the file changed, or is gone.
@@ -390,13 +394,13 @@ class Files:
             self.check(number)
             raise open_error(self.paths[number], error) from None
         try:
-            self.check_opened(number, descriptor)
+            self.check_descriptor(number, descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def check_opened(self, number: int, descriptor: int) -> None:
-        """Raise ``ChangedFileError`` if an open file is not what the file was when it was first opened."""
+    def check_descriptor(self, number: int, descriptor: int) -> None:
+        """Raise ``ChangedFileError`` if an open file changed since it was first opened."""
         now = stamp_of(os.fstat(descriptor))
         if now != self.stamp(number):
             raise self.changed(number, difference(self.stamp(number), now))
@@ -415,84 +419,84 @@ class Files:
         if num_read < len(memory):
             raise self.changed(number, f"it ends at byte {offset + num_read}")
 
-    def digest(self, *more: object) -> str:
-        """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``more``.
+    def digest(self, *details: object) -> str:
+        """Return a short text made of names, sizes and a sample of the bytes of the files, and of ``details``.
 
         The sample is SAMPLED_PIECES pieces of PIECE_BYTES, evenly spread over the files, at most SAMPLED_FILES of them,
         from the first to the last, and in each file from its beginning to its end. Folders and times are left out.
 
         Raises:
-            ChangedFileError, FileError: one of the files that are looked into changed, or cannot be read.
+            ChangedFileError, FileError: one of the files in the sample changed, or cannot be read.
         """
-        text = hashlib.sha256(repr((self.names, more)).encode("utf-8", "surrogateescape"))
+        text = hashlib.sha256(repr((self.names, details)).encode("utf-8", "surrogateescape"))
         text.update(np.ascontiguousarray(self.sizes, "<i8").tobytes())
         for piece in by_chunks(
-            lambda chunk: [self._sampled(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
+            lambda chunk: [self._sample(number) for number in chunk], _spread(len(self), SAMPLED_FILES)
         ):
             text.update(piece)
         return text.hexdigest()[:16]
 
-    def _sampled(self, number: int) -> bytes:
-        """Return some pieces of a file, one after the other."""
+    def _sample(self, number: int) -> bytes:
+        """Return pieces of a file, spread over it, one after the other."""
         size = int(self.sizes[number])
         num_pieces = max(2, SAMPLED_PIECES // min(len(self), SAMPLED_FILES))
         pieces = bytearray()
-        with self.opened(number) as descriptor:
+        with self.open_file(number) as descriptor:
             for begin in _spread(max(1, size - PIECE_BYTES + 1), num_pieces):
                 piece = bytearray(min(PIECE_BYTES, size - begin))
                 self.read(number, descriptor, memoryview(piece), begin)
                 pieces += piece
-            self.check_opened(number, descriptor)
+            self.check_descriptor(number, descriptor)
         return bytes(pieces)
 
 
-def _spread(length: int, most: int) -> list[int]:
-    """Return at most so many of the numbers ``0 .. length - 1``, evenly spread, with the first and the last."""
-    count = min(length, most)
+def _spread(length: int, max_count: int) -> list[int]:
+    """Return at most ``max_count`` of the numbers ``0 .. length - 1``, evenly spread, with the first and the last."""
+    count = min(length, max_count)
     return sorted({i * (length - 1) // max(1, count - 1) for i in range(count)})
 
 
 def look_at(
     paths: Sequence[str], head_bytes: int, use: Callable[[str, int, bytes], Result]
 ) -> tuple[Files, list[Result]]:
-    """Return the files, and what ``use`` makes of the beginning of each.
+    """Return the files, and the result of ``use`` for the beginning of each.
 
-    Where storage must be waited for, files are looked at in threads, and all beginnings of a chunk are asked for before
-    the first is waited for: small files as a whole if all of them fit into memory, since they come in one request
-    either way and a second one would be made for the rest. What takes more than a second is shown (`progress`).
+    If storage is slow, threads open the files, and request all beginnings of a chunk before they wait for the first:
+    small files as a whole if all of them fit into memory, since one request returns them anyway, and a second one would
+    be made for the rest. The progress is shown after a second (`progress`).
 
     Args:
         paths: absolute paths, from ``expand``.
-        head_bytes: how many of its first bytes to read of each.
+        head_bytes: the number of first bytes to read of each.
         use: called with path, size in bytes, and these bytes (fewer where the file is shorter).
 
     Raises:
         MissingFileError, DirectoryError, UnreadableFileError, FileError: a file cannot be read.
     """
-    most = min(ONE_REQUEST_BYTES, cache_bytes() // max(len(paths), 1))
+    whole_bytes = min(ONE_REQUEST_BYTES, cache_bytes() // max(len(paths), 1))
 
     def look(chunk: Sequence[str]) -> list[tuple[Stamp, Result]]:
-        seen = zip(chunk, _look(chunk, head_bytes, most), strict=True)
-        return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in seen]
+        looks = zip(chunk, _look(chunk, head_bytes, whole_bytes), strict=True)
+        return [(stamp, use(path, stamp[0], head)) for path, (stamp, head) in looks]
 
     with Progress("reading headers" if head_bytes else "opening files") as progress:
-        seen = by_chunks(look, paths, lambda num_done: progress.show(num_done, len(paths), "files"))
-    stamps = np.array([stamp for stamp, _ in seen], np.int64).reshape(-1, 3)
-    return Files(tuple(paths), stamps), [result for _, result in seen]
+        looks = by_chunks(look, paths, lambda num_done: progress.show(num_done, len(paths), "files"))
+    stamps = np.array([stamp for stamp, _ in looks], np.int64).reshape(-1, 3)
+    return Files(tuple(paths), stamps), [result for _, result in looks]
 
 
-def _look(paths: Sequence[str], head_bytes: int, most: int) -> list[tuple[Stamp, bytes]]:
-    """Return stamp and beginning of a few files; files of at most ``most`` bytes are asked for as a whole."""
-    opened: list[tuple[str, int, os.stat_result]] = []
+def _look(paths: Sequence[str], head_bytes: int, whole_bytes: int) -> list[tuple[Stamp, bytes]]:
+    """Return stamp and beginning of a few files; files of at most ``whole_bytes`` bytes are requested as a whole."""
+    open_files: list[tuple[str, int, os.stat_result]] = []
     try:
         for path in paths:
-            opened.append((path, *_open(path)))
-            _, descriptor, status = opened[-1]
+            open_files.append((path, *_open(path)))
+            _, descriptor, status = open_files[-1]
             if head_bytes:
-                _ask_for(descriptor, status.st_size if status.st_size <= most else head_bytes)
-        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in opened]
+                _ask_for(descriptor, status.st_size if status.st_size <= whole_bytes else head_bytes)
+        return [(stamp_of(status), _head(path, descriptor, head_bytes)) for path, descriptor, status in open_files]
     finally:
-        for _, descriptor, _ in opened:
+        for _, descriptor, _ in open_files:
             os.close(descriptor)
 
 
@@ -515,7 +519,7 @@ def _open(path: str) -> tuple[int, os.stat_result]:
 
 
 def _ask_for(descriptor: int, num_bytes: int) -> None:
-    """Ask for the first bytes of a file without waiting for them; where a system has no such call, reading waits."""
+    """Request the first bytes of a file without waiting for them; on a system without such a call, reading waits."""
     if ADVISE is not None:
         with contextlib.suppress(OSError):
             ADVISE(descriptor, 0, num_bytes, os.POSIX_FADV_WILLNEED)
@@ -531,20 +535,20 @@ def _head(path: str, descriptor: int, num_bytes: int) -> bytes:
 
 
 def read_at(descriptor: int, to: memoryview, offset: int) -> int:
-    """Read bytes of a file to a view of bytes; returns how many, fewer only where the file ends.
+    """Read bytes of a file to a view of bytes; return their number, fewer only at the end of the file.
 
-    No other thread may use the descriptor meanwhile: where a system cannot read at a place, it is moved there.
+    No other thread may use the descriptor meanwhile: on a system that cannot read at an offset its position moves.
     """
-    done = 0
-    while done < len(to):
-        got = _read_some(descriptor, to[done : done + LARGEST_READ], offset + done)
-        if not got:
+    num_done = 0
+    while num_done < len(to):
+        num_read = _read_once(descriptor, to[num_done : num_done + LARGEST_READ], offset + num_done)
+        if not num_read:
             break
-        done += got
-    return done
+        num_done += num_read
+    return num_done
 
 
-def _read_some(descriptor: int, to: memoryview, offset: int) -> int:
+def _read_once(descriptor: int, to: memoryview, offset: int) -> int:
     if READ_AT is not None:
         return int(READ_AT(descriptor, [to], offset))
     with io.FileIO(descriptor, closefd=False) as file:
@@ -583,14 +587,14 @@ def open_error(path: str, error: OSError) -> FileError:
 
 
 def gzip_error(path: str, beginning: bytes) -> FormatError | None:
-    """Return the error for a file that begins as those of gzip do; None for any other."""
+    """Return the error for a file that begins as gzip files do; None for any other."""
     if not beginning.startswith(GZIP):
         return None
-    unpacked = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
+    target = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
     return FormatError(
         f"{path} is compressed with gzip",
         cause="records are read by their place in a file, which they do not have in a compressed one",
-        remedy=f"unpack it and open the result: gunzip -c {shlex.quote(path)} > {shlex.quote(unpacked)}",
+        remedy=f"unpack it and open the result: gunzip -c {shlex.quote(path)} > {shlex.quote(target)}",
     )
 
 
@@ -611,12 +615,12 @@ def by_chunks(
     items: Sequence[Item],
     show: Callable[[int], None] = lambda num_done: None,
 ) -> list[Result]:
-    """Return what ``function`` makes of all items, a few at a time; the first error is raised.
+    """Return the results of ``function`` for all items, a chunk at a time; the first error is raised.
 
-    The caller does it as long as it need not wait; from the first chunk on that had to wait threads do. ``show`` is
-    called with the number of items that are done, at the beginning and after each chunk, by whoever did it.
+    The calling thread does the work until a chunk has to wait for storage; threads do the rest. ``show`` is called with
+    the number of items that are done, at the beginning, and after each chunk by the thread that did it.
     """
-    done: list[Result] = []
+    all_results: list[Result] = []
     size = _chunk_size()
     chunks = [items[start : start + size] for start in range(0, len(items), size)]
     num_chunks = itertools.count(1)  # next() is one step of the interpreter
@@ -628,15 +632,17 @@ def by_chunks(
 
     show(0)
     for number, chunk in enumerate(chunks):
-        began, used = perf_counter(), thread_time()
-        done += work(chunk)
-        if perf_counter() - began > WAITED * (thread_time() - used):
-            return done + [one for some in each(work, chunks[number + 1 :], NUM_THREADS) for one in some]
-    return done
+        start_s, cpu_s = perf_counter(), thread_time()
+        all_results += work(chunk)
+        if perf_counter() - start_s > WAITED * (thread_time() - cpu_s):
+            return all_results + [
+                result for chunk_results in each(work, chunks[number + 1 :], NUM_THREADS) for result in chunk_results
+            ]
+    return all_results
 
 
 def _chunk_size() -> int:
-    """Return how many files a thread may have open at a time: all threads together a quarter of what is allowed."""
+    """Return the number of files that a thread may have open: all threads together a quarter of the limit."""
     if resource is None:
         return MOST_CHUNK
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Inflate: what compressed bytes unpack to, a bounded piece at a time, with all checks that their format has.
+"""Inflate: unpacks compressed bytes, a bounded piece at a time, with all checks of their format.
 
     for end, piece in inflate_file(files, number, "gzip")    the streams of a file, one after the other
     for piece in inflate_member(chunks)                      one stream of raw deflate: a member of an archive
@@ -40,7 +40,7 @@ def is_gzip(beginning: bytes) -> bool:
 
 
 def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, bytes]]:
-    """Yield all that a file of streams holds, a piece at a time: how far the file was read, and the unpacked bytes.
+    """Yield the content of a file of streams in pieces: the position in the file, and the unpacked bytes.
 
     Args:
         files: the user's.
@@ -55,7 +55,7 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
     """
     path, size, at, num_bytes = files.paths[number], int(files.sizes[number]), 0, 0
     limit = limit_bytes(size)
-    with files.opened(number) as descriptor:
+    with files.open_file(number) as descriptor:
 
         def read(length: int) -> bytes:
             chunk = bytearray(min(length, size - at))
@@ -64,7 +64,7 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
 
         while True:
             begin, stream, step = at, zlib.decompressobj(BITS[kind]), FIRST_BYTES
-            while not stream.eof:  # short steps first: what follows a short stream is copied and read again
+            while not stream.eof:  # short steps first: the bytes behind a short stream are read again
                 chunk = read(step)
                 if not chunk:
                     raise _cut_short(path, size, begin)
@@ -76,7 +76,7 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
                             raise too_large(path, size, num_bytes, unpack=f"gunzip -c {shlex.quote(path)} > ...")
                         yield at, piece
                 except zlib.error as error:
-                    raise _damaged(path, kind, begin, (at, at + len(chunk)), reason_of(error)) from None
+                    raise _damage_error(path, kind, begin, (at, at + len(chunk)), reason_of(error)) from None
                 at += len(chunk) - len(stream.unused_data)
             step = FIRST_BYTES
             while at < size and not (rest := read(step).lstrip(b"\0")):
@@ -86,18 +86,18 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
             at = min(at + step, size) - len(rest)
             if not (is_gzip(read(HEAD_BYTES)) if kind == "gzip" else _is_zlib(read(2))):
                 raise _garbage(path, kind, at, size)
-        files.check_opened(number, descriptor)
+        files.check_descriptor(number, descriptor)
 
 
-def inflate_member(packed: Iterable[memoryview]) -> Iterator[bytes]:
-    """Yield what one stream of raw deflate unpacks to; it must end where its bytes do.
+def inflate_member(chunks: Iterable[memoryview]) -> Iterator[bytes]:
+    """Yield the unpacked bytes of one stream of raw deflate, which must end where its bytes do.
 
     Raises:
         zlib.error: the stream is damaged.
         EOFError: it ends before its bytes do, or its bytes before it.
     """
     stream = zlib.decompressobj(RAW_BITS)
-    for chunk in packed:
+    for chunk in chunks:
         if stream.eof:
             raise EOFError("it ends before its bytes do")
         yield from inflate_chunk(stream, chunk)
@@ -123,7 +123,7 @@ def inflate_head(head: bytes, kind: str, num_bytes: int) -> bytes | None:
     Args:
         head: the first bytes of the file.
         kind: ``"gzip"`` or ``"zlib"``.
-        num_bytes: how many are wanted.
+        num_bytes: the number of bytes to return.
     """
     try:
         return zlib.decompressobj(BITS[kind]).decompress(head, num_bytes)
@@ -147,18 +147,18 @@ def limit_bytes(packed_bytes: int) -> int:
     return max(ALLOWED_BYTES, int(text) * packed_bytes)
 
 
-def too_large(what: str, packed_bytes: int, num_bytes: int, *, unpack: str) -> FormatError:
+def too_large(subject: str, packed_bytes: int, num_bytes: int, *, unpack: str) -> FormatError:
     """Return the error for a file or a member that unpacks to more than the limit.
 
     Args:
-        what: names it.
+        subject: the name of the file or member.
         packed_bytes: its bytes.
         num_bytes: to how many bytes it unpacks, at least.
         unpack: a command that unpacks it.
     """
     limit = limit_bytes(packed_bytes)
     return FormatError(
-        f"{what} has {packed_bytes} bytes, and unpacks to {num_bytes} or more",
+        f"{subject} has {packed_bytes} bytes, and unpacks to {num_bytes} or more",
         cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where real data have about "
         "100; files that are made to fill a disk or the memory have 1000",
         remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and open the result",
@@ -183,22 +183,22 @@ def _cut_short(path: str, size: int, begin: int) -> FormatError:
     )
 
 
-def _damaged(path: str, kind: str, begin: int, between: tuple[int, int], reason: str) -> FormatError:
-    """Return the error for what zlib refused: a check of the whole stream, or something inside these bytes."""
+def _damage_error(path: str, kind: str, begin: int, between: tuple[int, int], reason: str) -> FormatError:
+    """Return the error for a stream that zlib refused: by a check of the whole, or inside these bytes."""
     if reason in CHECKS:
-        what = f"{path} is damaged between byte {begin} and {between[1]}"
+        message = f"{path} is damaged between byte {begin} and {between[1]}"
         cause = f"the {kind} stream there does not unpack to the {CHECKS[reason]} that it says"
     else:
-        what = f"{path} is damaged: it cannot be unpacked from a place between byte {between[0]} and {between[1]} on"
+        message = f"{path} is damaged: it cannot be unpacked from a place between byte {between[0]} and {between[1]} on"
         cause = f"{reason}, in the {kind} stream that begins at byte {begin}"
     is_other = kind == "zlib" and not begin
-    return FormatError(what, cause=cause, remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}")
+    return FormatError(message, cause=cause, remedy=f"copy it again{'; is it compressed with zlib at all?' * is_other}")
 
 
 def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:
-    cut = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
+    cut_command = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
     return FormatError(
         f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something else",
         cause="bytes were added to it, or what should be another stream there is damaged",
-        remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut}",
+        remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut_command}",
     )

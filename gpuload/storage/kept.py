@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 MAGIC = b"gpuload kept file 1\n"
 END = struct.Struct("<20sqqI")
-BLOCK_BYTES = 1 << 17  # what a system reads around a missing page anyway (often read_ahead_kb = 128)
+BLOCK_BYTES = 1 << 17  # a system reads as much around a missing page anyway (often read_ahead_kb = 128)
 PIECE_BLOCKS = 32  # read at a time
 EAGER_BYTES = 1 << 28
 MOST_JSON_BYTES = 1 << 26
@@ -54,8 +54,8 @@ class KeptFile:
     Attributes:
         path: of the file.
         stamp: size, time of modification and inode.
-        seal: where its content ends, and the checksums.
-        about: what its owner added.
+        seal: the length and checksums of its content.
+        about: the values of ``Writer.end``.
     """
 
     path: str
@@ -77,7 +77,7 @@ class KeptFile:
         """Return bytes of the content, compared with their checksums; None if they are damaged, or the file changed."""
         raw = bytearray(num_bytes)
         blocks = _blocks(np.array([offset], np.int64), np.array([num_bytes], np.int64)) if num_bytes else NO_BLOCKS
-        with _opened(self.path, ()) as descriptor:
+        with _open_trusted(self.path, ()) as descriptor:
             if descriptor is None or stamp_of(os.fstat(descriptor)) != self.stamp:
                 return None
             wrong = compare(descriptor, self.seal, blocks)
@@ -95,7 +95,7 @@ class Writer:
 
     Args:
         path: of a new file.
-        made_of: what it is made of, in values that JSON has; a file that was made of something else is not used.
+        made_of: the origin of the content, in values that JSON has; a file with another origin is not used.
         mode: its permissions.
     """
 
@@ -143,15 +143,15 @@ class Writer:
         self._checksum = 0
 
 
-def open_kept(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
-    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or was made of something else.
+def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
+    """Return a kept file; None if it is not there, is not to be trusted, is damaged, or has another origin.
 
     Args:
         path: of the file.
-        made_of: what it must have been made of.
+        made_of: the origin that it must have.
         eager: True: all blocks are compared now. False: the first one is.
     """
-    with _opened(path, ()) as descriptor:
+    with _open_trusted(path, ()) as descriptor:
         if descriptor is None:
             return None
         kept_file = _read_end(path, descriptor, made_of)
@@ -166,15 +166,15 @@ def open_kept(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
         return kept_file
 
 
-def read_kept(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes | None:
+def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes | None:
     """Return the content of a small kept file; None as `open_kept` does.
 
     Args:
         path: of the file.
-        made_of: what it must have been made of.
-        owners: who is trusted beside this user and root.
+        made_of: the origin that it must have.
+        owners: users who are trusted beside this user and root.
     """
-    with _opened(path, owners) as descriptor:
+    with _open_trusted(path, owners) as descriptor:
         kept_file = None if descriptor is None else _read_end(path, descriptor, made_of)
         if descriptor is None or kept_file is None:
             return None
@@ -218,7 +218,7 @@ def is_ours(path: str, *marks: bytes) -> bool:
 def look_at(
     places: Sequence[Place], head_bytes: int, use: Callable[[str, int, bytes], Result]
 ) -> tuple[Files, list[Result]]:
-    """Do as `files.look_at` does, where some of the files are kept ones: these have the size of their content.
+    """Return files and results as `files.look_at` does; a kept file has the size of its content.
 
     Raises:
         ChangedFileError: a kept file changed after it was opened.
@@ -231,17 +231,17 @@ def look_at(
         return use(path, content_bytes, head[:content_bytes])
 
     paths = [place.path if isinstance(place, KeptFile) else place for place in places]
-    looked, results = files.look_at(paths, head_bytes, use_content)
+    all_files, results = files.look_at(paths, head_bytes, use_content)
     if not kept_files:
-        return looked, results
+        return all_files, results
     for number, path in enumerate(paths):
-        if path in kept_files and looked.stamp(number) != kept_files[path].stamp:
-            raise looked.changed(number, "another file stands in its place")
+        if path in kept_files and all_files.stamp(number) != kept_files[path].stamp:
+            raise all_files.changed(number, "another file stands in its place")
     seals = tuple(kept_files[path].seal if path in kept_files else None for path in paths)
-    return replace(looked, seals=seals), results
+    return replace(all_files, seals=seals), results
 
 
-class Verified:
+class VerifiedStorage:
     """A ``Storage`` of files of which some are kept: a block is compared with its checksum before it is first read.
 
     Args:
@@ -269,19 +269,19 @@ class Verified:
         self._storage.advise(extents)
 
     def _compare(self, extents: Extents) -> None:
-        """Compare the blocks that hold these bytes, as far as nobody has."""
+        """Compare the blocks that hold these bytes, unless they have been compared before."""
         check_inside(self.files, extents)
         for number in set(np.unique(extents.files).tolist()) & self._pending:
             seal = self.files.seals[number]
-            chosen = (extents.files == number) & (extents.lengths > 0)
-            blocks = _blocks(extents.offsets[chosen], extents.lengths[chosen])
+            rows = (extents.files == number) & (extents.lengths > 0)
+            blocks = _blocks(extents.offsets[rows], extents.lengths[rows])
             blocks = np.unique(blocks[~seal.good[blocks]])
             if blocks.size:
-                with self.files.opened(number) as descriptor:
+                with self.files.open_file(number) as descriptor:
                     wrong = compare(descriptor, seal, blocks)
-                    self.files.check_opened(number, descriptor)
+                    self.files.check_descriptor(number, descriptor)
                 if wrong is not None:
-                    raise _damaged(self.files.paths[number], seal, wrong)
+                    raise _damage_error(self.files.paths[number], seal, wrong)
             if seal.good.all():
                 self._pending.discard(number)
 
@@ -294,13 +294,13 @@ def check_content(all_files: Files, number: int) -> None:
     """
     seal = all_files.seals[number] if all_files.seals else None
     if seal is not None and not seal.good.all():
-        with all_files.opened(number) as descriptor:
+        with all_files.open_file(number) as descriptor:
             wrong = compare(descriptor, seal, np.flatnonzero(~seal.good))
         if wrong is not None:
-            raise _damaged(all_files.paths[number], seal, wrong)
+            raise _damage_error(all_files.paths[number], seal, wrong)
 
 
-def _damaged(path: str, seal: Seal, block: int) -> ChangedFileError:
+def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
     """Remove a damaged file and return the error."""
     with contextlib.suppress(OSError):
         os.unlink(path)  # it is ours, and useless
@@ -312,23 +312,23 @@ def _damaged(path: str, seal: Seal, block: int) -> ChangedFileError:
 
 
 def compare(descriptor: int, seal: Seal, blocks: NDArray[np.int64]) -> int | None:
-    """Compare blocks, in rising order, with their checksums; returns the first that differs, None if none does."""
+    """Compare blocks, in rising order, with their checksums; return the first that differs, None if all are equal."""
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1)
     piece = bytearray(min(PIECE_BLOCKS, blocks.size) * BLOCK_BYTES)
     for run in runs:
         for first in range(0, run.size, PIECE_BLOCKS):
-            some = run[first : first + PIECE_BLOCKS]
-            begin, end = int(some[0]) * BLOCK_BYTES, _block_end(seal, int(some[-1])) if some.size else 0
+            part = run[first : first + PIECE_BLOCKS]
+            begin, end = int(part[0]) * BLOCK_BYTES, _block_end(seal, int(part[-1])) if part.size else 0
             view = memoryview(piece)[: end - begin]
             try:
                 num_read = read_at(descriptor, view, begin)
-            except OSError:  # what the disk cannot give is damaged
-                return int(some[0])
+            except OSError:  # a block that cannot be read is damaged
+                return int(part[0])
             right = np.array(checksums_of(view[:num_read]), np.uint32) if num_read == len(view) else np.zeros(0)
-            wrong = right != seal.checksums[some] if right.size == some.size else np.ones(some.size, np.bool_)
-            seal.good[some[~wrong]] = True
+            wrong = right != seal.checksums[part] if right.size == part.size else np.ones(part.size, np.bool_)
+            seal.good[part[~wrong]] = True
             if wrong.any():
-                return int(some[wrong.argmax()])
+                return int(part[wrong.argmax()])
     return None
 
 
@@ -352,8 +352,8 @@ def _block_end(seal: Seal, block: int) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: str, owners: Sequence[int]) -> Iterator[int | None]:
-    """Give a descriptor of a regular file that nobody else may have written; None where there is none."""
+def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
+    """Yield a descriptor of a regular file that only trusted users may write; None if there is no such file."""
     try:
         descriptor = os.open(path, OPEN_FLAGS | NO_LINKS)
     except FileNotFoundError:

@@ -16,10 +16,10 @@ import numpy as np
 
 from gpuload import core
 from gpuload.core import face
-from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, outside, plain
+from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, outside, plain
 from gpuload.storage.files import Files
 from gpuload.storage.memory import cache_bytes
-from gpuload.storage.pread import GAP_BYTES, PIECE_BYTES, Positioned, joined_runs
+from gpuload.storage.pread import GAP_BYTES, PIECE_BYTES, PositionedStorage, joined_runs
 
 
 def supported() -> bool:
@@ -27,7 +27,7 @@ def supported() -> bool:
     return core.native is not None and core.native.can_map()
 
 
-class Mapped:
+class MappedStorage:
     """A ``Storage`` that copies from memory maps.
 
     Args:
@@ -42,19 +42,19 @@ class Mapped:
     def __init__(self, files: Files) -> None:
         if core.native is None:
             raise RuntimeError(f"maps of files: {core.problem}")
-        self.files, self._positioned = files, Positioned(files)
+        self.files, self._positioned = files, PositionedStorage(files)
         paths = b"".join(os.fsencode(path) + b"\0" for path in files.paths)
-        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map, which is soon used where files fit
-        # into memory. Where they do not, it drives out what will be: there the system is told what will be copied, and
-        # reads just that.
+        # Linux reads 128 KiB to 8 MiB around each page that is missing from a map. If the files fit into memory, these
+        # pages are soon used. If not, they drive out pages that will be used: then the system is told which bytes will
+        # be copied, and reads just these.
         piece_bytes = PIECE_BYTES if int(files.sizes.sum()) > cache_bytes() else 0
         self._maps = core.native.Maps(paths, np.ascontiguousarray(files.stamps), piece_bytes)
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
-        extents, begins = checked(extents, out, begins)
+        extents, begins = check_arrays(extents, out, begins)
         if self._maps.any_refused:
-            extents, begins = self._read_refused(extents, out, begins)
+            extents, begins = self._read_unmapped(extents, out, begins)
         number, result = self._maps.copy(extents.files, extents.offsets, extents.lengths, out, begins)
         if result == face.OUTSIDE:
             raise outside(self.files, extents, number)
@@ -65,13 +65,13 @@ class Mapped:
         """Return the maps, unless some files cannot be mapped; see ``Storage.maps``."""
         return None if self._maps.any_refused else self._maps
 
-    def _read_refused(self, extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
-        """Read the small extents of files that could not be mapped, together with neighbours; return the others."""
+    def _read_unmapped(self, extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents, Int64s]:
+        """Read the small extents of files that are not mapped, with their neighbours; return the other extents."""
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
-        refused = (self._states(extents) == face.REFUSED) & (extents.lengths < GAP_BYTES)
-        self._positioned.read(extents.take(refused), out, begins[refused])
-        return extents.take(~refused), begins[~refused]
+        is_unmapped = (self._states(extents) == face.REFUSED) & (extents.lengths < GAP_BYTES)
+        self._positioned.read(extents.take(is_unmapped), out, begins[is_unmapped])
+        return extents.take(~is_unmapped), begins[~is_unmapped]
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""

@@ -18,19 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.core.face import Maps
-from gpuload.storage.extents import Bytes, Extents, Int64s, check_inside, check_places, checked, plain
+from gpuload.storage.extents import Bytes, Extents, Int64s, check_arrays, check_inside, check_places, plain
 from gpuload.storage.files import ADVISE, Files
 
 GAP_BYTES = 1000
-STRETCH_BYTES = 1 << 23  # what is read together at most, but for the last extent
+STRETCH_BYTES = 1 << 23  # read together at most, but for the last extent
 WILLNEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
 SMALL_BYTES = 1 << 17  # longer extents are read to where they belong
 ITEM_BYTES = 64  # up to this mean length extents are copied byte by byte with one index, longer ones one by one
 PIECE_BYTES = 1 << 17  # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
-ADVISED_GAP_BYTES = 1 << 15  # what lies between records and is read with them, rather than in one request more
+ADVISED_GAP_BYTES = 1 << 15  # a gap between records that is read with them, rather than by one request more
 
 
-class Positioned:
+class PositionedStorage:
     """A ``Storage`` that opens, reads and closes.
 
     Args:
@@ -44,11 +44,11 @@ class Positioned:
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
-        extents, begins = checked(extents, out, begins)
+        extents, begins = check_arrays(extents, out, begins)
         check_inside(self.files, extents)
         check_places(self.files, extents, out, begins)
         order = _in_order(extents)
-        extents, begins = _joined(extents.take(order), begins[order])
+        extents, begins = _join(extents.take(order), begins[order])
         for first, after in _stretches(extents.files[1:] != extents.files[:-1], len(extents)):
             self._read_file(int(extents.files[first]), extents.take(slice(first, after)), out, begins[first:after])
 
@@ -59,11 +59,11 @@ class Positioned:
     def _read_file(self, number: int, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Read the extents of one file, in the order of the file."""
         offsets, ends, small = extents.offsets, extents.offsets + extents.lengths, extents.lengths < SMALL_BYTES
-        apart = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
-        apart |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
+        is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
+        is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         to, lengths, numbers = out.data, extents.lengths, (offsets.tolist(), ends.tolist(), begins.tolist())
-        with self.files.opened(number) as descriptor:
-            for first, after in _stretches(apart, len(extents)):
+        with self.files.open_file(number) as descriptor:
+            for first, after in _stretches(is_gap, len(extents)):
                 if after - first == 1:
                     low, high, begin = (array[first] for array in numbers)
                     self.files.read(number, descriptor, to[begin : begin + high - low], low)
@@ -72,7 +72,7 @@ class Positioned:
                     stretch = np.empty(high - low, np.uint8)
                     self.files.read(number, descriptor, stretch.data, low)
                     _scatter(stretch, offsets[first:after] - low, lengths[first:after], out, begins[first:after])
-            self.files.check_opened(number, descriptor)
+            self.files.check_descriptor(number, descriptor)
 
     def advise(self, extents: Extents) -> None:
         """Ask the system to have these bytes in memory soon; see ``Storage.advise``."""
@@ -82,19 +82,19 @@ class Positioned:
             return
         runs = joined_runs(extents)
         for first, after in _stretches(runs.files[1:] != runs.files[:-1], len(runs)):
-            # What cannot be opened or asked for is left to `read`, which meets the same error and names the record.
-            with contextlib.suppress(OSError), self.files.opened(int(runs.files[first])) as descriptor:
+            # Errors here are ignored: `read` will meet them again, and raise them with the name of the record.
+            with contextlib.suppress(OSError), self.files.open_file(int(runs.files[first])) as descriptor:
                 for offset, length in zip(runs.offsets[first:after], runs.lengths[first:after], strict=True):
                     for place in range(int(offset), int(offset + length), PIECE_BYTES):
                         ADVISE(descriptor, place, min(PIECE_BYTES, int(offset + length) - place), WILLNEED)
 
 
 def joined_runs(extents: Extents) -> Extents:
-    """Return extents in the order of the files, those with at most ADVISED_GAP_BYTES between two as one."""
+    """Return extents in the order of the files; neighbours with a gap of at most ADVISED_GAP_BYTES are joined."""
     extents = extents.take(_in_order(extents))
     ends = extents.offsets + extents.lengths
-    apart = (extents.files[1:] != extents.files[:-1]) | (extents.offsets[1:] - ends[:-1] > ADVISED_GAP_BYTES)
-    firsts = np.flatnonzero(np.concatenate([[True], apart])) if len(extents) else np.zeros(0, np.int64)
+    is_gap = (extents.files[1:] != extents.files[:-1]) | (extents.offsets[1:] - ends[:-1] > ADVISED_GAP_BYTES)
+    firsts = np.flatnonzero(np.concatenate([[True], is_gap])) if len(extents) else np.zeros(0, np.int64)
     offsets = extents.offsets[firsts]
     lengths = np.maximum.reduceat(ends, firsts) - offsets if firsts.size else offsets
     return Extents(extents.files[firsts], offsets, lengths)
@@ -109,26 +109,26 @@ def _in_order(extents: Extents) -> Int64s:
     return order[extents.lengths[order] > 0]
 
 
-def _joined(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
-    """Return extents with those that are neighbours, in the file as in memory, as one."""
+def _join(extents: Extents, begins: Int64s) -> tuple[Extents, Int64s]:
+    """Return extents and begins; extents that are neighbours in the file and in memory are joined."""
     files, offsets, lengths = extents.files, extents.offsets, extents.lengths
-    apart = (files[1:] != files[:-1]) | (np.diff(offsets) != lengths[:-1]) | (np.diff(begins) != lengths[:-1])
-    if apart.all():
+    is_gap = (files[1:] != files[:-1]) | (np.diff(offsets) != lengths[:-1]) | (np.diff(begins) != lengths[:-1])
+    if is_gap.all():
         return extents, begins
-    firsts = np.flatnonzero(np.concatenate([[True], apart]))
+    firsts = np.flatnonzero(np.concatenate([[True], is_gap]))
     return Extents(files[firsts], offsets[firsts], np.add.reduceat(lengths, firsts)), begins[firsts]
 
 
-def _stretches(apart: NDArray[np.bool_], length: int) -> list[tuple[int, int]]:
-    """Return first and after-last of the stretches that are cut after each place where ``apart`` is True."""
+def _stretches(is_gap: NDArray[np.bool_], length: int) -> list[tuple[int, int]]:
+    """Return first and after-last of the stretches that are cut after each place where ``is_gap`` is True."""
     if not length:
         return []
-    edges = [0, *(np.flatnonzero(apart) + 1).tolist(), length]
+    edges = [0, *(np.flatnonzero(is_gap) + 1).tolist(), length]
     return list(itertools.pairwise(edges))
 
 
 def _scatter(stretch: Bytes, places: Int64s, lengths: Int64s, out: Bytes, begins: Int64s) -> None:
-    """Copy pieces of what was read to where they belong."""
+    """Copy pieces of the stretch to their places in ``out``."""
     total = int(lengths.sum())
     if total > ITEM_BYTES * lengths.size:
         for place, length, begin in zip(places.tolist(), lengths.tolist(), begins.tolist(), strict=True):

@@ -23,24 +23,24 @@ from functools import partial
 
 from gpuload.errors import FileError, FormatError, GpuloadError, SpecError
 from gpuload.progress import Progress
-from gpuload.storage.derived import FOLDER, cached, folder, key_of, load_or_make
+from gpuload.storage.derived import FOLDER, cache_path, folder, key_of, load_or_make
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
-from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept
+from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept_file
 from gpuload.threads import each, num_cores
 
 FREE_PART = 0.9  # of the free space of the disk
 MIB = 1 << 20
 NAME_LENGTH = 40  # of a file's name, that a copy's ends in; names have at most 255 bytes
 COPY = 2  # counted up when copies are made in another way
-STORED = {"auto", *BITS}
+COMPRESSIONS = {"auto", *BITS}
 log = logging.getLogger("gpuload")
 
 
-def unpacked(paths: Sequence[str], compression: str = "auto") -> list[Place]:
-    """Return where the bytes of each file lie unpacked: a copy, or the path of the file if it is not compressed.
+def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]:
+    """Return the place of the unpacked bytes of each file: a copy, or the path of the file if it is not compressed.
 
-    Copies are made now if they are not there yet: by all cores, file by file, with progress. The log says where.
+    Missing copies are made now: by all cores, file by file, with progress. The log says where they are.
 
     Args:
         paths: absolute paths, from ``expand``.
@@ -53,24 +53,26 @@ def unpacked(paths: Sequence[str], compression: str = "auto") -> list[Place]:
         FileError: a file is missing or cannot be read; copies can be written nowhere, or there is no space.
         SpecError: there is no such compression.
     """
-    if not isinstance(compression, str) or compression not in STORED:
+    if not isinstance(compression, str) or compression not in COMPRESSIONS:
         raise SpecError(
-            f"compression = {compression!r}", cause=f"it is one of {sorted(STORED)}", remedy='pass "gzip", say'
+            f"compression = {compression!r}", cause=f"it is one of {sorted(COMPRESSIONS)}", remedy='pass "gzip", say'
         )
     files, heads = look_at(paths, HEAD_BYTES, lambda path, size, head: head)
-    packed = list(range(len(files))) if compression == "zlib" else [i for i, head in enumerate(heads) if is_gzip(head)]
-    if compression == "gzip" and len(packed) < len(files):
+    compressed = (
+        list(range(len(files))) if compression == "zlib" else [i for i, head in enumerate(heads) if is_gzip(head)]
+    )
+    if compression == "gzip" and len(compressed) < len(files):
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))
         raise FormatError(
             f"{files.paths[raw]} is not compressed with gzip",
             cause=f"such a file begins with 1f 8b 08, this one with {heads[raw].hex(' ') or 'nothing: it is empty'}",
             remedy="leave the compression out, or pass the right one",
         )
-    return _copies(files, packed, "zlib" if compression == "zlib" else "gzip") if packed else list(files.paths)
+    return _copies(files, compressed, "zlib" if compression == "zlib" else "gzip") if compressed else list(files.paths)
 
 
-def named(files: Files, originals: Sequence[str]) -> Files:
-    """Return files under the names of those that they were unpacked from, for messages and fingerprints."""
+def with_names(files: Files, originals: Sequence[str]) -> Files:
+    """Return files with the names of their compressed originals, for messages and fingerprints."""
     return replace(files, names=tuple(os.path.basename(path) for path in originals))
 
 
@@ -79,11 +81,11 @@ class Copy:
     """A derived file of unpacked bytes.
 
     Attributes:
-        key: what it is made of.
-        name: what it is called behind the key.
-        work_bytes: how much there is to read or write, for progress.
-        write: writes its content; called with the writer, and a function that is told how many of ``work_bytes`` are
-            done, again and again.
+        key: the digest of its origin.
+        name: the part of its file's name behind the key.
+        work_bytes: the number of bytes to read or write, for progress.
+        write: writes its content; called with the writer, and with a function that it calls with the number of bytes
+            that are done, again and again.
     """
 
     key: str
@@ -94,29 +96,29 @@ class Copy:
     @property
     def place(self) -> str:
         """The path of the copy."""
-        return cached(f"{self.key}-{self.name}")
+        return cache_path(f"{self.key}-{self.name}")
 
 
 def keep(copies: Sequence[Copy]) -> list[KeptFile]:
-    """Return the copies. Those that are not there yet are made by as many threads as there are cores, with progress.
+    """Return the copies. Missing ones are made by as many threads as there are cores, with progress.
 
     Raises:
-        FileError: they can be written nowhere, or there is no space. What ``write`` raises goes on.
+        FileError: they can be written nowhere, or there is no space. Exceptions of ``write`` are not caught.
     """
-    done, stopped = [0] * len(copies), list[bool]()
+    done_bytes, stop_flags = [0] * len(copies), list[bool]()
     total = sum(copy.work_bytes for copy in copies)
     eager = is_small([copy.place for copy in copies])
 
     with Progress("unpacking") as progress:
 
         def go_on() -> None:
-            if stopped:
+            if stop_flags:
                 raise _BrokenOff("unpacking was broken off", cause="Python is ending", remedy="open the files again")
 
         def show(number: int, num_bytes: int) -> None:
             go_on()
-            done[number] = num_bytes
-            progress.show(sum(done) // MIB, max(total // MIB, 1), "MiB")
+            done_bytes[number] = num_bytes
+            progress.show(sum(done_bytes) // MIB, max(total // MIB, 1), "MiB")
 
         def load_or_unpack(number: int) -> KeptFile:
             copy = copies[number]
@@ -127,30 +129,30 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
                     copy.write(writer, partial(show, number))
                     writer.end()
 
-            return load_or_make([copy.place], lambda path: open_kept(path, made_of, eager=eager), write, go_on)
+            return load_or_make([copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on)
 
-        return each(load_or_unpack, range(len(copies)), num_cores(), lambda: stopped.append(True))
+        return each(load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True))
 
 
 class _BrokenOff(GpuloadError):
     """A thread was asked to end."""
 
 
-def _copies(files: Files, packed: Sequence[int], kind: str) -> list[Place]:
+def _copies(files: Files, compressed: Sequence[int], kind: str) -> list[Place]:
     """Return all files, with copies in the place of the packed ones."""
     places, copies = list[Place](files.paths), list[Copy]()
-    for number in packed:
+    for number in compressed:
         key = key_of(files, number, "unpacked", COPY, kind)
         unpack = partial(_unpack, files, number, kind)
         copies.append(Copy(key, stem(files.paths[number]), int(files.sizes[number]), unpack))
-    for number, copy in zip(packed, keep(copies), strict=True):
+    for number, copy in zip(compressed, keep(copies), strict=True):
         places[number] = copy
-    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(packed), len(files), folder())
+    log.info("%d of %d files are compressed; their unpacked copies are in %s", len(compressed), len(files), folder())
     return places
 
 
 def stem(path: str) -> str:
-    """Return what a copy of a file is called, behind its key."""
+    """Return the part of a copy's name behind its key."""
     name = os.path.basename(path)
     return (name[:-3] if name.lower().endswith(".gz") else name)[:NAME_LENGTH]
 

@@ -500,7 +500,7 @@ def test_the_cache_folder_is_where_the_variables_say(monkeypatch, variables, exp
         monkeypatch.setenv(name, value)
 
     assert derived.folder() == expected
-    assert derived.cached("a.bin") == f"{expected}/a.bin"
+    assert derived.cache_path("a.bin") == f"{expected}/a.bin"
 
 
 def test_a_cache_folder_as_seen_from_here_stays_there(monkeypatch, tmp_path):
@@ -520,7 +520,7 @@ def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch,
     own = tmp_path / "cache" / f"user-{os.geteuid()}"
 
     assert derived.folder() == str(own)
-    assert derived.load_or_make([derived.cached("a")], load, write(b"whole")) == b"whole"
+    assert derived.load_or_make([derived.cache_path("a")], load, write(b"whole")) == b"whole"
     assert own.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
     assert derived.folder() == str(tmp_path / "cache")
@@ -544,7 +544,7 @@ def test_a_folder_in_it_that_is_not_of_this_user_alone_is_refused(monkeypatch, t
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
 
     with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"):
-        derived.load_or_make([derived.cached("a")], load, write(b"whole"))
+        derived.load_or_make([derived.cache_path("a")], load, write(b"whole"))
 
 
 def test_the_group_of_the_user_alone_may_write(tmp_path):

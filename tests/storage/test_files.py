@@ -498,7 +498,7 @@ def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_l
     os_open = os.open
     monkeypatch.setattr(os, "open", lambda path, *rest: os_open(str(folder / "other"), *rest))
 
-    with pytest.raises(ChangedFileError, match=r"b2\.npy changed") as caught, found.opened(0):
+    with pytest.raises(ChangedFileError, match=r"b2\.npy changed") as caught, found.open_file(0):
         pass
 
     found.check(0)

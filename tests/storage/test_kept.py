@@ -49,8 +49,8 @@ def write(path, content, made_of=MADE_OF, about=None):
     return str(path)
 
 
-def open_kept(path, *, eager=True, made_of=MADE_OF):
-    return kept.open_kept(str(path), made_of, eager=eager)
+def open_kept_file(path, *, eager=True, made_of=MADE_OF):
+    return kept.open_kept_file(str(path), made_of, eager=eager)
 
 
 def storage_of(file):
@@ -72,11 +72,11 @@ def test_what_was_written_is_read_back(tmp_path, count, eager):
     content = bytes_of(count)
     path = write(tmp_path / "a", content, about={"rows": 3})
 
-    file = open_kept(path, eager=eager)
+    file = open_kept_file(path, eager=eager)
 
     assert (file.content_bytes, file.about) == (count, {"rows": 3})
     assert file.seal.checksums.tolist() == [binascii.crc32(content[at : at + 64]) for at in range(0, count, 64)]
-    assert kept.read_kept(path, MADE_OF) == content
+    assert kept.read_kept_file(path, MADE_OF) == content
     assert file.read(count // 3, count - count // 3) == content[count // 3 :]
     assert read(storage_of(file), count // 3, count - count // 3) == content[count // 3 :]
     assert os.stat(path).st_mode & 0o777 == 0o600
@@ -85,9 +85,9 @@ def test_what_was_written_is_read_back(tmp_path, count, eager):
 def test_of_something_else_it_is_not_used(tmp_path, caplog):
     path = write(tmp_path / "a", b"content")
 
-    assert open_kept(path, made_of=["test", 2]) is None
-    assert kept.read_kept(path, ["test", 2]) is None
-    assert open_kept(tmp_path / "b") is None
+    assert open_kept_file(path, made_of=["test", 2]) is None
+    assert kept.read_kept_file(path, ["test", 2]) is None
+    assert open_kept_file(tmp_path / "b") is None
     assert caplog.text == ""
 
 
@@ -99,10 +99,10 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
     for place in range(len(whole)):
         for changed in (whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :], whole[:place]):
             path.write_bytes(changed)
-            assert open_kept(path) is None
-            assert kept.read_kept(str(path), MADE_OF) is None
+            assert open_kept_file(path) is None
+            assert kept.read_kept_file(str(path), MADE_OF) is None
     path.write_bytes(whole + b"\0")
-    assert open_kept(path) is None
+    assert open_kept_file(path) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_no_length_that_it_states_is_trusted(tmp_path, content_bytes, json_bytes
     checksum = binascii.crc32(words, binascii.crc32(struct.pack("<q", content_bytes)))
     (tmp_path / "a").write_bytes(b"12345" + words + kept.END.pack(kept.MAGIC, content_bytes, json_bytes, checksum))
 
-    assert open_kept(tmp_path / "a") is None
+    assert open_kept_file(tmp_path / "a") is None
 
 
 def test_a_link_and_what_is_no_file_are_not_used(tmp_path, caplog):
@@ -124,8 +124,8 @@ def test_a_link_and_what_is_no_file_are_not_used(tmp_path, caplog):
     (tmp_path / "folder").mkdir()
 
     for name in ("link", "pipe", "folder"):
-        assert open_kept(tmp_path / name) is None
-        assert kept.read_kept(str(tmp_path / name), MADE_OF) is None
+        assert open_kept_file(tmp_path / name) is None
+        assert kept.read_kept_file(str(tmp_path / name), MADE_OF) is None
         assert f"{name} is not used" in caplog.text
         assert not kept.is_ours(str(tmp_path / name))
     assert kept.is_ours(path)
@@ -135,12 +135,12 @@ def test_what_others_may_write_is_not_used_unless_that_is_meant(tmp_path, monkey
     path = write(tmp_path / "a", b"content")
     os.chmod(path, 0o602)
 
-    assert open_kept(path) is None
+    assert open_kept_file(path) is None
     assert "its mode is 0602, so that other users may write to it" in caplog.text
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
-    assert open_kept(path) is not None
+    assert open_kept_file(path) is not None
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "0")
-    assert open_kept(path) is None
+    assert open_kept_file(path) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
@@ -148,9 +148,9 @@ def test_what_another_user_wrote_is_not_used(tmp_path, caplog):
     path = write(tmp_path / "a", b"content")
     os.chown(path, 65534, 65534)
 
-    assert open_kept(path) is None
+    assert open_kept_file(path) is None
     assert "it belongs to the user 65534" in caplog.text
-    assert kept.read_kept(path, MADE_OF, owners=(65534,)) == b"content"
+    assert kept.read_kept_file(path, MADE_OF, owners=(65534,)) == b"content"
 
 
 @pytest.mark.usefixtures("blocks", "reader")
@@ -160,7 +160,7 @@ def test_of_a_large_file_each_block_is_compared_before_it_is_first_read(tmp_path
     changed = bytearray(path.read_bytes())
     changed[64 * 50 + 3] ^= 1
     path.write_bytes(changed)
-    file = open_kept(path, eager=False)
+    file = open_kept_file(path, eager=False)
     storage = storage_of(file)
 
     assert read(storage, 64 * 7 + 60, 10) == content[64 * 7 + 60 : 64 * 7 + 70]
@@ -175,7 +175,7 @@ def test_of_a_large_file_each_block_is_compared_before_it_is_first_read(tmp_path
 @pytest.mark.usefixtures("reader")
 def test_once_compared_nothing_is_compared_again(tmp_path, monkeypatch):
     content = bytes_of(3 * kept.BLOCK_BYTES)
-    storage = storage_of(open_kept(write(tmp_path / "a", content), eager=False))
+    storage = storage_of(open_kept_file(write(tmp_path / "a", content), eager=False))
     assert read(storage, 0, len(content)) == content
     monkeypatch.setattr(kept, "compare", None)
 
@@ -185,7 +185,7 @@ def test_once_compared_nothing_is_compared_again(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("reader")
 def test_threads_may_read_it_while_it_is_compared(tmp_path):
     content = bytes_of(40 * kept.BLOCK_BYTES + 11)
-    storage = storage_of(open_kept(write(tmp_path / "a", content), eager=False))
+    storage = storage_of(open_kept_file(write(tmp_path / "a", content), eager=False))
     places = np.random.default_rng(1).integers(0, len(content) - 1000, 400).tolist()
 
     with ThreadPoolExecutor(8) as pool:
@@ -195,7 +195,7 @@ def test_threads_may_read_it_while_it_is_compared(tmp_path):
 
 
 def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):
-    file = open_kept(write(tmp_path / "a", b"content"))
+    file = open_kept_file(write(tmp_path / "a", b"content"))
     write(tmp_path / "b", b"CONTENT")
     os.replace(tmp_path / "b", tmp_path / "a")
 
@@ -205,7 +205,7 @@ def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):
 
 
 def test_files_of_the_user_and_kept_ones_are_looked_at_together(tmp_path):
-    file = open_kept(write(tmp_path / "a", b"content"))
+    file = open_kept_file(write(tmp_path / "a", b"content"))
     (tmp_path / "b").write_bytes(b"plain")
 
     files, looks = kept.look_at([file, str(tmp_path / "b")], 100, lambda path, size, head: (size, head))

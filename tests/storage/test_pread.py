@@ -15,7 +15,7 @@ from tests.storage.contract import ProcessContract, StorageContract, extents_of,
 class TestPositioned(StorageContract):
     @staticmethod
     def open(paths):
-        return pread.Positioned(opened(paths))
+        return pread.PositionedStorage(opened(paths))
 
 
 class TestWithoutPreadv(TestPositioned):
@@ -27,7 +27,7 @@ class TestWithoutPreadv(TestPositioned):
 
 
 class TestPositionedInItsOwnProcess(ProcessContract):
-    module, name = "pread", "Positioned"
+    module, name = "pread", "PositionedStorage"
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_file_that_changes_between_two_reads_is_an_error(tmp_path, monkeypatch
     monkeypatch.setattr(files, "READ_AT", read_at)
 
     with pytest.raises(ChangedFileError, match=r"0000\.bin changed"):
-        read(pread.Positioned(opened(paths)), [(0, 0, 10), (0, 100_000, 10)])
+        read(pread.PositionedStorage(opened(paths)), [(0, 0, 10), (0, 100_000, 10)])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_file_that_changes_between_two_reads_is_an_error(tmp_path, monkeypatch
 def test_neighbours_of_a_file_are_one_read(tmp_path, reads, offsets, length, expected):
     paths, contents = write_files(tmp_path, [500_000])
 
-    got = read(pread.Positioned(opened(paths)), [(0, offset, length) for offset in offsets])
+    got = read(pread.PositionedStorage(opened(paths)), [(0, offset, length) for offset in offsets])
 
     assert got == [contents[0][offset : offset + length] for offset in offsets]
     assert reads == expected
@@ -80,7 +80,7 @@ def test_what_is_read_together_is_bounded(tmp_path, reads):
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         file.truncate(40_000_000)
-    storage, numbers = pread.Positioned(opened([path])), np.random.default_rng(0).permutation(40_000)
+    storage, numbers = pread.PositionedStorage(opened([path])), np.random.default_rng(0).permutation(40_000)
 
     storage.read(Extents(numbers * 0, numbers * 1000, numbers * 0 + 10), np.zeros(400_000, np.uint8), numbers * 10)
 
@@ -90,7 +90,7 @@ def test_what_is_read_together_is_bounded(tmp_path, reads):
 
 def test_each_file_is_opened_once_a_read(tmp_path, monkeypatch):
     paths, _ = write_files(tmp_path, [1000, 1000])
-    storage, calls, os_open = pread.Positioned(opened(paths)), [], os.open
+    storage, calls, os_open = pread.PositionedStorage(opened(paths)), [], os.open
     monkeypatch.setattr(os, "open", lambda path, *rest: calls.append(path) or os_open(path, *rest))
 
     read(storage, [(0, 0, 10), (1, 0, 10), (0, 500, 10), (1, 700, 10)])
@@ -103,7 +103,7 @@ def test_the_system_is_asked_for_runs_in_pieces(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(pread, "ADVISE", lambda descriptor, *what: calls.append(what))
 
-    pread.Positioned(opened(paths)).advise(
+    pread.PositionedStorage(opened(paths)).advise(
         extents_of([(0, 300_000, 150_000), (1, 5, 10), (0, 40_000, 10), (0, 0, 10_000), (0, 77_000, 5)])
     )
 
@@ -120,7 +120,7 @@ def test_the_system_is_asked_for_runs_in_pieces(tmp_path, monkeypatch):
 def test_a_system_that_cannot_be_asked_reads_all_the_same(tmp_path, monkeypatch, advise):
     paths, contents = write_files(tmp_path, [1000])
     monkeypatch.setattr(pread, "ADVISE", advise)
-    storage = pread.Positioned(opened(paths))
+    storage = pread.PositionedStorage(opened(paths))
 
     storage.advise(extents_of([(0, 0, 10)]))
 

@@ -23,7 +23,7 @@ from gpuload.errors import ChangedFileError, FileError, FormatError, MissingFile
 from gpuload.storage import inflate, kept
 from gpuload.storage import unpacked as module
 from gpuload.storage.inflate import is_gzip
-from gpuload.storage.unpacked import named, unpacked
+from gpuload.storage.unpacked import unpack_files, with_names
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -66,7 +66,7 @@ def test_packed_files_are_copies_and_others_stand_for_themselves(tmp_path, cache
         write(tmp_path / "without its suffix", gzip.compress(texts[3])),
     ]
 
-    places = unpacked(paths)
+    places = unpack_files(paths)
 
     assert contents(places) == texts
     assert places[1:3] == paths[1:3]
@@ -80,7 +80,7 @@ def test_packed_files_are_copies_and_others_stand_for_themselves(tmp_path, cache
 def test_files_that_are_not_compressed_cost_no_cache(tmp_path, cache):
     paths = [write(tmp_path / "a", b"a"), write(tmp_path / "b", b"\x1f\x8b\x08\xe0 reserved flags: no gzip")]
 
-    assert unpacked(paths) == paths
+    assert unpack_files(paths) == paths
     assert os.listdir(cache) == []
 
 
@@ -88,10 +88,10 @@ def test_a_copy_is_made_once_and_the_log_says_where(tmp_path, cache, caplog):
     caplog.set_level(logging.INFO, "gpuload")
     path = write(tmp_path / "a.gz", gzip.compress(b"text"))
 
-    first = unpacked([path])
+    first = unpack_files([path])
     wrote = [message for message in caplog.messages if message.startswith("wrote")]
     caplog.clear()
-    second = unpacked([path])
+    second = unpack_files([path])
 
     assert path_of(first[0]) == path_of(second[0])
     assert len(wrote) == 1
@@ -101,10 +101,10 @@ def test_a_copy_is_made_once_and_the_log_says_where(tmp_path, cache, caplog):
 
 def test_a_file_that_changed_is_unpacked_anew(tmp_path):
     path = write(tmp_path / "a.gz", gzip.compress(b"text"))
-    before = unpacked([path])
+    before = unpack_files([path])
     write(tmp_path / "a.gz", gzip.compress(b"tex2"))
 
-    after = unpacked([path])
+    after = unpack_files([path])
 
     assert contents(before + after) == [b"text", b"tex2"]
 
@@ -124,7 +124,7 @@ def test_any_members_give_what_python_unpacks_them_to(tmp_path_factory, kind, me
         for name, size in zip(("FIRST_BYTES", "IN_BYTES", "OUT_BYTES"), sizes, strict=True):
             patch.setattr(inflate, name, size)
 
-        [place] = unpacked([path], kind)
+        [place] = unpack_files([path], kind)
 
     assert contents([place]) == [b"".join(text * many for text, many in members)]
 
@@ -133,7 +133,7 @@ def test_a_file_of_very_many_members_takes_time_for_each_and_no_more(tmp_path):
     path = write(tmp_path / "a.gz", gzip.compress(b"x") * 20_000 + bytes(3_000_000) + gzip.compress(b"end"))
     began = time.process_time()
 
-    places = unpacked([path])
+    places = unpack_files([path])
 
     assert contents(places) == [b"x" * 20_000 + b"end"]
     assert time.process_time() - began < 10  # some 0.3 s; to copy what follows each member would take minutes
@@ -146,11 +146,11 @@ def test_a_file_that_was_cut_short_is_refused_wherever_it_was(tmp_path, cache, k
         path = write(tmp_path / "a.gz", whole[:length])
 
         with pytest.raises(FormatError, match=rf"a\.gz ends at byte {length}, .* begins at byte 0"):
-            unpacked([path], kind)
+            unpack_files([path], kind)
 
     path = write(tmp_path / "b.gz", whole + whole[:-1])
     with pytest.raises(FormatError, match=rf"b\.gz ends at byte {2 * len(whole) - 1}, .* byte {len(whole)}\n"):
-        unpacked([path], kind)
+        unpack_files([path], kind)
     assert os.listdir(cache) == []
 
 
@@ -165,7 +165,7 @@ def test_no_changed_byte_gives_other_content(tmp_path, kind):
             changed[place] ^= 1 << bit
             path = write(tmp_path / "a.gz", changed)
             try:
-                found = contents(unpacked([path], kind))
+                found = contents(unpack_files([path], kind))
             except FormatError:
                 refused += 1
             else:
@@ -182,7 +182,7 @@ def test_a_wrong_check_sum_and_a_wrong_length_are_told_with_the_bytes_they_are_o
     for changed, cause in ((sum_changed, "check sum"), (length_changed, "length")):
         path = write(tmp_path / "a.gz", changed)
         with pytest.raises(FormatError, match=rf"damaged between byte {len(first)} and {end}\n(.|\n)*{cause}"):
-            unpacked([path])
+            unpack_files([path])
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zlib"])
@@ -194,7 +194,7 @@ def test_what_follows_the_last_stream_is_refused_with_its_place(tmp_path, kind, 
     at = len(whole) + zeros
 
     with pytest.raises(FormatError, match=rf"from byte {at} to {at + len(garbage)}(.|\n)*head -c {at}"):
-        unpacked([path], kind)
+        unpack_files([path], kind)
 
 
 def test_what_grows_like_a_bomb_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
@@ -202,9 +202,9 @@ def test_what_grows_like_a_bomb_is_refused_and_nothing_of_it_stays(tmp_path, cac
     small = write(tmp_path / "small.gz", gzip.compress(bytes(1 << 22)))  # 1,000 times its size, but little
     bomb = write(tmp_path / "bomb.gz", gzip.compress(bytes((1 << 22) + 1)))
 
-    assert [len(text) for text in contents(unpacked([small]))] == [1 << 22]
+    assert [len(text) for text in contents(unpack_files([small]))] == [1 << 22]
     with pytest.raises(FormatError, match=r"bomb\.gz has(.|\n)*limit is(.|\n)*GPULOAD_EXPANSION=1032(.|\n)*gunzip -c"):
-        unpacked([bomb])
+        unpack_files([bomb])
     assert len(os.listdir(cache)) == 1
 
 
@@ -213,7 +213,7 @@ def test_the_limit_is_raised_by_the_user_who_trusts_a_file(tmp_path, monkeypatch
     monkeypatch.setenv("GPULOAD_EXPANSION", "1032")
     path = write(tmp_path / "a.gz", gzip.compress(bytes(1 << 23)))
 
-    assert [len(text) for text in contents(unpacked([path]))] == [1 << 23]
+    assert [len(text) for text in contents(unpack_files([path]))] == [1 << 23]
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1.5", "9" * 5000, "²"])
@@ -221,7 +221,7 @@ def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch, text):
     monkeypatch.setenv("GPULOAD_EXPANSION", text)
 
     with pytest.raises(SpecError, match=r"GPULOAD_EXPANSION=.*\n.*whole number"):
-        unpacked([write(tmp_path / "a.gz", gzip.compress(b"text"))])
+        unpack_files([write(tmp_path / "a.gz", gzip.compress(b"text"))])
 
 
 def test_what_would_fill_the_disk_is_refused_and_nothing_of_it_stays(tmp_path, cache, monkeypatch):
@@ -229,7 +229,7 @@ def test_what_would_fill_the_disk_is_refused_and_nothing_of_it_stays(tmp_path, c
     path = write(tmp_path / "a.gz", gzip.compress(text_of(900_001)))
 
     with pytest.raises(FileError, match=r"a\.gz needs more than 900001 bytes(.|\n)*90%(.|\n)*GPULOAD_CACHE"):
-        unpacked([path])
+        unpack_files([path])
     assert os.listdir(cache) == []
 
 
@@ -239,7 +239,7 @@ def test_the_first_file_that_is_damaged_is_told_and_the_good_ones_before_it_are_
     paths[2:2] = [write(tmp_path / "bad.gz", good[:-1]), write(tmp_path / "worse.gz", good[:-2])]
 
     with pytest.raises(FormatError, match=r"bad\.gz ends at byte"):
-        unpacked(paths)
+        unpack_files(paths)
     assert {name.partition("-")[2] for name in os.listdir(cache)} >= {"0", "1"}
 
 
@@ -255,7 +255,7 @@ def test_a_file_that_changes_while_it_is_unpacked_is_an_error(tmp_path, cache, m
     monkeypatch.setattr(inflate, "inflate_chunk", changing)
 
     with pytest.raises(ChangedFileError, match=r"a\.gz changed"):
-        unpacked([path])
+        unpack_files([path])
     assert os.listdir(cache) == []
 
 
@@ -263,25 +263,25 @@ def test_gzip_is_asked_for_by_name(tmp_path):
     paths = [write(tmp_path / "a.gz", gzip.compress(b"text")), write(tmp_path / "b.gz", b"raw bytes")]
 
     with pytest.raises(FormatError, match=r"b\.gz is not compressed with gzip(.|\n)*72 61 77 20"):
-        unpacked(paths, "gzip")
+        unpack_files(paths, "gzip")
 
 
 def test_zlib_that_is_none_says_so(tmp_path):
     path = write(tmp_path / "a.zz", b"raw bytes")
 
     with pytest.raises(FormatError, match=r"a\.zz is damaged(.|\n)*incorrect header check(.|\n)*with zlib at all"):
-        unpacked([path], "zlib")
+        unpack_files([path], "zlib")
 
 
 @pytest.mark.parametrize("compression", ["bz2", None, 3, "GZIP"])
 def test_another_compression_is_refused(tmp_path, compression):
     with pytest.raises(SpecError, match="compression = "):
-        unpacked([write(tmp_path / "a", b"")], compression)
+        unpack_files([write(tmp_path / "a", b"")], compression)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(MissingFileError, match=r"a\.gz is missing"):
-        unpacked([str(tmp_path / "a.gz")])
+        unpack_files([str(tmp_path / "a.gz")])
 
 
 def test_long_names_and_names_that_are_no_text_are_kept_short(tmp_path):
@@ -291,14 +291,14 @@ def test_long_names_and_names_that_are_no_text_are_kept_short(tmp_path):
         write(tmp_path / name, gzip.compress(b"no text")),
     ]
 
-    assert contents(unpacked(paths)) == [b"long", b"no text"]
+    assert contents(unpack_files(paths)) == [b"long", b"no text"]
 
 
 def test_files_are_called_by_the_names_of_what_they_were_unpacked_from(tmp_path, cache):
     originals = [write(tmp_path / "a.gz", gzip.compress(b"text"))]
-    files, _ = kept.look_at(unpacked(originals), 0, lambda *_: None)
+    files, _ = kept.look_at(unpack_files(originals), 0, lambda *_: None)
 
-    called = named(files, originals)
+    called = with_names(files, originals)
 
     assert called.names == ("a.gz",)
     assert called.paths == files.paths
@@ -312,7 +312,7 @@ def test_what_begins_otherwise_is_no_gzip(beginning):
 
 
 def script(code, *arguments):
-    lines = ["import os, sys", "from gpuload.storage.unpacked import unpacked", code]
+    lines = ["import os, sys", "from gpuload.storage.unpacked import unpack_files", code]
     return [sys.executable, "-c", "\n".join(lines), *map(str, arguments)]
 
 
@@ -321,9 +321,9 @@ def test_memory_is_bounded_whatever_it_unpacks_to(tmp_path):
     small = write(tmp_path / "b.gz", gzip.compress(b"text"))
     code = """
 import resource
-unpacked([sys.argv[2]])
+unpack_files([sys.argv[2]])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert unpacked([sys.argv[1]])[0].content_bytes == 300_000_000
+assert unpack_files([sys.argv[1]])[0].content_bytes == 300_000_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run(
@@ -340,7 +340,7 @@ def test_ctrl_c_ends_it_soon_and_leaves_nothing(tmp_path, cache, num_files):
     paths = [write(tmp_path / f"{number}.gz", packed) for number in range(num_files)]
     code = """
 try:
-    unpacked(sys.argv[1:])
+    unpack_files(sys.argv[1:])
 except KeyboardInterrupt:
     print("interrupted")
 """

@@ -26,7 +26,7 @@ from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, r
 from gpuload.formats.csv.table import Table, Writer
 from gpuload.progress import Progress
 from gpuload.storage import kept
-from gpuload.storage.derived import cached, key_of, load_or_make
+from gpuload.storage.derived import cache_path, key_of, load_or_make
 
 SMALL_BYTES = 1 << 24  # of all files: their rows are kept in memory, as they are read in a moment
 MOST_ROWS_BYTES = 1 << 26  # of their rows
@@ -115,7 +115,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
     made_of = ["csv form", key]
 
     def load(path: str) -> Form | None:
-        content = kept.read_kept(path, made_of)
+        content = kept.read_kept_file(path, made_of)
         return None if content is None else table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
@@ -133,7 +133,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 
-    form = load_or_make([cached(f"{key}-csv.json")], load, make)
+    form = load_or_make([cache_path(f"{key}-csv.json")], load, make)
     return CsvRows(form, *_tables(job, keys, form, progress))
 
 
@@ -148,7 +148,7 @@ def _tables(
 ) -> tuple[list[Part], None, tuple[Table, ...]]:
     row_bytes = row_dtype(job.columns, form).itemsize
     digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
-    places = [cached(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
+    places = [cache_path(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
     tables, eager = [], kept.is_small(places)
     for number, (key, place) in enumerate(zip(keys, places, strict=True)):
         made_of = ["csv table", key, table.to_json(form)]

@@ -313,14 +313,14 @@ class _Stream:
     def _raw(self) -> Generator[Piece, None, None]:
         files, number = self._files, self._number
         size = int(files.sizes[number])
-        with files.opened(number) as descriptor:
+        with files.open_file(number) as descriptor:
             offset = self.lead_bytes
             while offset < size:
                 piece = bytearray(min(self._piece_bytes, size - offset))
                 files.read(number, descriptor, memoryview(piece), offset)
                 offset += len(piece)
                 yield piece
-            files.check_opened(number, descriptor)
+            files.check_descriptor(number, descriptor)
 
     def _inflate(self) -> Iterator[Piece]:
         """Yield the bytes that a file of gzip holds, in pieces of about the usual size."""

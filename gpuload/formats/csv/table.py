@@ -100,7 +100,7 @@ class Writer:
 
 def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | None:
     """Return a table; None if it is not there, is damaged, or is not one of this form."""
-    file = kept.open_kept(path, made_of, eager=eager)
+    file = kept.open_kept_file(path, made_of, eager=eager)
     if file is None:
         return None
     about = file.about

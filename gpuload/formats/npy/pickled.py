@@ -156,7 +156,7 @@ class ObjectFiles:
         return file, number - int(self.starts[file])
 
     def _bytes(self, number: int) -> bytes:
-        with self.files.opened(number) as descriptor, io.FileIO(descriptor, closefd=False) as file:
+        with self.files.open_file(number) as descriptor, io.FileIO(descriptor, closefd=False) as file:
             return file.readall()
 
     def _keep(self, number: int, records: list[Record]) -> None:

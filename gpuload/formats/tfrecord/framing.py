@@ -61,7 +61,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
     piece = np.empty(min(PIECE_BYTES, size), np.uint8)
     room = np.empty(min(PIECE_BYTES // FRAME_BYTES + 1, size // FRAME_BYTES + 1), np.int64)
     want = PIECE_BYTES
-    with files.opened(number) as descriptor:
+    with files.open_file(number) as descriptor:
         while place < size:
             part = piece[: min(want, size - place)]
             files.read(number, descriptor, part.data, place)
@@ -74,7 +74,7 @@ def offsets_in(files: Files, number: int, name: str, *, verify: bool, show: Show
             place, count = place + after, count + num_records
             want = HEADER_BYTES if after // num_records >= SPARSE_BYTES else PIECE_BYTES
             show(place)
-        files.check_opened(number, descriptor)
+        files.check_descriptor(number, descriptor)
     return _offsets(lengths, count)
 
 

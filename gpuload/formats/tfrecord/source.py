@@ -36,7 +36,7 @@ from gpuload.spec import Spec
 from gpuload.storage import kept, open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 from gpuload.storage.inflate import is_gzip
-from gpuload.storage.unpacked import named, unpacked
+from gpuload.storage.unpack_files import unpack_files, with_names
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
 log = logging.getLogger("gpuload")
@@ -101,7 +101,7 @@ def tfrecord(
             remedy="name as many, or leave index= out: none is needed",
         )
     files, _ = kept.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
-    files = named(files, originals)
+    files = with_names(files, originals)
     bounds, starts, errors = _bounds(files, originals, indexes, verify=bool(verify), on_error=on_error)
     arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
     arguments["on_error"] = on_error
@@ -240,14 +240,14 @@ def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place
     if compression is None:
         return list(originals)
     if compression != "auto":
-        return unpacked(originals, compression)
+        return unpack_files(originals, compression)
     _, kinds = look_at(originals, HEADER_BYTES, _compression_of)
     places = list[kept.Place](originals)
     for kind in ("gzip", "zlib"):
         compressed = [number for number, file_kind in enumerate(kinds) if file_kind == kind]
         if compressed:
             for number, place in zip(
-                compressed, unpacked([originals[number] for number in compressed], kind), strict=True
+                compressed, unpack_files([originals[number] for number in compressed], kind), strict=True
             ):
                 places[number] = place
     return places
