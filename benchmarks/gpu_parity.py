@@ -124,7 +124,7 @@ def compare_ops(beside: str, form: Callable[[Any, Any, Any], Any], *, codecs: bo
         graph, values, draws = contract._batch(op, field)
         num_cases += 1
         try:
-            on_gpu = form(graph, values if field.encoded else testing._uploaded(values), draws)
+            on_gpu = form(graph, values if field.encoded else testing._upload(values), draws)
             expected = testing.array_form(graph, values, draws)
             difference = differences.setdefault(f"{type(op).__name__} to {expected[0].dtype}", Difference())
             for value, meaning in zip(on_gpu, expected, strict=True):

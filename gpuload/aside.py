@@ -5,7 +5,7 @@ for that is left half done: an import leaves a module without half of its names 
 import takes it for whole. Python runs signal handlers in the main thread alone. So the main thread has such work done
 by a thread that lives as long as the work, and waits for it.
 
-Interrupted   The caller gets the exception at once, and the thread goes on to the end. Who calls next has a new thread,
+Interrupted   The caller gets the exception at once, and the thread goes on to the end. The next call has a new thread,
               which waits for the first where both import the same module, by the lock of that module.
 Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is itself in the middle
               of an import does the work itself: it holds the lock of the module that it imports. (A module of
@@ -15,8 +15,8 @@ Other threads do the work themselves: no signal handler can break it off there.
 Finalizers    may run in the thread, as in any other. No finalizer of gpuload imports anything.
 Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
               under way; it could only be that of a caller who was interrupted, or of another thread.
-Advice        Who turns any exception of a package or a function into advice does that aside, too: what is caught there
-              is theirs, and what a signal handler raises meanwhile reaches the caller as itself.
+Advice        Code that turns any exception of a package or a function into advice runs aside, too: exceptions there are
+              of the package, and an exception of a signal handler reaches the caller as itself.
 Python's end  waits for the work, as for all threads (`threads`).
 """
 
@@ -50,29 +50,29 @@ HARMLESS = "gpuload.bridges."
 def call(function: Callable[[], R]) -> R:
     """Return ``function()``, which no exception of a signal handler breaks off.
 
-    It is for what happens once in a process: to start the thread takes 0.2 ms.
+    It is for work that happens once in a process: to start the thread takes 0.2 ms.
     """
     if not threads.in_main() or _is_importing():
         return function()
     results: list[R] = []
     errors: list[BaseException] = []
-    withdrawn: list[bool] = []
+    stop_flags: list[bool] = []
 
     def work() -> None:
         try:
-            if not withdrawn:
+            if not stop_flags:
                 results.append(function())
         except BaseException as error:
             errors.append(error)
 
     def stop() -> None:
-        withdrawn.append(True)  # what has begun goes on to its end
+        stop_flags.append(True)  # what has begun goes on to its end
 
     try:
-        started = threads.start(1, work, name=NAME, stop=stop)
+        helpers = threads.start(1, work, name=NAME, stop=stop)
     except GpuloadError:  # the system gives no thread, or Python is ending
         return function()
-    threads.join(started)
+    threads.join(helpers)
     if errors:
         raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
     return results.pop() if results else function()  # a child of a fork in a signal handler has not the thread
@@ -148,13 +148,13 @@ def _is_importing() -> bool:
     return False
 
 
-def _wait_for_all() -> None:
+def _join_helpers() -> None:
     """Wait until no work is under way in another thread. A thread that is not quite started holds no lock yet."""
-    here = threading.current_thread()
-    others = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not here]
+    current = threading.current_thread()
+    other_threads = [thread for thread in threads.running(NAME) if thread.ident is not None and thread is not current]
     with contextlib.suppress(GpuloadError):  # one waits for ever; it is the child's loss alone if it needs that lock
-        threads.join(others, threads.END_S)
+        threads.join(other_threads, threads.END_S)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_all)
+    os.register_at_fork(before=_join_helpers)

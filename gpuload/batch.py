@@ -1,4 +1,4 @@
-"""Batch: what is handed to the user, and how ``output=`` arranges it.
+"""Batch: the fields of a step as the user gets them, and their order by ``output=``.
 
     images, labels = batch        iterating gives the parts of ``output=``, in its order, as of a tuple
     batch[0], len(batch)          the first part, and how many there are
@@ -57,8 +57,8 @@ class Batch:
     def synchronize(self) -> None:
         """Wait until the arrays of a batch on a GPU are there; on a CPU they always are.
 
-        CuPy, and whoever takes the arrays by DLPack, need not call it: the stream that was CuPy's current one when the
-        batch was handed out waits by itself. It is for readers whose stream cannot be told, TensorFlow for one.
+        CuPy, and readers that take the arrays by DLPack, need not call it: the stream that was CuPy's current one when
+        the batch was handed out waits by itself. It is for readers with an unknown stream, TensorFlow for one.
         """
         if self._event is not None:
             self._event.synchronize()
@@ -96,13 +96,13 @@ class Batch:
         if nest is None:
             return tuple(self._fields.values())
         inner = [nest] if isinstance(nest, str) else parts_of(nest)
-        return tuple(arranged(one, self._fields) for one in inner)
+        return tuple(arranged(part, self._fields) for part in inner)
 
-    if not TYPE_CHECKING:  # who checks types is told by them what there is
+    if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
-            """Say where the fields are; called for attributes that are not there."""
-            if name.startswith("_"):  # looked for by pickle, copy and whoever wants to know what this is
+            """Raise an error that names the place of the fields; called for missing attributes."""
+            if name.startswith("_"):  # looked for by pickle, copy and inspection
                 raise AttributeError(name)
             raise BatchAttributeError(
                 f"batch.{name}",
@@ -167,13 +167,13 @@ def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:
     """Return the nest with every field name replaced by that field."""
     if isinstance(nest, str):
         return fields[nest]
-    made = [arranged(inner, fields) for inner in parts_of(nest)]
+    parts = [arranged(inner, fields) for inner in parts_of(nest)]
     if isinstance(nest, dict):
-        return dict(zip(nest, made, strict=True))
+        return dict(zip(nest, parts, strict=True))
     if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
         names = [field.name for field in dataclasses.fields(nest) if field.init]
-        return dataclasses.replace(nest, **dict(zip(names, made, strict=True)))
-    return type(nest)(*made) if hasattr(nest, "_fields") else type(nest)(made)
+        return dataclasses.replace(nest, **dict(zip(names, parts, strict=True)))
+    return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
 
 
 def parts_of(nest: Output) -> list[Output]:
@@ -219,5 +219,5 @@ def _names(nest: Output, spec: Spec) -> Iterator[str]:
     if isinstance(nest, str):
         yield spec[nest].name
     else:
-        for one in parts_of(nest):
-            yield from _names(one, spec)
+        for inner in parts_of(nest):
+            yield from _names(inner, spec)

@@ -19,18 +19,18 @@ GpuloadError
 ├── DeviceError        RuntimeError       a device or executor that is not there
 └── MissingPackageError ImportError       an optional package; names the extra to install
 
-RowError stays inside: who knows files and records makes a RecordError of it.
+RowError stays inside: the code that knows files and records makes a RecordError of it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-MOST_SHOWN = 200  # characters of a value
+MAX_CHARACTERS = 200  # characters of a value
 
 
 class GpuloadError(Exception):
-    """What happened, its cause and its remedy; the base of all errors of gpuload.
+    """An error with its cause and its remedy; the base of all errors of gpuload.
 
     Args:
         what: one line that names file, record, field or argument and the value found.
@@ -51,7 +51,7 @@ class GpuloadError(Exception):
         return "\n".join(lines)
 
     def within(self, place: str) -> GpuloadError:
-        """Put where it happened (``"ops[2]"``, ``"train.npy, record 7"``) in front of what happened; returns self."""
+        """Put the place (``"ops[2]"``, ``"train.npy, record 7"``) in front of the message; return self."""
         self.what = f"{place}: {self.what}"
         self.args = (self.what,)
         return self
@@ -137,9 +137,9 @@ class RowError(Exception):
 
     Args:
         row: its place in the batch.
-        reason: what is wrong with it.
-        cause: why it is, if not that its bytes are damaged.
-        remedy: what to do about that.
+        reason: the fault, in words.
+        cause: of the fault, if it is not damage of the bytes.
+        remedy: for that cause.
     """
 
     def __init__(self, row: int, reason: str, *, cause: str = "", remedy: str = "") -> None:
@@ -147,22 +147,22 @@ class RowError(Exception):
         self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
 
     def moved(self, rows: int) -> RowError:
-        """Return the error for a batch in which ``rows`` others stand before those that it was found in."""
+        """Return the error for a larger batch, in which ``rows`` other rows stand before the rows of this one."""
         return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
 
-    def of_record(self, where: str) -> RecordError:
+    def of_record(self, place: str) -> RecordError:
         """Return the error that names file and record."""
         return RecordError(
-            f"{where}: {self.reason}",
+            f"{place}: {self.reason}",
             cause=self.cause or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy or "repair it, or leave it out with source.select(...)",
         )
 
 
-def shown(value: object, most: int = MOST_SHOWN) -> str:
+def shown(value: object, max_characters: int = MAX_CHARACTERS) -> str:
     """Return a value as an error shows it: of integers of more than 4,300 digits Python makes no text."""
     try:
-        return repr(value)[:most]
+        return repr(value)[:max_characters]
     except ValueError:
         return f"a {type(value).__name__} with an integer of too many digits to show"
 
@@ -180,7 +180,7 @@ def missing_package(
 
     Args:
         package: its name on package indexes.
-        needed_for: what asks for it.
+        needed_for: the call that needs it.
         extra: the one of pyproject.toml that brings it.
         error: of the import. A package may be there and unfit, for another NumPy, say; it says so itself.
     """

@@ -3,11 +3,11 @@
     gpuload: reading headers: 412,000 of 1,300,000 files
 
 When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the last one is wiped.
-Where     On the terminal that ``sys.stderr`` is. Nothing is written to a pipe, a file or a notebook, nothing by a job
-          in the background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
-Log       Says after AFTER_S what is being done, and at the end how long it took, whatever ``sys.stderr`` is.
-Threads   All may show the same progress. Who finds another thread at it leaves it to that one; no lock is waited for,
-          so that nobody hangs in a signal handler, or in a child that was forked meanwhile.
+Where     On the terminal of ``sys.stderr``. Nothing is written to a pipe, a file or a notebook, nothing by a job in the
+          background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
+Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for any ``sys.stderr``.
+Threads   All may show the same progress. If another thread writes now, this one does not; no lock is waited for, so
+          that no signal handler hangs, nor a child that was forked meanwhile.
 Cost      A look at the clock for each ``show``, below a microsecond.
 """
 
@@ -26,11 +26,11 @@ SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
 
 log = logging.getLogger("gpuload")
-_drawn = 0  # characters of the line that is on the terminal now; two threads may leave some of them behind, no more
+_line_length = 0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
 
 
 class Progress:
-    """What is being done, from the first ``show`` to the end of the ``with`` block.
+    """The progress of a work, from the first ``show`` to the end of the ``with`` block.
 
     Args:
         doing: ``"reading headers"``.
@@ -38,7 +38,7 @@ class Progress:
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._began: float | None = None
+        self._start_s: float | None = None
         self._due = 0.0
         self._is_in_log = False
         self._busy = threading.Lock()
@@ -46,10 +46,10 @@ class Progress:
     @property
     def has_begun(self) -> bool:
         """True from the first ``show`` on."""
-        return self._began is not None
+        return self._start_s is not None
 
     def show(self, how_far: int = 0, of: int = 0, things: str = "") -> None:
-        """Show how far it is, to somebody who waits for it; ``of=0`` where no number is known."""
+        """Show the progress on the terminal, if it is due; ``of=0`` if the total is not known."""
         if self._is_due():
             self._tell(f"{self._doing}: {how_far:,} of {of:,} {things}".rstrip() if of else self._doing)
 
@@ -59,14 +59,16 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_in_log and self._began is not None:
+        if self._is_in_log and self._start_s is not None:
             wipe()
-            log.info("%s: %s after %.1f s", self._doing, "broken off" if kind else "done", perf_counter() - self._began)
+            log.info(
+                "%s: %s after %.1f s", self._doing, "broken off" if kind else "done", perf_counter() - self._start_s
+            )
 
     def _is_due(self) -> bool:
         now = perf_counter()
-        if self._began is None:
-            self._began, self._due = now, now + AFTER_S
+        if self._start_s is None:
+            self._start_s, self._due = now, now + AFTER_S
         return now >= self._due
 
     def _tell(self, text: str) -> None:
@@ -84,19 +86,19 @@ class Progress:
 
 def wipe() -> None:
     """Remove the line from the terminal, if there is one."""
-    global _drawn
-    if _drawn and (terminal := _terminal()) is not None:
-        _write(terminal, f"\r{' ' * _drawn}\r")
-    _drawn = 0
+    global _line_length
+    if _line_length and (terminal := _terminal()) is not None:
+        _write(terminal, f"\r{' ' * _line_length}\r")
+    _line_length = 0
 
 
 def _draw(text: str) -> None:
     """Put a line in the place of the one before it."""
-    global _drawn
+    global _line_length
     if (terminal := _terminal()) is not None:
         line = _fitting(terminal, text)
-        _write(terminal, f"\r{' ' * _drawn}\r{line}")
-        _drawn = len(line)
+        _write(terminal, f"\r{' ' * _line_length}\r{line}")
+        _line_length = len(line)
 
 
 def _fitting(terminal: int, text: str) -> str:
@@ -128,5 +130,5 @@ def _num_columns(terminal: int) -> int:
 
 def _write(terminal: int, text: str) -> None:
     """Write by the system alone: the locks of ``sys.stderr`` may be held where this thread was interrupted."""
-    with contextlib.suppress(OSError):  # a terminal that was closed, or takes nothing now: there is nobody to tell
+    with contextlib.suppress(OSError):  # the terminal was closed, or takes nothing now
         os.write(terminal, text.encode("ascii", "replace"))

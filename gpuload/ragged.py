@@ -97,7 +97,7 @@ class Ragged:
 
         Args:
             length: of each row; that of the longest value if left out.
-            value: what stands behind a value that is shorter.
+            value: fills the rows behind shorter values.
             truncate: cut values that are longer than ``length``, which are an error else.
 
         Raises:
@@ -134,7 +134,7 @@ class Ragged:
 
     def __getitem__(self, key: int | slice) -> Any:
         try:
-            found = range(len(self))[key]  # negative numbers count from the end
+            selection = range(len(self))[key]  # negative numbers count from the end
         except IndexError:
             raise RecordIndexError(
                 f"ragged[{key}] of {len(self)} values",
@@ -147,11 +147,11 @@ class Ragged:
                 cause=f"a value is named by its number, or several by a slice: {error}",
                 remedy="write ragged[0] or ragged[10:20]; ragged.flat has the elements of all values",
             ) from None
-        if isinstance(found, int):
-            return self.payload[int(self.offsets[found]) : int(self.offsets[found + 1])]
-        if found.step != 1:
+        if isinstance(selection, int):
+            return self.payload[int(self.offsets[selection]) : int(self.offsets[selection + 1])]
+        if selection.step != 1:
             raise SpecError(f"ragged[{key}]", cause="a ragged is cut, not strided", remedy="take single values")
-        return Ragged(self.payload, self.offsets[found.start : max(found.start, found.stop) + 1])
+        return Ragged(self.payload, self.offsets[selection.start : max(selection.start, selection.stop) + 1])
 
     def __iter__(self) -> Iterator[Any]:
         bounds = self.offsets.tolist()
@@ -184,26 +184,26 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
     """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a text."""
     if dtype.kind in "OSU":
-        wanted = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
-        return isinstance(value, wanted) and (dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value))
+        kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
+        return isinstance(value, kinds) and (dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value))
     if isinstance(value, (str, bytes)):
         return False
     try:
         with np.errstate(all="ignore"):
-            held = np.asarray(value).astype(dtype)
+            array = np.asarray(value).astype(dtype)
     except (TypeError, ValueError, OverflowError):
         return False
-    if held.ndim:
+    if array.ndim:
         return False
-    return bool(np.isfinite(held) == np.isfinite(value)) if held.dtype.kind == "f" else bool(held == value)
+    return bool(np.isfinite(array) == np.isfinite(value)) if array.dtype.kind == "f" else bool(array == value)
 
 
 def _namespace(payload: Any) -> Any:
-    """Return the array library of an array: NumPy, CuPy, or that which the array names."""
+    """Return the array library of an array: NumPy, CuPy, or the one that the array names."""
     if isinstance(payload, np.ndarray):
         return np
-    named = getattr(payload, "__array_namespace__", None)
-    return sys.modules[type(payload).__module__.partition(".")[0]] if named is None else named()
+    namespace_of = getattr(payload, "__array_namespace__", None)
+    return sys.modules[type(payload).__module__.partition(".")[0]] if namespace_of is None else namespace_of()
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> Offsets:

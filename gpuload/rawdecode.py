@@ -30,14 +30,14 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
     Args:
         xp: ``numpy``, or ``cupy`` with ``raw`` on the GPU.
         raw: uint8 ``[N, record_bytes]``; the last axis is contiguous.
-        layout: where the fields lie.
+        layout: of the fields in a record.
 
     Raises:
-        SpecError: ``raw`` is no such array, or a field that only the host can hold is asked of CuPy.
+        SpecError: ``raw`` is no such array, or CuPy cannot hold a field, which is for the host alone.
     """
     _check(raw, layout)
-    one = _on_host if xp is np else _on_any
-    return {part.field.name: one(xp, raw, part) for part in layout.parts}
+    decode_part = _on_host if xp is np else _by_bytes
+    return {part.field.name: decode_part(xp, raw, part) for part in layout.parts}
 
 
 def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArray[Any]]) -> None:
@@ -97,8 +97,8 @@ def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]
     return view if part.is_native else view.astype(part.field.dtype, order="C", copy=True)
 
 
-def _on_any(xp: ModuleType, raw: Array, part: Part) -> Array:
-    """The same with bytes alone, for libraries without big-endian and unaligned arrays; ``xp`` may be NumPy too."""
+def _by_bytes(xp: ModuleType, raw: Array, part: Part) -> Array:
+    """Return a field by copies of bytes, for libraries without big-endian and unaligned arrays; ``xp`` may be NumPy."""
     if part.field.host_only:
         raise SpecError(
             f"field {part.field.name!r} of {part.field.dtype} on the GPU",

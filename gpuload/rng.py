@@ -51,7 +51,7 @@ def uniform(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], st
 def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return ``count`` random 64-bit words for each record, uint64 ``[N, count]``."""
     if core.native is not None:
-        words = np.empty((records.size, _padded(count)), np.uint64)
+        words = np.empty((records.size, _round_up(count)), np.uint64)
         core.native.philox(np.ascontiguousarray(records, np.int64), *_words(epoch, seed, stream), words)
         return words[:, :count]
     return _bits(count, seed=seed, epoch=epoch, records=records, stream=stream)
@@ -59,7 +59,7 @@ def bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], strea
 
 def _bits(count: int, *, seed: int, epoch: int, records: NDArray[np.int64], stream: int) -> WORDS:
     """Return the same words by NumPy: the definition."""
-    blocks = _padded(count) // 4
+    blocks = _round_up(count) // 4
     block = np.tile(np.arange(1, blocks + 1, dtype=np.uint64), records.size)
     record = np.repeat(records.astype(np.uint64), blocks)
     zeros = np.zeros_like(block)
@@ -102,7 +102,7 @@ def checked_word(value: int, name: str) -> int:
     return int(value)
 
 
-def _padded(count: int) -> int:
+def _round_up(count: int) -> int:
     """Return ``count`` rounded up to whole blocks of four words."""
     return -(-count // 4) * 4
 

@@ -1,4 +1,4 @@
-"""Field, Spec and Layout: what each room tells the next about records.
+"""Field, Spec and Layout: the description of records that rooms pass on.
 
 A ``Field`` says what one record holds under a name; a ``Spec`` is the fields of a record; a ``Layout`` says where
 the fields of a fixed-size record lie in its raw bytes.
@@ -22,7 +22,7 @@ Shape = tuple[int | None, ...]
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
 LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
-ENCODED = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
+ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
 
 
@@ -53,41 +53,47 @@ class Field:
     def __post_init__(self) -> None:
         check_name(self.name)
         if not isinstance(self.text, str) or self.text not in ("", *TEXTS):
-            raise self._refused("text", f"it is one of {TEXTS}, or empty", "write text='str' for text of any length")
+            raise self._attribute_error(
+                "text", f"it is one of {TEXTS}, or empty", "write text='str' for text of any length"
+            )
         object.__setattr__(self, "dtype", self._checked_dtype())
         object.__setattr__(self, "shape", self._checked_shape())
         if not isinstance(self.encoded, (bool, np.bool_)):
-            raise self._refused("encoded", "it is True or False", "write encoded=True for the bytes of image files")
+            raise self._attribute_error(
+                "encoded", "it is True or False", "write encoded=True for the bytes of image files"
+            )
         if self.text and not (self.uniform or self.ragged):
-            raise self._refused(
+            raise self._attribute_error(
                 "shape", "of text only the first axis may vary", "write (None,) for any number of texts"
             )
-        if self.encoded and (self.dtype, self.shape) != ENCODED:
-            raise self._refused(
+        if self.encoded and (self.dtype, self.shape) != ENCODED_BYTES:
+            raise self._attribute_error(
                 "encoded",
                 f"encoded images are uint8 of shape (None,), and this field is {self.dtype} {self.shape}",
                 f"write gl.Field({self.name!r}, numpy.dtype('u1'), (None,), encoded=True)",
             )
         if not isinstance(self.axes, str):
-            raise self._refused("axes", "it is a text with a letter for each axis", "write axes='HWC'")
+            raise self._attribute_error("axes", "it is a text with a letter for each axis", "write axes='HWC'")
         if self.axes and self.shape is not None and len(self.axes) != len(self.shape):
-            raise self._refused("axes", f"the shape {self.shape} has {len(self.shape)} axes", "name each axis, or none")
+            raise self._attribute_error(
+                "axes", f"the shape {self.shape} has {len(self.shape)} axes", "name each axis, or none"
+            )
 
     def _checked_dtype(self) -> np.dtype[Any]:
         remedy = "write numpy.dtype('f4'), say"
         try:
             dtype = dtype_of(self.dtype)
         except (TypeError, ValueError, SyntaxError) as error:
-            raise self._refused("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
+            raise self._attribute_error("dtype", f"numpy.dtype does not take it: {error}", remedy) from None
         if (dtype.kind == "O") != bool(self.text):
             cause = "the objects of a field are text of any length: str or bytes"
-            raise self._refused("dtype", cause, f"write gl.Field({self.name!r}, object, (), text='str')")
+            raise self._attribute_error("dtype", cause, f"write gl.Field({self.name!r}, object, (), text='str')")
         if (dtype.hasobject and not self.text) or dtype.names is not None or dtype.subdtype is not None:
-            raise self._refused("dtype", "a field has one dtype, of numbers, text or bytes", remedy)
+            raise self._attribute_error("dtype", "a field has one dtype, of numbers, text or bytes", remedy)
         if not dtype.isnative:
             native = dtype.newbyteorder("=").str
             cause = "a field comes out in the byte order of this machine; gpuload.spec.Part says how it is stored"
-            raise self._refused("dtype", cause, f"write numpy.dtype({native!r})")
+            raise self._attribute_error("dtype", cause, f"write numpy.dtype({native!r})")
         return dtype
 
     def _checked_shape(self) -> Shape | None:
@@ -95,16 +101,16 @@ class Field:
             return None
         if not isinstance(self.shape, (tuple, list)) or not all(n is None or is_whole(n) for n in self.shape):
             example = f"({self.shape},)" if is_whole(self.shape) else "(None, None, 3)"
-            raise self._refused(
+            raise self._attribute_error(
                 "shape",
                 "it is a tuple of lengths, None for an axis that varies; None as a whole where the rank varies",
                 f"write gl.Field({self.name!r}, {self.dtype.str!r}, {example})",
             )
         return tuple(None if n is None else int(n) for n in self.shape)
 
-    def _refused(self, attribute: str, cause: str, remedy: str) -> SpecError:
-        given = getattr(self, attribute)
-        return SpecError(f"gl.Field({self.name!r}) with {attribute}={given!r}", cause=cause, remedy=remedy)
+    def _attribute_error(self, attribute: str, cause: str, remedy: str) -> SpecError:
+        value = getattr(self, attribute)
+        return SpecError(f"gl.Field({self.name!r}) with {attribute}={value!r}", cause=cause, remedy=remedy)
 
     @cached_property
     def uniform(self) -> bool:
@@ -119,7 +125,7 @@ class Field:
     @cached_property
     def stored(self) -> Field:
         """The field as leaves read it and caches keep it: of text the bytes, uint8 ``(None,)``, as `strings` has it."""
-        return replace(self, dtype=ENCODED[0], shape=ENCODED[1], axes="", text="") if self.text else self
+        return replace(self, dtype=ENCODED_BYTES[0], shape=ENCODED_BYTES[1], axes="", text="") if self.text else self
 
     @property
     def has_rows(self) -> bool:
@@ -153,11 +159,11 @@ class Field:
         Raises:
             SpecError: there is no such attribute, or it is of another kind.
         """
-        known = ("name", "dtype", "shape", "encoded", "axes", "text")
-        unknown = sorted(changes.keys() - set(known))
+        attributes = ("name", "dtype", "shape", "encoded", "axes", "text")
+        unknown = sorted(changes.keys() - set(attributes))
         if unknown:
             raise SpecError(
-                f"with_ got {unknown}", cause="a field has no such attribute", remedy=f"use {', '.join(known)}"
+                f"with_ got {unknown}", cause="a field has no such attribute", remedy=f"use {', '.join(attributes)}"
             )
         if "dtype" in changes and "text" not in changes and np.dtype(changes["dtype"]).kind != "O":
             changes["text"] = ""
@@ -179,14 +185,14 @@ class Spec:
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
-        given = self.fields
-        if not isinstance(given, (tuple, list)) or not all(isinstance(one, Field) for one in given):
+        fields = self.fields
+        if not isinstance(fields, (tuple, list)) or not all(isinstance(field, Field) for field in fields):
             raise SpecError(
-                f"gl.Spec of {given!r}",
+                f"gl.Spec of {fields!r}",
                 cause="a spec is made of a tuple of gl.Field, also where there is only one",
                 remedy="write gl.Spec((gl.Field('x', numpy.dtype('f4'), (2,)),))",
             )
-        object.__setattr__(self, "fields", tuple(given))
+        object.__setattr__(self, "fields", tuple(fields))
         counts = Counter(self.names)
         twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
@@ -228,7 +234,7 @@ class Spec:
 
         Raises:
             UnknownFieldError: there is no field of such a name.
-            SpecError: what should replace a field is none.
+            SpecError: a replacement is no field.
         """
         for field in changed:
             if not isinstance(field, Field):
@@ -252,13 +258,13 @@ class Spec:
             SpecError: these are no names.
         """
         try:
-            given = (names,) if isinstance(names, str) else tuple(names)
+            selection = (names,) if isinstance(names, str) else tuple(names)
         except TypeError:
             raise SpecError(
                 f"only({names!r})", cause="fields are named", remedy=f"write only({list(self.names)})"
             ) from None
-        wanted = {self[name].name for name in given}
-        return Spec(tuple(field for field in self.fields if field.name in wanted))
+        selection_names = {self[name].name for name in selection}
+        return Spec(tuple(field for field in self.fields if field.name in selection_names))
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.fields))
@@ -266,12 +272,12 @@ class Spec:
 
 @dataclass(frozen=True)
 class Part:
-    """Where one field lies in a raw record.
+    """The place of one field in a raw record.
 
     Attributes:
         field: the field as it comes out: native byte order, C order.
         dtype: the dtype as stored, with its byte order.
-        offset_bytes: where it begins in the record.
+        offset_bytes: of its first byte in the record.
         fortran: True if the stored elements are in Fortran (first axis fastest) order.
         strides_bytes: for elements that do not lie side by side (one field of an array of structures): the bytes from
             one to the next along each axis of the field's shape.
@@ -298,11 +304,11 @@ class Part:
         """The bytes of the field's elements in one record."""
         return math.prod(self.field.fixed_shape) * self.dtype.itemsize
 
-    def same_bytes(self, other: Part) -> bool:
-        """Return True if both describe the same bytes, whatever the names of their fields."""
-        mine, its = self.field, other.field
-        return (self.dtype, self.offset_bytes, self.fortran, self.strides_bytes, mine.dtype, mine.shape) == (
-            *(other.dtype, other.offset_bytes, other.fortran, other.strides_bytes, its.dtype, its.shape),
+    def same_bytes(self, part: Part) -> bool:
+        """Return True if both describe the same bytes; the names of their fields may differ."""
+        field, other_field = self.field, part.field
+        return (self.dtype, self.offset_bytes, self.fortran, self.strides_bytes, field.dtype, field.shape) == (
+            *(part.dtype, part.offset_bytes, part.fortran, part.strides_bytes, other_field.dtype, other_field.shape),
         )
 
     @property
@@ -322,7 +328,7 @@ def element_strides(shape: tuple[int, ...], item_bytes: int, *, fortran: bool = 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the fields of a fixed-size raw record lie: ``record_bytes`` bytes, cut into ``parts``."""
+    """The places of the fields of a fixed-size raw record: ``record_bytes`` bytes, cut into ``parts``."""
 
     record_bytes: int
     parts: tuple[Part, ...]
@@ -332,13 +338,13 @@ class Layout:
         """True if the raw bytes of a batch already are its one field, so that they need no decoding at all."""
         return len(self.parts) == 1 and self.parts[0].is_native and self._fills_record()
 
-    def same_bytes(self, other: Layout) -> bool:
-        """Return True if records of both layouts have the same bytes, whatever the names of their fields."""
-        if self is other:
+    def same_bytes(self, layout: Layout) -> bool:
+        """Return True if records of both layouts have the same bytes; the names of their fields may differ."""
+        if self is layout:
             return True
-        if self.record_bytes != other.record_bytes or len(self.parts) != len(other.parts):
+        if self.record_bytes != layout.record_bytes or len(self.parts) != len(layout.parts):
             return False
-        return all(one.same_bytes(two) for one, two in zip(self.parts, other.parts, strict=True))
+        return all(part.same_bytes(other_part) for part, other_part in zip(self.parts, layout.parts, strict=True))
 
     @cached_property
     def spec(self) -> Spec:
@@ -360,26 +366,26 @@ def check_name(name: Any) -> None:
         raise SpecError(f"{name!r} as the name of a field", cause="a name is a text", remedy='pass one, as "x"')
 
 
-def dtype_of(given: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that is meant; ``TypeError`` where None stands for one, which NumPy takes for float64.
+def dtype_of(argument: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of an argument, as NumPy does; None, which NumPy takes for float64, is a ``TypeError``.
 
     Raises:
         TypeError, ValueError, SyntaxError: NumPy does not take it.
     """
-    if _has_none(given):
-        raise TypeError("it is None" if given is None else "the dtype of a field is None")
-    return np.dtype(given)
+    if _lacks_dtype(argument):
+        raise TypeError("it is None" if argument is None else "the dtype of a field is None")
+    return np.dtype(argument)
 
 
-def _has_none(given: Any) -> bool:
+def _lacks_dtype(description: Any) -> bool:
     """Return True if a description of a dtype, or one inside it, is None."""
-    if isinstance(given, list):
-        return any(isinstance(field, tuple) and len(field) > 1 and _has_none(field[1]) for field in given)
-    if isinstance(given, tuple) and given:
-        return _has_none(given[0])
-    if isinstance(given, Mapping):
-        return any(map(_has_none, given.get("formats") or ()))
-    return given is None
+    if isinstance(description, list):
+        return any(isinstance(field, tuple) and len(field) > 1 and _lacks_dtype(field[1]) for field in description)
+    if isinstance(description, tuple) and description:
+        return _lacks_dtype(description[0])
+    if isinstance(description, Mapping):
+        return any(map(_lacks_dtype, description.get("formats") or ()))
+    return description is None
 
 
 def is_whole(value: Any, least: int = 0) -> bool:

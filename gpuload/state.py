@@ -1,4 +1,4 @@
-"""State: where a run is, as a small JSON, and whether a saved one belongs to this loader.
+"""State: the position of a run as a small JSON, and the check that a saved one belongs to this loader.
 
 A state names what was *delivered*, not what was read ahead, so a run that was killed goes on with the next batch. It
 holds a position in the global order, so it fits any number of shards and any batch size; everything else that decides
@@ -10,7 +10,7 @@ what a batch holds must be the same, and is compared.
 Versions    2: ops are told by the arguments that differ from their defaults, so that an argument that an op is given
             later, with a default that changes nothing, refuses no state of before. The fingerprint of a source looks
             into the data. 1 told ops by ``repr`` and sources by names and sizes alone; it was never released.
-Kept        states of each version lie in tests/golden/states for ever: what is changed here must still load them.
+Golden      states of each version lie in tests/golden/states for ever: changes here must still load them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpuload.errors import StateError, shown
 from gpuload.order import Plan, Position
 
 VERSION = 2
-SHOWN = 10_000  # characters of what an error shows
+MAX_CHARACTERS = 10_000  # characters of what an error shows
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
 IDENTITY = {
     "source": "the source's files, lengths, fields or bytes",
@@ -61,30 +61,31 @@ def save(plan: Plan, position: Position, known: Mapping[str, Any]) -> dict[str, 
 
 
 def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
-    """Return where a state goes on under this plan.
+    """Return the position at which a state goes on under this plan.
 
     Raises:
         StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
     """
-    given = _of_this_version(state)
-    differing = [name for name in IDENTITY if given.get(name) != known[name]]
+    fields = _of_this_version(state)
+    differing = [name for name in IDENTITY if fields.get(name) != known[name]]
     if differing:
         lines = "; ".join(
-            f"{IDENTITY[name]}: saved {shown(given.get(name), SHOWN)}, here {known[name]!r}" for name in differing
+            f"{IDENTITY[name]}: saved {shown(fields.get(name), MAX_CHARACTERS)}, here {known[name]!r}"
+            for name in differing
         )
         raise StateError(
             "the state belongs to another run",
             cause=lines,
             remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
         )
-    return plan.start_at(_count(given, "epoch", 2**64 - 1), _count(given, "position", plan.length))
+    return plan.start_at(_count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length))
 
 
 def told(value: object) -> str:
     """Return a text of a value that is the same in every process, and for equal values the same.
 
-    Of what is described by a dataclass (ops, `Blocks`) it names the arguments that differ from their defaults. Of a
-    function it names the module and the name, not what it does; of an object of any other kind it names the class.
+    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults. The text of a function
+    has its module and its name, not its code; of an object of any other kind it has the class.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -93,7 +94,7 @@ def told(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(told, value))})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{told(key)}: {told(one)}" for key, one in value.items())) + "}"
+        return "{" + ", ".join(sorted(f"{told(key)}: {told(item)}" for key, item in value.items())) + "}"
     if isinstance(value, (set, frozenset)):
         return "{" + ", ".join(sorted(map(told, value))) + "}"
     if isinstance(value, np.dtype):
@@ -102,19 +103,21 @@ def told(value: object) -> str:
         raw = value.tobytes() if not value.dtype.hasobject else told(value.tolist()).encode()
         return f"array({value.dtype.str}, {value.shape}, {hashlib.sha256(raw).hexdigest()[:16]})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        arguments = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         defaults = _defaults(value)
-        changed = [name for name in given if name not in defaults or not _same(given[name], defaults[name])]
-        return f"{type(value).__name__}({', '.join(f'{name}={told(given[name])}' for name in changed)})"
-    named = value if hasattr(value, "__qualname__") else type(value)
-    module = getattr(named, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
-    return f"{module}.{named.__qualname__}"
+        changed = [
+            name for name in arguments if name not in defaults or not _is_default(arguments[name], defaults[name])
+        ]
+        return f"{type(value).__name__}({', '.join(f'{name}={told(arguments[name])}' for name in changed)})"
+    owner = value if hasattr(value, "__qualname__") else type(value)
+    module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
+    return f"{module}.{owner.__qualname__}"
 
 
-def _defaults(described: Any) -> dict[str, object]:
+def _defaults(instance: Any) -> dict[str, object]:
     """Return the arguments of a dataclass that have defaults."""
     defaults = {}
-    for field in dataclasses.fields(described):
+    for field in dataclasses.fields(instance):
         if field.default is not dataclasses.MISSING:
             defaults[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
@@ -122,12 +125,12 @@ def _defaults(described: Any) -> dict[str, object]:
     return defaults
 
 
-def _same(value: object, default: object) -> bool:
+def _is_default(value: object, default: object) -> bool:
     """Return True if a value is the default; ops keep the default 0 of a number as 0.0."""
     if isinstance(value, (int, float)) and isinstance(default, (int, float)):
         return value == default
     if isinstance(value, tuple) and isinstance(default, tuple):
-        return len(value) == len(default) and all(map(_same, value, default))
+        return len(value) == len(default) and all(map(_is_default, value, default))
     return told(value) == told(default)
 
 
@@ -153,18 +156,18 @@ def _of_this_version(state: object) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it: what saves checkpoints may make NumPy values and tuples of numbers and lists."""
+    """Return a value as JSON has it: a checkpoint may turn numbers and lists into NumPy values and tuples."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
-def _count(state: Mapping[str, Any], name: str, most: int) -> int:
+def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
     value = state.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum:
         return value
     raise StateError(
         f"{name} = {shown(value)}",
-        cause=f"it is a whole number from 0 to {most}",
+        cause=f"it is a whole number from 0 to {maximum}",
         remedy="pass what state_dict() returned, unchanged",
     )

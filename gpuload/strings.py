@@ -28,7 +28,7 @@ from gpuload.spec import Field
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
 NUMBER_BYTES = 8
-MOST_SHOWN = 40  # bytes of a text, by errors
+MAX_BYTES = 40  # bytes of a text, by errors
 LATIN = 'pass the encoding of the file where the source takes one, or read it as bytes (dtype "S")'
 
 
@@ -58,7 +58,7 @@ def unpack(field: Field, raw: Any) -> NDArray[Any] | Ragged:
 
 
 def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return how many texts each record has, the length of each text, and where the first text of each record begins.
+    """Return the number of texts of each record, the length of each text, and the place of each record's first text.
 
     Raises:
         RowError: the numbers of a record do not go together.
@@ -66,8 +66,8 @@ def _heads(field: Field, payload: Bytes, begins: Int64s, ends: Int64s) -> tuple[
     whole = ends - begins >= NUMBER_BYTES
     counts = np.zeros(begins.size, np.int64)
     counts[whole] = _numbers(payload, begins[whole])
-    each = math.prod(_inner(field)) if field.ragged else math.prod(field.fixed_shape)
-    fits = counts % each == 0 if field.ragged and each else counts == each
+    num_texts = math.prod(_inner(field)) if field.ragged else math.prod(field.fixed_shape)
+    fits = counts % num_texts == 0 if field.ragged and num_texts else counts == num_texts
     whole &= fits & (counts >= 0) & (counts <= (ends - begins) // NUMBER_BYTES - 1)
     _check(whole, field)
     owners = offsets_of(counts)[:-1]
@@ -107,13 +107,13 @@ def _objects(field: Field, payload: Bytes, begins: Int64s, lengths: Int64s, rows
     try:
         text = data.decode("ascii")  # the usual case, several times as fast as text by text
     except UnicodeDecodeError:
-        objects[:] = _decoded(field, data, list(spans), rows)
+        objects[:] = _decode_texts(field, data, list(spans), rows)
     else:
         objects[:] = [text[begin:end] for begin, end in spans]
     return objects
 
 
-def _decoded(field: Field, data: bytes, spans: Sequence[tuple[int, int]], rows: Int64s | None) -> list[str]:
+def _decode_texts(field: Field, data: bytes, spans: Sequence[tuple[int, int]], rows: Int64s | None) -> list[str]:
     texts: list[str] = []
     try:
         for begin, end in spans:
@@ -122,7 +122,7 @@ def _decoded(field: Field, data: bytes, spans: Sequence[tuple[int, int]], rows: 
         number = len(texts)
         begin, end = spans[number]
         bad = data[begin + error.start]
-        around = data[max(begin, begin + error.start - MOST_SHOWN // 2) : end][:MOST_SHOWN]
+        around = data[max(begin, begin + error.start - MAX_BYTES // 2) : end][:MAX_BYTES]
         raise RowError(
             number if rows is None else int(rows[number]),
             f"field {field.name!r}: byte {error.start} of its {end - begin} is no UTF-8 ({bad:#04x})",
@@ -143,12 +143,12 @@ def pack(field: Field, values: Any) -> Ragged:
         RowError: a value is no text, or a text cannot be written as UTF-8.
     """
     if field.shape == ():
-        return _joined([_encoded(field, row, value) for row, value in enumerate(values)])
+        return _join([_encode_text(field, row, value) for row, value in enumerate(values)])
     rows = [
-        [_encoded(field, row, value) for value in _checked(field, row, texts).reshape(-1)]
+        [_encode_text(field, row, value) for value in _check_texts(field, row, texts).reshape(-1)]
         for row, texts in enumerate(values)
     ]
-    flat = _joined([text for texts in rows for text in texts])
+    flat = _join([text for texts in rows for text in texts])
     payload, offsets, places = room_for(np.array([len(texts) for texts in rows], np.int64), flat.lengths)
     for text, place in zip(flat, places.tolist(), strict=True):
         payload[place : place + text.size] = text
@@ -177,12 +177,14 @@ def room_for(counts: Int64s, lengths: Int64s) -> tuple[Bytes, Int64s, Int64s]:
     return payload, offsets, places
 
 
-def _checked(field: Field, row: int, texts: Any) -> NDArray[Any]:
+def _check_texts(field: Field, row: int, texts: Any) -> NDArray[Any]:
     """Return the texts of a record as an array of the field's shape."""
     array = np.asarray(texts, object)
     shape = (0, *_inner(field)) if not array.size and field.ragged else array.shape
-    wanted = field.shape or ()
-    if len(shape) != len(wanted) or any(length not in (None, own) for length, own in zip(wanted, shape, strict=True)):
+    field_shape = field.shape or ()
+    if len(shape) != len(field_shape) or any(
+        length not in (None, actual) for length, actual in zip(field_shape, shape, strict=True)
+    ):
         raise RowError(
             row,
             f"field {field.name!r} has texts of shape {array.shape}",
@@ -192,12 +194,12 @@ def _checked(field: Field, row: int, texts: Any) -> NDArray[Any]:
     return array.reshape(shape)
 
 
-def _joined(texts: Sequence[bytes]) -> Ragged:
+def _join(texts: Sequence[bytes]) -> Ragged:
     lengths = np.array([len(text) for text in texts], np.int64)
     return Ragged(np.frombuffer(bytearray(b"".join(texts)), np.uint8), offsets_of(lengths))
 
 
-def _encoded(field: Field, row: int, value: Any) -> bytes:
+def _encode_text(field: Field, row: int, value: Any) -> bytes:
     try:
         if isinstance(value, str) and field.text == "str":
             return value.encode()
@@ -206,7 +208,7 @@ def _encoded(field: Field, row: int, value: Any) -> bytes:
     except UnicodeEncodeError as error:
         raise RowError(
             row,
-            f"field {field.name!r}: {value[:MOST_SHOWN]!r} cannot be written as UTF-8",
+            f"field {field.name!r}: {value[:MAX_BYTES]!r} cannot be written as UTF-8",
             cause=f"character {error.start} is half of a surrogate pair",
             remedy="repair the text; errors='surrogateescape' may have been used to read it",
         ) from None

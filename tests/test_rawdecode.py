@@ -64,7 +64,7 @@ def test_bytes_alone_give_the_same_as_numpy(case):
     _, raw, layout = case
 
     for part in layout.parts:
-        assert_same(rawdecode._on_any(np, raw, part), rawdecode.decode(np, raw, layout)[part.field.name])
+        assert_same(rawdecode._by_bytes(np, raw, part), rawdecode.decode(np, raw, layout)[part.field.name])
 
 
 @given(raw_records(st.one_of(NUMBERS, TEXTS)))
@@ -145,7 +145,7 @@ def test_fields_for_the_host_alone_are_refused_elsewhere(dtype):
     layout = layout_of(np.dtype(dtype), field="x")
 
     with pytest.raises(SpecError, match="on the host"):
-        rawdecode._on_any(np, np.zeros((2, layout.record_bytes), np.uint8), layout.parts[0])
+        rawdecode._by_bytes(np, np.zeros((2, layout.record_bytes), np.uint8), layout.parts[0])
 
 
 @pytest.mark.parametrize("dtype", ["O", [("a", "O")], []])

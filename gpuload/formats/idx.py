@@ -27,7 +27,7 @@ from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import check_name
 from gpuload.storage import kept
 from gpuload.storage.files import Paths, expand
-from gpuload.storage.unpack_files import unpack_files, with_names
+from gpuload.storage.unpacked import unpack_files, with_names
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255

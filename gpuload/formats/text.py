@@ -30,7 +30,7 @@ from gpuload.spec import Field, Spec, is_whole
 from gpuload.storage import kept, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand
-from gpuload.storage.unpack_files import unpack_files, with_names
+from gpuload.storage.unpacked import unpack_files, with_names
 
 LF, CR = 10, 13
 MAX_LINE_BYTES = 1 << 24

@@ -41,7 +41,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Result = TypeVar("Loaded")
+Result = TypeVar("Result")
 
 FOLDER, SHARED = "GPULOAD_CACHE", "GPULOAD_CACHE_SHARED"
 HEAD_BYTES = 1 << 16  # of a file, that its key depends on

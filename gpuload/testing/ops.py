@@ -1,4 +1,4 @@
-"""The contract of ops: what every op promises, on every executor. A test class subclasses it and inherits the tests."""
+"""The contract of ops: the promises of every op, on every executor. A test class that subclasses it has the tests."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ def numbers(field: Field, count: int) -> Any:
     """Return values of a field: noise over the range of a dtype, of a few different sizes where the shape varies."""
     rng = np.random.default_rng(20)
     shape = field.shape or ()
-    made = [
+    images = [
         _noise(rng, field.dtype, tuple(37 + 5 * (row + axis) if n is None else n for axis, n in enumerate(shape)))
         for row in range(count)
     ]
     if field.ragged:
-        return Ragged.of(made, field.dtype)
-    return np.stack(made) if field.uniform else made
+        return Ragged.of(images, field.dtype)
+    return np.stack(images) if field.uniform else images
 
 
-def assert_identical(got: Any, expected: Any) -> None:
+def assert_identical(actual: Any, expected: Any) -> None:
     """Check dtype, shape and every element."""
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
-        one, other = np.asarray(one), np.asarray(other)
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        np.testing.assert_array_equal(one, other)
+    assert len(actual) == len(expected)
+    for value, expected_value in zip(actual, expected, strict=True):
+        value, expected_value = np.asarray(value), np.asarray(expected_value)
+        assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)
+        np.testing.assert_array_equal(value, expected_value)
 
 
-def assert_equal_but_for_tiny_halves(got: Any, expected: Any) -> None:
+def assert_equal_but_for_tiny_halves(actual: Any, expected: Any) -> None:
     """Check dtype, shape and every element; float16 below 6.1e-5 may be 6e-8 off (``images.to_float16``)."""
     if len(expected) and expected[0].dtype != np.float16:
-        assert_identical(got, expected)
+        assert_identical(actual, expected)
         return
-    for one, other in zip(got, expected, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        tiny = np.abs(other) < 2**-14
-        np.testing.assert_array_equal(np.where(tiny, 0, one), np.where(tiny, 0, other))
-        np.testing.assert_allclose(np.where(tiny, one, 0), np.where(tiny, other, 0), rtol=0, atol=6e-8)
+    for value, expected_value in zip(actual, expected, strict=True):
+        assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)
+        tiny = np.abs(expected_value) < 2**-14
+        np.testing.assert_array_equal(np.where(tiny, 0, value), np.where(tiny, 0, expected_value))
+        np.testing.assert_allclose(np.where(tiny, value, 0), np.where(tiny, expected_value, 0), rtol=0, atol=6e-8)
 
 
 class OpContract:
-    """What every op promises. A subclass gives ``cases``, and what it must refuse."""
+    """The promises of every op. A subclass gives ``cases``, and in ``refused`` the fields that do not fit."""
 
     cases: ClassVar[Sequence[tuple[Op, Field]]]
     """Ops and the fields they act on; each case is run by every test."""
@@ -83,13 +83,13 @@ class OpContract:
         """Return values of a field."""
         return numbers(field, count)
 
-    def compare(self, got: Any, expected: Any) -> None:
-        """Check what DALI on the CPU made against the array form; exact unless a subclass says why not."""
-        assert_equal_but_for_tiny_halves(got, expected)
+    def compare(self, actual: Any, expected: Any) -> None:
+        """Compare the result of DALI on the CPU with the array form; exactly, unless a subclass says why not."""
+        assert_equal_but_for_tiny_halves(actual, expected)
 
-    def compare_gpu(self, got: Any, expected: Any) -> None:
-        """Check what a GPU made against the array form on the CPU."""
-        self.compare(got, expected)
+    def compare_gpu(self, actual: Any, expected: Any) -> None:
+        """Compare the result on a GPU with the array form on the CPU."""
+        self.compare(actual, expected)
 
     def test_the_declared_spec_is_the_real_one(self) -> None:
         for op, field in self.cases:
@@ -98,34 +98,34 @@ class OpContract:
             result = array_form(graph, values, draws)
 
             after = graph.spec_out[field.name]
-            made = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
-            assert isinstance(made, np.ndarray if after.uniform else Ragged if after.ragged else list)
-            for one in [*result, *made]:
-                assert one.dtype == after.dtype, op
+            batch = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
+            assert isinstance(batch, np.ndarray if after.uniform else Ragged if after.ragged else list)
+            for value in [*result, *batch]:
+                assert value.dtype == after.dtype, op
                 assert after.shape is not None
-                assert len(one.shape) == len(after.shape), op
-                assert all(n in (None, m) for n, m in zip(after.shape, one.shape, strict=True)), op
+                assert len(value.shape) == len(after.shape), op
+                assert all(n in (None, m) for n, m in zip(after.shape, value.shape, strict=True)), op
 
     def test_a_draw_depends_on_seed_epoch_and_record_alone(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
-            alone = [self._draw(graph, values, [row])[0] for row in range(NUM_RECORDS)]
+            single_draws = [self._draw(graph, values, [row])[0] for row in range(NUM_RECORDS)]
             backwards = self._draw(graph, values, list(reversed(range(NUM_RECORDS))))[0]
 
-            for name, drawn in draws[0].items():
-                assert drawn.dtype in (np.int32, np.float32)
-                np.testing.assert_array_equal(np.concatenate([one[name] for one in alone]), drawn)
-                np.testing.assert_array_equal(backwards[name][::-1], drawn)
+            for name, parameters in draws[0].items():
+                assert parameters.dtype in (np.int32, np.float32)
+                np.testing.assert_array_equal(np.concatenate([draw[name] for draw in single_draws]), parameters)
+                np.testing.assert_array_equal(backwards[name][::-1], parameters)
 
     def test_other_ops_do_not_change_its_draws(self) -> None:
         for op, field in self.cases:
             graph, values, draws = self._batch(op, field)
 
-            other = compile_ops(graph.spec_in, [Nothing(on=field.name), op, Nothing(on=field.name)])
+            longer_graph = compile_ops(graph.spec_in, [Identity(on=field.name), op, Identity(on=field.name)])
 
             for name in draws[0].keys() - {HEADS}:  # which are of files that no other op may have changed
-                drawn = draws[0][name]
-                np.testing.assert_array_equal(self._draw(other, values, range(NUM_RECORDS))[1][name], drawn)
+                parameters = draws[0][name]
+                np.testing.assert_array_equal(self._draw(longer_graph, values, range(NUM_RECORDS))[1][name], parameters)
 
     def test_neutral_parameters_change_nothing(self) -> None:
         for op, field in self.neutral:
@@ -170,7 +170,7 @@ class OpContract:
 
             result = ArrayRowExecutor(graph).run({field.name: values}, draws, {})[field.name]
 
-            assert not any(np.shares_memory(one, two) for one, two in zip(result, values, strict=True))
+            assert not any(np.shares_memory(value, two) for value, two in zip(result, values, strict=True))
 
     def test_rows_by_themselves_are_the_rows_of_the_batch(self) -> None:
         for op, field in self.cases:
@@ -182,7 +182,7 @@ class OpContract:
             out = np.empty((NUM_RECORDS, *after.fixed_shape), after.dtype)
 
             for rows in (slice(0, 4), slice(4, 4), slice(4, 5), slice(5, NUM_RECORDS)):
-                part = [{name: drawn[rows] for name, drawn in draw.items()} for draw in draws]
+                part = [{name: parameters[rows] for name, parameters in draw.items()} for draw in draws]
                 executor.run({field.name: values[rows]}, part, {field.name: out[rows]})
 
             assert_identical(out, executor.run({field.name: values}, draws, {})[field.name])
@@ -203,11 +203,11 @@ class OpContract:
             if not op.has_dali_form:
                 continue
             graph, values, draws = self._batch(op, field)
-            on_gpu = values if field.encoded else _uploaded(values)
+            on_gpu = values if field.encoded else _upload(values)
 
             result = dali_form(graph, on_gpu, draws, "gpu:0")
 
-            self.compare_gpu([one.get() for one in result], array_form(graph, values, draws))
+            self.compare_gpu([value.get() for value in result], array_form(graph, values, draws))
 
     @pytest.mark.gpu
     def test_cupy_equals_numpy(self) -> None:
@@ -216,9 +216,9 @@ class OpContract:
             if op.codec or op.needs_numpy:
                 continue
 
-            result = batch_form(graph, _uploaded(values), draws, "gpu:0")
+            result = batch_form(graph, _upload(values), draws, "gpu:0")
 
-            self.compare_gpu([one.get() for one in result], array_form(graph, values, draws))
+            self.compare_gpu([value.get() for value in result], array_form(graph, values, draws))
 
     def test_fields_that_do_not_fit_are_refused_with_cause_and_remedy(self) -> None:
         for op, field in self.refused:
@@ -232,8 +232,8 @@ class OpContract:
 
     def test_its_text_has_every_parameter(self) -> None:
         for op, _ in self.cases:
-            for one in dataclass_fields(op):
-                assert f"{one.name}={getattr(op, one.name)!r}" in repr(op)
+            for parameter in dataclass_fields(op):
+                assert f"{parameter.name}={getattr(op, parameter.name)!r}" in repr(op)
 
     def _batch(self, op: Op, field: Field) -> tuple[Graph, Any, list[Draw]]:
         graph, values = compile_ops(Spec((field,)), [op]), self.values(field, NUM_RECORDS)
@@ -241,12 +241,12 @@ class OpContract:
 
     def _draw(self, graph: Graph, values: Any, rows: Any) -> list[Draw]:
         field = next(iter(graph.spec_in))
-        some = [values[row] for row in rows]
-        sizes = {field.name: image_sizes(field, some, len(some))}
+        images = [values[row] for row in rows]
+        sizes = {field.name: image_sizes(field, images, len(images))}
         return graph.draw(seed=3, epoch=2, records=RECORDS[list(rows)], sizes=sizes)
 
 
-class Nothing(Op):
+class Identity(Op):
     """An op that draws and changes nothing."""
 
     num_uniforms: ClassVar[int] = 3
@@ -256,18 +256,18 @@ class Nothing(Op):
 
 
 def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
-    """Return what the ops mean for the first field: their array forms on NumPy, record by record."""
+    """Return the first field behind the array forms of the ops on NumPy, record by record: what the ops mean."""
     name = graph.spec_in.names[0]
-    made = [values[row] for row in range(len(values))]
+    images = [values[row] for row in range(len(values))]
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
         if name in on:
             op = graph.op_on(place, name)
-            made = [op.array(np, one, _row(draw, row)) for row, one in enumerate(made)]
-    return np.stack(made) if graph.spec_out[name].uniform and made else made
+            images = [op.array(np, image, _row(draw, row)) for row, image in enumerate(images)]
+    return np.stack(images) if graph.spec_out[name].uniform and images else images
 
 
 def batch_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
-    """Return what the array executor on whole batches makes of the first field."""
+    """Return the first field behind the array executor on whole batches."""
     name = graph.spec_in.names[0]
     executor = ArrayBatchExecutor(graph, device=device)
     executor.start({name: values}, draws)
@@ -275,27 +275,27 @@ def batch_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any
 
 
 def dali_form(graph: Graph, values: Any, draws: list[Draw], device: str) -> Any:
-    """Return what DALI makes."""
+    """Return the first field behind DALI."""
     pytest.importorskip("nvidia.dali")
     from gpuload.executors.dali import DaliExecutor
 
     executor = DaliExecutor(graph, device=device, batch_size=len(values), num_threads=1)
     name = graph.spec_in.names[0]
     executor.start({name: values}, draws)
-    made = executor.finish()[name]
+    images = executor.finish()[name]
     executor.close()
-    return made
+    return images
 
 
-def _uploaded(values: Any) -> Any:
+def _upload(values: Any) -> Any:
     cupy = devices.cupy()
     if isinstance(values, Ragged):
         return values.with_payload(cupy.asarray(values.flat))
-    return [cupy.asarray(one) for one in values] if isinstance(values, list) else cupy.asarray(values)
+    return [cupy.asarray(value) for value in values] if isinstance(values, list) else cupy.asarray(values)
 
 
 def _row(draw: Draw, row: int) -> Draw:
-    return {name: drawn[row] for name, drawn in draw.items()}
+    return {name: parameters[row] for name, parameters in draw.items()}
 
 
 def _noise(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Contracts: what every source promises; a test class subclasses one and says how its source is made."""
+"""Contracts: the promises of every source; a test class subclasses one and opens its source."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gpuload.sources.base import Source
 from gpuload.sources.leaf import Share, fill, values
 
 
-def assert_same(got: Any, expected: Any) -> None:
+def assert_same(actual: Any, expected: Any) -> None:
     """Check that one value has the dtype, shape and elements of another; not-a-number equals itself."""
-    got, expected = np.asanyarray(got), np.asanyarray(expected)
-    assert got.dtype == expected.dtype
-    assert got.shape == expected.shape
-    np.testing.assert_array_equal(got, expected)
+    actual, expected = np.asanyarray(actual), np.asanyarray(expected)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(actual, expected)
 
 
 class SourceContract:
-    """What every source promises. A subclass gives ``open``, ``open_other`` and ``expected``; at least 3 records."""
+    """The promises of every source. A subclass gives ``open``, ``open_other`` and ``expected``; at least 3 records."""
 
     def open(self, folder: Path) -> Source:
         """Return the source; called twice with one folder it gives the same data."""
@@ -51,11 +51,11 @@ class SourceContract:
     def check(self, source: Source, indices: list[int], fields: dict[str, Any]) -> None:
         expected = self.expected()
         assert list(fields) == list(expected) == list(source.spec.names)
-        for name, found in fields.items():
+        for name, column in fields.items():
             field = source.spec[name]
-            assert isinstance(found, np.ndarray if field.uniform else Ragged if field.ragged else list)
-            assert len(found) == len(indices)
-            for index, value in zip(indices, found, strict=True):
+            assert isinstance(column, np.ndarray if field.uniform else Ragged if field.ragged else list)
+            assert len(column) == len(indices)
+            for index, value in zip(indices, column, strict=True):
                 assert_same(value, expected[name][index])
 
     def raw(self, source: Source, count: int, value: int = 0xA5) -> list[Any]:
@@ -63,8 +63,8 @@ class SourceContract:
         sizes = [None if group.layout is None else group.layout.record_bytes for group in source.groups]
         return [None if size is None else np.full((count, size), value, np.uint8) for size in sizes]
 
-    def fill_all(self, source: Source, shares: list[Share], raws: list[Any]) -> dict[str, Any]:
-        """Return the fields of all groups that have rows, by way of these rows."""
+    def fill_groups(self, source: Source, shares: list[Share], raws: list[Any]) -> dict[str, Any]:
+        """Return the fields of all groups that have rows, after filling these rows."""
         fields: dict[str, Any] = {}
         for number, (group, raw) in enumerate(zip(source.groups, raws, strict=True)):
             if group.layout is not None:
@@ -72,10 +72,10 @@ class SourceContract:
                 fields.update(rawdecode.decode(np, raw, group.layout))
         return fields
 
-    def check_some(self, indices: list[int], fields: dict[str, Any]) -> None:
-        for name, found in fields.items():
-            assert len(found) == len(indices)
-            for index, value in zip(indices, found, strict=True):
+    def check_rows(self, indices: list[int], fields: dict[str, Any]) -> None:
+        for name, column in fields.items():
+            assert len(column) == len(indices)
+            for index, value in zip(indices, column, strict=True):
                 assert_same(value, self.expected()[name][index])
 
     def test_it_has_as_many_records_as_were_written(self, source: Source) -> None:
@@ -101,11 +101,11 @@ class SourceContract:
 
         assert list(fields) == list(source.spec.names)
         for field in source.spec:
-            found = fields[field.name]
-            assert len(found) == 0
-            if isinstance(found, np.ndarray):
-                assert found.dtype == field.dtype
-                assert found.shape == (0, *field.fixed_shape)
+            column = fields[field.name]
+            assert len(column) == 0
+            if isinstance(column, np.ndarray):
+                assert column.dtype == field.dtype
+                assert column.shape == (0, *field.fixed_shape)
 
     def test_its_spec_says_what_it_reads(self, source: Source) -> None:
         fields = source.read([0, 1, 2])
@@ -120,7 +120,9 @@ class SourceContract:
                     assert np.asanyarray(value).dtype.kind == field.dtype.kind
                 if field.shape is not None:
                     assert len(field.shape) == np.ndim(value)
-                    assert all(told in (None, got) for told, got in zip(field.shape, np.shape(value), strict=True))
+                    assert all(
+                        length in (None, actual) for length, actual in zip(field.shape, np.shape(value), strict=True)
+                    )
             if field.uniform:
                 whole = np.asanyarray(fields[field.name])
                 assert whole.dtype == field.dtype
@@ -153,8 +155,8 @@ class SourceContract:
 
     def test_what_was_read_belongs_to_the_reader(self, source: Source) -> None:
         first = source.read([0, 1])
-        for found in first.values():
-            for value in found:
+        for column in first.values():
+            for value in column:
                 if isinstance(value, np.ndarray) and value.flags.writeable:
                     value[...] = np.zeros((), value.dtype)
 
@@ -178,67 +180,73 @@ class SourceContract:
         shares = source.resolve(np.arange(count)[::-1].repeat(2))
 
         for group in range(len(source.groups)):
-            own = [share for share in shares if share.group == group]
-            rows = [np.arange(2 * count) if share.rows is None else share.rows for share in own]
+            group_shares = [share for share in shares if share.group == group]
+            rows = [np.arange(2 * count) if share.rows is None else share.rows for share in group_shares]
             assert sorted(np.concatenate(rows)) == list(range(2 * count))
-            assert all(share.numbers.size == len(some) for share, some in zip(own, rows, strict=True))
+            assert all(
+                share.numbers.size == len(share_rows) for share, share_rows in zip(group_shares, rows, strict=True)
+            )
 
     def test_fill_writes_any_records_in_any_order(self, source: Source) -> None:
         last = len(source) - 1
         indices = [last, 0, 1, 0, last, last // 2]
         raws = self.raw(source, len(indices))
 
-        fields = self.fill_all(source, source.resolve(np.array(indices)), raws)
+        fields = self.fill_groups(source, source.resolve(np.array(indices)), raws)
 
-        self.check_some(indices, fields)
+        self.check_rows(indices, fields)
         fixed = [group for group in source.groups if group.layout is not None]
         assert set(fields) == {name for group in fixed for name in group.spec.names}
 
     def test_fill_into_some_rows_of_larger_memory_leaves_the_rest(self, source: Source) -> None:
         shares, larger = source.resolve(np.array([2, 1])), self.raw(source, 9)
 
-        fields = self.fill_all(source, shares, [None if raw is None else raw[3:5] for raw in larger])
+        fields = self.fill_groups(source, shares, [None if raw is None else raw[3:5] for raw in larger])
 
-        self.check_some([2, 1], fields)
+        self.check_rows([2, 1], fields)
         assert all((raw[[0, 1, 2, 5, 6, 7, 8]] == 0xA5).all() for raw in larger if raw is not None)
 
     def test_values_are_those_of_the_records_and_lie_where_they_were_told(self, source: Source) -> None:
         indices = [2, 0, len(source) - 1, 2]
-        shares, given = source.resolve(np.array(indices)), list[Any]()
+        shares, memories = source.resolve(np.array(indices)), list[Any]()
 
         def memory(num_bytes: int) -> Any:
-            given.append(np.full(num_bytes, 0xA5, np.uint8))
-            return given[-1]
+            memories.append(np.full(num_bytes, 0xA5, np.uint8))
+            return memories[-1]
 
         for number, group in enumerate(source.groups):
             if group.layout is None:
                 plain = values(shares, number, group.spec, len(indices))
-                moved = values(shares, number, group.spec, len(indices), memory=memory)
-                for found in (plain, moved):
-                    self.check_some(indices, dict(zip(group.spec.names, found, strict=True)))
-                ragged = [one for one in moved if isinstance(one, Ragged) and one.dtype != object]
-                assert all(any(np.shares_memory(one.payload, some) for some in given) for one in ragged if one.nbytes)
-                assert len(given) == len(ragged)
-                given.clear()
+                in_memory = values(shares, number, group.spec, len(indices), memory=memory)
+                for columns in (plain, in_memory):
+                    self.check_rows(indices, dict(zip(group.spec.names, columns, strict=True)))
+                ragged = [column for column in in_memory if isinstance(column, Ragged) and column.dtype != object]
+                assert all(
+                    any(np.shares_memory(column.payload, block) for block in memories)
+                    for column in ragged
+                    if column.nbytes
+                )
+                assert len(memories) == len(ragged)
+                memories.clear()
 
     def test_no_records_are_filled_and_no_values_made_of_none(self, source: Source) -> None:
         shares = source.resolve(np.zeros(0, np.int64))
 
-        fields = self.fill_all(source, shares, self.raw(source, 0))
+        fields = self.fill_groups(source, shares, self.raw(source, 0))
 
-        assert all(len(found) == 0 for found in fields.values())
+        assert all(len(column) == 0 for column in fields.values())
         for number, group in enumerate(source.groups):
             if group.layout is None:
-                for field, found in zip(group.spec, values(shares, number, group.spec, 0), strict=True):
-                    assert len(found) == 0
-                    assert isinstance(found, np.ndarray if field.uniform else Ragged if field.ragged else list)
+                for field, column in zip(group.spec, values(shares, number, group.spec, 0), strict=True):
+                    assert len(column) == 0
+                    assert isinstance(column, np.ndarray if field.uniform else Ragged if field.ragged else list)
 
     @pytest.mark.parametrize("beyond", [0, 10**15])
     def test_a_number_outside_is_refused_before_anything_is_written(self, source: Source, beyond: int) -> None:
         raws = self.raw(source, 2)
         for bad in (len(source) + beyond, -1 - beyond):
             with pytest.raises(RecordIndexError):
-                self.fill_all(source, source.resolve(np.array([0, bad])), raws)
+                self.fill_groups(source, source.resolve(np.array([0, bad])), raws)
         for share in source.resolve(np.array([0, 1])):
             outside = np.array([0, share.leaf.num_records + beyond])
             with pytest.raises(RecordIndexError):
@@ -266,12 +274,12 @@ class SourceContract:
                 frozen = np.zeros((2, size), np.uint8)
                 frozen.flags.writeable = False
                 wrong = [(2, size + 1), (1, size), (3, size), (2 * size,), ()]
-                others = [np.zeros(shape, np.uint8) for shape in wrong if shape != (2,)]
-                others += [np.zeros((2, size), np.int8), frozen] if size else []
-                others += [np.zeros((4, size), np.uint8)[::2], np.zeros((size, 2), np.uint8).T] if size > 1 else []
-                for other in others:
+                wrong_rows = [np.zeros(shape, np.uint8) for shape in wrong if shape != (2,)]
+                wrong_rows += [np.zeros((2, size), np.int8), frozen] if size else []
+                wrong_rows += [np.zeros((4, size), np.uint8)[::2], np.zeros((size, 2), np.uint8).T] if size > 1 else []
+                for rows in wrong_rows:
                     with pytest.raises((SpecError, RecordIndexError)):
-                        fill(shares, number, group.layout, other)
+                        fill(shares, number, group.layout, rows)
 
     def test_values_of_another_count_are_refused(self, source: Source) -> None:
         shares = source.resolve(np.array([0, 1]))
@@ -299,11 +307,11 @@ class SourceContract:
 
     def test_the_fingerprint_tells_data_apart(self, source: Source, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
-        own = source.fingerprint()  # the next line writes its files anew
-        with self.open(tmp_path) as again, self.open_other(tmp_path / "other") as other:
-            assert again.fingerprint() == own
-            assert other.fingerprint() != own
-        assert 0 < len(own) < 200
+        fingerprint = source.fingerprint()  # the next line writes its files anew
+        with self.open(tmp_path) as again, self.open_other(tmp_path / "other") as other_source:
+            assert again.fingerprint() == fingerprint
+            assert other_source.fingerprint() != fingerprint
+        assert 0 < len(fingerprint) < 200
 
     def test_the_fingerprint_does_not_depend_on_the_folder(self, source: Source, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir()
@@ -337,7 +345,7 @@ class SourceContract:
 
         source.close()
 
-        self.check_some([1, 0], self.fill_all(source, shares, raws))
+        self.check_rows([1, 0], self.fill_groups(source, shares, raws))
 
     def test_closing_a_part_leaves_the_others_open(self, source: Source) -> None:
         first, second = source.split(0.5)
@@ -352,9 +360,9 @@ class SourceContract:
         assert len(second.read([0])) == len(source.spec)
         self.check(source, [2], source.read([2]))
 
-    @pytest.mark.parametrize("copied", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy])
-    def test_it_can_be_pickled_and_copied(self, source: Source, copied: Any) -> None:
-        again, part = copied((source, source[1:]))
+    @pytest.mark.parametrize("duplicate", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy])
+    def test_it_can_be_pickled_and_copied(self, source: Source, duplicate: Any) -> None:
+        again, part = duplicate((source, source[1:]))
 
         source.close()
 

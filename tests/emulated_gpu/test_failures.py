@@ -154,7 +154,7 @@ def test_what_fails_while_a_bridge_hands_over_is_a_clear_error_too():
             try:
                 loader = gl.Loader(SOURCE, 4, device="gpu")
                 stack.callback(close, loader)
-                assert len(list(common.converted(iter(loader), convert))) == NUM_BATCHES
+                assert len(list(common.convert_batches(iter(loader), convert))) == NUM_BATCHES
             except Exception as error:
                 return type(error)
         return None

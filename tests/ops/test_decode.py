@@ -19,7 +19,7 @@ from gpuload.ops.base import RowError
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from gpuload.testing.ops import Nothing, OpContract, array_form, assert_identical, dali_form, uniform
+from gpuload.testing.ops import Identity, OpContract, array_form, assert_identical, dali_form, uniform
 
 FILES = Field("image", np.dtype(np.uint8), (None,), encoded=True)
 
@@ -291,7 +291,7 @@ def test_a_draw_refuses_the_first_row_beyond_a_limit_in_any_of_the_fields(name):
 
 def test_a_limit_holds_whatever_op_comes_first():
     data, limit, _, _ = BEYOND["max_scans"]
-    graph = compile_ops(Spec((FILES,)), [Nothing(), Decode(max_scans=limit)])
+    graph = compile_ops(Spec((FILES,)), [Identity(), Decode(max_scans=limit)])
 
     with pytest.raises(RowError, match="it has 10 scans"):
         graph.draw(seed=0, epoch=0, records=np.arange(1), sizes={"image": image_sizes(FILES, [data], 1)})

@@ -36,7 +36,7 @@ from gpuload.spec import Spec
 from gpuload.storage import kept, open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 from gpuload.storage.inflate import is_gzip
-from gpuload.storage.unpack_files import unpack_files, with_names
+from gpuload.storage.unpacked import unpack_files, with_names
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
 log = logging.getLogger("gpuload")
