@@ -884,6 +884,17 @@ def test_describe_speaks_of_steps_and_megabytes(prefetch):
     assert "step" in lines["threads"]
 
 
+@pytest.mark.parametrize(("batches", "ahead"), [(0.5, 1), (1, 1), (1.5, 1), (2, 2), (5, 2)])
+def test_so_many_batches_of_dali_are_made_ahead_as_memory_allows(monkeypatch, batches, ahead):
+    pytest.importorskip("nvidia.dali")
+    load = loader(executor="dali")
+    batch_bytes = load._session.recipe.batch_bytes * load._session.recipe.num_joined
+    load.close()
+    monkeypatch.setattr("gpuload.loader.AHEAD_BYTES", int(batch_bytes * batches))
+    with loader(executor="dali") as load:
+        assert load.prefetch == ahead * load._session.recipe.num_joined
+
+
 def test_to_peek_gives_the_next_batch_and_moves_nothing():
     load = loader()
     first = load.peek()
