@@ -36,6 +36,7 @@ from gpuload.pipeline.epoch import Epoch
 from gpuload.sources.leaf import Group
 from gpuload.spec import Field, Layout, Part, Spec
 from tests.interrupts import Alarm
+from tests.threads import none_left
 
 OPS = [gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))]
 
@@ -432,12 +433,11 @@ def test_replace_is_a_new_loader_with_something_changed():
 
 
 def test_after_close_nothing_is_left_and_using_it_is_an_error():
-    before = threading.active_count()
-    load = loader()
-    run = iter(load)
-    next(run)
-    load.close()
-    assert threading.active_count() == before
+    with none_left():
+        load = loader()
+        run = iter(load)
+        next(run)
+        load.close()
     with pytest.raises(ClosedError):
         next(run)
     with pytest.raises(ClosedError):

@@ -145,7 +145,7 @@ def _check_idx(data: bytes) -> None:
     idx = importlib.import_module("gpuload.formats.idx")  # the package has a function of that name
 
     try:
-        header = idx._read("a.idx", len(data), data[: idx.HEAD_BYTES], "")
+        header = idx._read_header("a.idx", len(data), data[: idx.HEAD_BYTES], "")
     except GpuloadError:
         return
     elements = math.prod(header.shape)
