@@ -70,6 +70,22 @@ def test_an_image_may_begin_at_any_byte():
     np.testing.assert_array_equal(out, other)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("num_taps", range(2, 15))
+def test_sums_of_any_number_of_taps_are_those_of_numpy(num_taps, dtype):
+    height = 10 * num_taps
+    image, op = pixels((height, 37, 3), dtype), RandomResizedCrop(20, 31)
+    out, draw = (
+        np.empty((20, 31, 3), dtype),
+        {"start": np.zeros(2, np.int32), "shape": np.array([height, 37], np.int32)},
+    )
+
+    resampling.resize_into(image, (0, 0, height, 37), "linear", True, out)
+
+    assert resampling.taps(height, 20, "linear", True)[1].shape[1] == num_taps
+    np.testing.assert_array_equal(out, op.array(np, image, draw))
+
+
 @pytest.mark.parametrize("box", [(0, 0, 10, 11), (0, 1, 9, 11), (-1, 0, 5, 5), (0, 0, 0, 5), (9, 0, 1, 1)])
 def test_a_box_beyond_the_image_is_refused(box):
     with pytest.raises(SpecError, match="do not lie in the image"):

@@ -40,32 +40,54 @@ INLINE void emit(T* __restrict to, const float* __restrict line, int64_t count) 
     for (int64_t i = 0; i < count; ++i) to[i] = stored<T>(line[i]);
 }
 
-// Sums rows, each times its weight; `total` is scratch.
-template <class To, class From>
-INLINE void down(To* __restrict to, const From* const* rows, const float* weights, int64_t support, int64_t count,
-                 float* __restrict total) {
-    if (support == 2) {
-        const From *a = rows[0], *b = rows[1];
-        const float u = weights[0], v = weights[1];
-        for (int64_t i = 0; i < count; ++i) to[i] = stored<To>(u * float(a[i]) + v * float(b[i]));
-    } else if (support == 3) {
-        const From *a = rows[0], *b = rows[1], *c = rows[2];
-        const float u = weights[0], v = weights[1], w = weights[2];
-        for (int64_t i = 0; i < count; ++i) to[i] = stored<To>(u * float(a[i]) + v * float(b[i]) + w * float(c[i]));
-    } else if (support == 4) {
-        const From *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
-        const float u = weights[0], v = weights[1], w = weights[2], x = weights[3];
-        for (int64_t i = 0; i < count; ++i)
-            to[i] = stored<To>(u * float(a[i]) + v * float(b[i]) + w * float(c[i]) + x * float(d[i]));
-    } else {
-        for (int64_t i = 0; i < count; ++i) total[i] = weights[0] * float(rows[0][i]);
-        for (int64_t tap = 1; tap < support; ++tap) {
-            const From* row = rows[tap];
-            const float weight = weights[tap];
-            for (int64_t i = 0; i < count; ++i) total[i] += weight * float(row[i]);
-        }
-        emit(to, total, count);
+// Sums COUNT rows, each times its weight.
+template <int COUNT, class To, class From>
+INLINE void sum_rows(To* __restrict to, const From* const* rows, const float* weights, int64_t length) {
+    const From* row[COUNT];
+    float weight[COUNT];
+    std::copy_n(rows, COUNT, row);
+    std::copy_n(weights, COUNT, weight);
+    for (int64_t i = 0; i < length; ++i) {
+        float sum = weight[0] * float(row[0][i]);
+#pragma GCC unroll 8
+        for (int tap = 1; tap < COUNT; ++tap) sum += weight[tap] * float(row[tap][i]);
+        to[i] = stored<To>(sum);
     }
+}
+
+// Adds four rows, each times its weight, one after the other.
+template <class From>
+INLINE void add_four(float* __restrict total, const From* const* rows, const float* weights, int64_t length) {
+    const From *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
+    const float u = weights[0], v = weights[1], w = weights[2], x = weights[3];
+    for (int64_t i = 0; i < length; ++i)
+        total[i] = total[i] + u * float(a[i]) + v * float(b[i]) + w * float(c[i]) + x * float(d[i]);
+}
+
+// Sums rows, each times its weight, in their order; `total` is scratch. Up to eight are summed in registers: memory is
+// what a sum waits for.
+template <class To, class From>
+INLINE void down(To* __restrict to, const From* const* rows, const float* weights, int64_t support, int64_t length,
+                 float* total) {
+    switch (support) {
+        case 1: return sum_rows<1>(to, rows, weights, length);
+        case 2: return sum_rows<2>(to, rows, weights, length);
+        case 3: return sum_rows<3>(to, rows, weights, length);
+        case 4: return sum_rows<4>(to, rows, weights, length);
+        case 5: return sum_rows<5>(to, rows, weights, length);
+        case 6: return sum_rows<6>(to, rows, weights, length);
+        case 7: return sum_rows<7>(to, rows, weights, length);
+        case 8: return sum_rows<8>(to, rows, weights, length);
+    }
+    sum_rows<8>(total, rows, weights, length);
+    int64_t tap = 8;
+    for (; tap + 4 <= support; tap += 4) add_four(total, rows + tap, weights + tap, length);
+    for (; tap < support; ++tap) {
+        const From* row = rows[tap];
+        const float weight = weights[tap];
+        for (int64_t i = 0; i < length; ++i) total[i] += weight * float(row[i]);
+    }
+    emit(to, total, length);
 }
 
 // Sums along a row of three channels: line[x] = weights[x, 0] * row[first[x]] + ... It reads up to one float behind the
