@@ -118,9 +118,10 @@ def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops, prefetch):
                 assert np.array_equal(values, copy[name])
 
 
-def test_a_caller_who_keeps_much_of_steps_done_together_gets_copies(monkeypatch):
+@pytest.mark.parametrize("on_error", ["raise", "replace"])
+def test_a_caller_who_keeps_much_of_steps_done_together_gets_copies(monkeypatch, on_error):
     monkeypatch.setattr(session_module, "KEPT_BYTES", 4096)
-    with loader(3000, batch_size=4) as load:
+    with loader(3000, batch_size=4, on_error=on_error) as load:
         kept = [(batch["image"], batch["image"].copy()) for batch in load]
         assert all(np.array_equal(image, copy) for image, copy in kept)
         assert 0 < load.stats()["batches_copied"] < len(load)
@@ -170,8 +171,9 @@ def _memory(values):
     return values if values.base is None else values.base.memory[0]
 
 
-def test_arrays_of_a_batch_are_aligned_and_contiguous():
-    for batch in loader():
+@pytest.mark.parametrize("on_error", ["raise", "replace"])
+def test_arrays_of_a_batch_are_aligned_and_contiguous(on_error):
+    for batch in loader(on_error=on_error):
         for values in batch.values():
             assert values.ctypes.data % 256 == 0
             assert values.flags.c_contiguous

@@ -14,6 +14,7 @@ from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Made
+from gpuload.pipeline.ring import is_aligned
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
@@ -393,6 +394,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
+        fields = _apart(session, fields, all(is_aligned(values) for values in fields.values()))
     session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
     if done.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
@@ -404,21 +406,28 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
 
 def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
     """Return the batch of a step that its worker has cut out."""
-    fields, records, valid, num_records, num_bytes, after, is_aligned = done.pieces[step - done.position.step]
-    if done.num_steps > 1 and (session.ring.crowded or not is_aligned):
-        fields = {name: _copy(values) for name, values in fields.items()}
-        if session.ring.crowded:
-            session.counters.add(batches_copied=1)
+    fields, records, valid, num_records, num_bytes, after, aligned = done.pieces[step - done.position.step]
+    if done.num_steps > 1:
+        fields = _apart(session, fields, aligned)
     session.counters.deliver(num_records, num_bytes)
     return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)
 
 
-def _copy(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of some rows of steps that were done together.
+def _apart(session: Session, fields: dict[str, Any], aligned: bool) -> dict[str, Any]:
+    """Return the fields of one of some steps that were done together, as they are or as copies.
 
-    It is made where their memory does not begin where frameworks need it, and where the caller keeps so much that each
+    They are copied if one of them does not begin where frameworks need it, and if the caller keeps so much that each
     batch it keeps should not hold the memory of its neighbours too.
     """
+    if session.ring.crowded:
+        session.counters.add(batches_copied=1)
+    elif aligned:
+        return fields
+    return {name: _copy(values) for name, values in fields.items()}
+
+
+def _copy(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy that begins where frameworks need it."""
     copy = devices.page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy

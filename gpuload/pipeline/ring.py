@@ -177,6 +177,11 @@ class Slot:
         return array if array.dtype == dtype else array.view(dtype)  # bfloat16 of ml_dtypes calls itself "V2"
 
 
+def is_aligned(values: NDArray[Any]) -> bool:
+    """Return True if an array begins where frameworks need it."""
+    return bool(values.__array_interface__["data"][0] % ALIGN_BYTES == 0)
+
+
 def aligned(num_bytes: int) -> int:
     """Return ``num_bytes`` rounded up to where the next array of a slot may begin."""
     return -(-num_bytes // ALIGN_BYTES) * ALIGN_BYTES
