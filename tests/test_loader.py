@@ -127,6 +127,17 @@ def test_a_caller_who_keeps_much_of_steps_done_together_gets_copies(monkeypatch,
         assert 0 < load.stats()["batches_copied"] < len(load)
 
 
+@pytest.mark.parametrize("on_error", ["raise", "replace"])
+def test_of_steps_done_together_only_arrays_that_begin_elsewhere_are_copied(on_error):
+    source = gl.arrays(image=np.zeros((2560, 16, 16, 1), np.uint8), label=np.zeros(2560, np.uint8))
+    with gl.Loader(source, 128, device="cpu", on_error=on_error) as load:
+        assert load._session.recipe.num_joined > 1
+        run = iter(load)
+        first, second = next(run), next(run)
+    assert _memory(first["image"]) is _memory(second["image"])
+    assert _memory(first["label"]) is not _memory(second["label"])
+
+
 def test_a_slice_of_a_batch_stays_what_it_was():
     with loader(500, batch_size=4) as load:
         kept = [(batch["image"][1:2, ::2], batch["image"][1:2, ::2].copy()) for batch in load]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -394,7 +394,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
-        fields = _apart(session, fields, all(is_aligned(values) for values in fields.values()))
+        fields = _apart(session, fields, [name for name, values in fields.items() if not is_aligned(values)])
     session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
     if done.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
@@ -406,24 +406,23 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
 
 def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
     """Return the batch of a step that its worker has cut out."""
-    fields, records, valid, num_records, num_bytes, after, aligned = done.pieces[step - done.position.step]
+    fields, records, valid, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
     if done.num_steps > 1:
-        fields = _apart(session, fields, aligned)
+        fields = _apart(session, fields, unaligned)
     session.counters.deliver(num_records, num_bytes)
     return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)
 
 
-def _apart(session: Session, fields: dict[str, Any], aligned: bool) -> dict[str, Any]:
+def _apart(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:
     """Return the fields of one of some steps that were done together, as they are or as copies.
 
-    They are copied if one of them does not begin where frameworks need it, and if the caller keeps so much that each
-    batch it keeps should not hold the memory of its neighbours too.
+    Those are copied that do not begin where frameworks need it; all of them if the caller keeps so much that each batch
+    it keeps should not hold the memory of its neighbours too.
     """
     if session.ring.crowded:
         session.counters.add(batches_copied=1)
-    elif aligned:
-        return fields
-    return {name: _copy(values) for name, values in fields.items()}
+        unaligned = fields
+    return {**fields, **{name: _copy(fields[name]) for name in unaligned}} if unaligned else fields
 
 
 def _copy(values: NDArray[Any]) -> NDArray[Any]:

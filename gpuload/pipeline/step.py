@@ -50,7 +50,7 @@ class Piece(NamedTuple):
         num_records: how many rows are valid.
         num_bytes: of its fields.
         after: the position behind it.
-        is_aligned: True if its arrays begin where frameworks need it.
+        unaligned: the names of the arrays that do not begin where frameworks need it: small ones.
     """
 
     fields: dict[str, Array]
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     num_records: int
     num_bytes: int
     after: Position
-    is_aligned: bool
+    unaligned: list[str]
 
 
 class Step:
@@ -155,7 +155,7 @@ class Step:
         return Piece(
             fields, self.records[rows], valid, int(np.count_nonzero(valid)),
             sum([values.nbytes for values in fields.values()]), self.recipe.plan.later(self.position, step + 1),
-            all(values.strides[0] * rows.start % ALIGN_BYTES == 0 for values in fields.values()),
+            [name for name, values in fields.items() if values.strides[0] * rows.start % ALIGN_BYTES],
         )  # fmt: skip
 
     def run(self) -> Step:
