@@ -52,6 +52,24 @@ extern "C" __global__ void step(const unsigned char* batch, long long num_bytes,
 STEP_THREADS, STEP_BLOCKS_EACH = 256, 2
 
 
+def part_options(
+    module: str, choice: str, choices: Iterable[str], arguments: list[str] | None = None
+) -> argparse.Namespace:
+    """Return the options of a module that `gpu_report` calls: ``choice``, ``result`` and ``smoke``.
+
+    Args:
+        module: its name, ``"gpu_parity"``.
+        choice: the name of its first argument.
+        choices: the values of that one.
+        arguments: None for those of this process.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description="used by benchmarks.gpu_report")
+    parser.add_argument(choice, choices=list(choices))
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--smoke", action="store_true")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Write how the GPU at work is, as rows of a table; or print why a package cannot be used with it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="used by benchmarks.gpu_report")

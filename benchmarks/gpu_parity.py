@@ -12,7 +12,6 @@ regions   a region of a JPEG decoded alone on the GPU, beside the same cut of th
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import io
 import json
@@ -25,6 +24,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks import gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 ABOUT = (
@@ -52,17 +53,17 @@ class Difference:
     num_different: int = 0
     num_values: int = 0
 
-    def add(self, values: Any, others: Any) -> None:
+    def add(self, values: Any, expected: Any) -> None:
         """Compare two arrays; NaN equals NaN.
 
         Raises:
             ValueError: they differ in dtype or shape.
         """
-        if values.dtype != others.dtype or values.shape != others.shape:
-            raise ValueError(f"{values.dtype} {values.shape} in place of {others.dtype} {others.shape}")
-        differs = ~((values == others) | ((values != values) & (others != others)))
+        if values.dtype != expected.dtype or values.shape != expected.shape:
+            raise ValueError(f"{values.dtype} {values.shape} in place of {expected.dtype} {expected.shape}")
+        differs = ~((values == expected) | ((values != values) & (expected != expected)))
         if differs.any():
-            apart = np.abs(values[differs].astype(np.float64) - others[differs].astype(np.float64))
+            apart = np.abs(values[differs].astype(np.float64) - expected[differs].astype(np.float64))
             self.largest, self.total = max(self.largest, float(apart.max())), self.total + float(apart.sum())
         self.num_different, self.num_values = self.num_different + int(differs.sum()), self.num_values + values.size
 
@@ -82,13 +83,7 @@ Result = tuple[list[list[str]], list[str]]  # rows, and what is wrong
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the rows; the exit status is 1 if something is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_parity", description="used by benchmarks.gpu_report"
-    )
-    parser.add_argument("what", choices=WHATS)
-    parser.add_argument("--result", type=Path, required=True)
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args(arguments)
+    options = gpu.part_options("gpu_parity", "what", WHATS, arguments)
     num_jpegs = 6 if options.smoke else NUM_JPEGS
     rows, problems = WHATS[options.what](num_jpegs)
     options.result.write_text(json.dumps({"rows": rows, "problems": problems}), encoding="utf-8")

@@ -240,10 +240,10 @@ def about(*, absent: dict[str, str], is_short: bool) -> dict[str, Any]:
 def _commit() -> str:
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        git = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return git.stdout.strip() or "unknown"
 
 
 def _digest() -> str:
@@ -340,7 +340,7 @@ def read_rows(folder: Path, part: Part) -> Outcome:
         for row in loaders
     ]
     problems = [f"{variant} {row.peer}: {row.why_not}" for variant, row, _ in figures if row.why_not]
-    return {"rows": [_figures(part.section, *one) for one in figures], "problems": problems}
+    return {"rows": [_figures(part.section, *figure) for figure in figures], "problems": problems}
 
 
 def _figures(name: str, variant: str, row: plot.Row, rate: float | None) -> list[str]:
@@ -405,7 +405,8 @@ class Report:
     def markdown(self, parts: Sequence[Part]) -> str:
         """Return the page."""
         outcomes = {part.name: self.outcomes[part.name] for part in parts if part.name in self.outcomes}
-        counts = [sum(one["status"] == name for one in outcomes.values()) for name in ("passed", "failed", "left out")]
+        statuses = [outcome["status"] for outcome in outcomes.values()]
+        counts = [statuses.count(name) for name in ("passed", "failed", "left out")]
         versions = self.about["versions"]
         lines = [
             f"# gpuload on {versions.get('GPU', 'a GPU')}", "",
@@ -424,7 +425,7 @@ class Report:
                 what = f"{find(name).asks}\n\nLimit: {find(name).limit}." if name in gpu.NAMES else section.about
                 lines += ["", f"## {section.title}", "", *([what, ""] if what else [])]
                 lines += [_line(section.columns), _line(["---"] * len(section.columns)), *map(_line, rows)]
-        left_out = {name: one["why"] for name, one in outcomes.items() if one["status"] == "left out"}
+        left_out = {name: outcome["why"] for name, outcome in outcomes.items() if outcome["status"] == "left out"}
         lines += ["", "## Left out", "", *_list(left_out)] if left_out else []
         for name, outcome in outcomes.items():
             if outcome["status"] == "failed":

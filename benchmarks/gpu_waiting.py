@@ -11,7 +11,6 @@ Works    CIFAR-10 records, cropped, flipped, normalised, in batches of 256; and 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
@@ -60,13 +59,7 @@ class Framework(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the rows."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_waiting", description="used by benchmarks.gpu_report"
-    )
-    parser.add_argument("framework", choices=FRAMEWORKS)
-    parser.add_argument("--result", type=Path, required=True)
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args(arguments)
+    options = gpu.part_options("gpu_waiting", "framework", FRAMEWORKS, arguments)
     has_decoder = not gpu.absent(["gpuload.executors.dali"])
     rows = measure(options.framework, "gpu", works=(CIFAR, JPEG) if has_decoder else (CIFAR,), is_short=options.smoke)
     options.result.write_text(json.dumps({"rows": rows}), encoding="utf-8")

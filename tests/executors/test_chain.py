@@ -43,7 +43,7 @@ class Invert(Op):
         return 255 - x
 
     def check(self, xp: ModuleType, x: Any) -> Any:
-        return xp.stack([(one[0, 0] == 0).all() for one in x])
+        return xp.stack([(image[0, 0] == 0).all() for image in x])
 
     def complaint(self, value: Any) -> RowError:
         return RowError(0, "its first pixel is black")
@@ -104,9 +104,9 @@ def test_images_are_those_of_the_array_executor():
         executor.start(fields, draws)
 
     for fields, draws in batches:
-        made, expected = executor.finish(), ArrayRowExecutor(graph).run(fields, draws, {})
-        assert_identical(made["image"], expected["image"])
-        assert_identical(made["label"], expected["label"])
+        actual, expected = executor.finish(), ArrayRowExecutor(graph).run(fields, draws, {})
+        assert_identical(actual["image"], expected["image"])
+        assert_identical(actual["label"], expected["label"])
     with pytest.raises(SpecError, match="no batch was started"):
         executor.finish()
     executor.close()
@@ -161,10 +161,10 @@ def test_fields_that_dali_has_no_part_in_are_made_beside_it():
     fields, draws = batch(graph, SOUND)
     executor.start(fields, draws)
 
-    made, expected = executor.finish(), ArrayRowExecutor(graph).run(fields, draws, {})
+    actual, expected = executor.finish(), ArrayRowExecutor(graph).run(fields, draws, {})
 
-    assert_identical(made["image"], expected["image"])
-    assert_identical(made["label"], expected["label"])
+    assert_identical(actual["image"], expected["image"])
+    assert_identical(actual["label"], expected["label"])
     assert "; beside it label: array of OneHot; behind it image: array of Invert" in executor.describe()["cut"]
 
 
@@ -177,8 +177,8 @@ def test_a_fault_beside_dali_or_in_it_costs_its_batch_alone(fault):
         wrong["label"] = np.where(np.arange(COUNT) == 4, 9, fields["label"])
     if fault != "label":
         wrong["image"] = Ragged.of([*SOUND[:2], SOUND[2][:60], *SOUND[3:]], np.dtype(np.uint8))
-    for one in (fields, wrong, fields):
-        executor.start(one, draws)
+    for inputs in (fields, wrong, fields):
+        executor.start(inputs, draws)
 
     expected = ArrayRowExecutor(graph).run(fields, draws, {})
     assert_identical(executor.finish()["label"], expected["label"])
@@ -254,5 +254,5 @@ def test_a_loader_shows_where_it_is_cut_and_has_the_batches_of_the_array_executo
 
     with loader("dali") as by_dali, loader("array") as by_arrays:
         assert "cut:       DALI runs Decode RandomCrop; behind it image: array of Invert" in by_dali.describe()
-        for one, other in zip(by_dali, by_arrays, strict=True):
-            assert_identical(one["image"], other["image"])
+        for batch, expected in zip(by_dali, by_arrays, strict=True):
+            assert_identical(batch["image"], expected["image"])

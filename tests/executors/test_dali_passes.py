@@ -36,12 +36,12 @@ def nodes(graph, device_id=None):
     pipeline = dali.pipeline.Pipeline(1, 1, device_id, exec_dynamic=True, prefetch_queue_depth=1)
     with pipeline:
         left = list(compiled.nodes({source.name: source.node(dali) for source in compiled.inputs}).values())
-    found = {}
+    operators = {}
     while left:
         operator = left.pop().source
-        found[operator.name.strip("_").rpartition("_")[0]] = operator
+        operators[operator.name.strip("_").rpartition("_")[0]] = operator
         left += operator.inputs
-    return found
+    return operators
 
 
 @pytest.mark.parametrize("dtype", [*FUSED, "bool", "float16", "int64"])
@@ -52,12 +52,12 @@ def test_a_flip_before_a_normalisation_is_no_pass_of_its_own(dtype):
     sizes = {"image": np.broadcast_to(np.array([7, 8], np.int32), (COUNT, 2))}
     draws = graph.draw(seed=1, epoch=0, records=np.arange(COUNT), sizes=sizes)
 
-    made = dali_form(graph, values, draws, "cpu")
+    actual = dali_form(graph, values, draws, "cpu")
 
     assert {0, 1} == set(draws[0]["horizontal"].tolist())
     assert "Flip" not in nodes(graph, 0)
     assert "CropMirrorNormalize" in nodes(graph, 0)
-    np.testing.assert_array_equal(made, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"])
+    np.testing.assert_array_equal(actual, ArrayRowExecutor(graph).run({"image": values}, draws, {})["image"])
 
 
 def test_a_mask_that_is_flipped_alone_is_flipped_in_a_pass_and_its_image_with_it():
@@ -116,12 +116,12 @@ def test_the_heads_of_jpegs_that_were_read_to_draw_are_not_read_again(monkeypatc
     graph = compile_ops(FILES, [ops.Decode(), ops.Resize(4, 4)])
     sizes = {"image": image_sizes(FILES["image"], files, 4)}
     draws = graph.draw(seed=0, epoch=0, records=np.arange(4), sizes=sizes)
-    seen = []
-    monkeypatch.setattr(program.head, "foreign_to_dali", lambda file: seen.append(file.size) or "")
+    sizes = []
+    monkeypatch.setattr(program.head, "foreign_to_dali", lambda file: sizes.append(file.size) or "")
 
     program.Program(dali, graph, None).check({"image": files}, draws, 4)
 
-    assert seen == ([png.size] if core.native is not None else [data.size, data.size, png.size, data.size])
+    assert sizes == ([png.size] if core.native is not None else [data.size, data.size, png.size, data.size])
 
 
 def copies_to_host(graph, monkeypatch):
@@ -130,13 +130,13 @@ def copies_to_host(graph, monkeypatch):
     feed = feed_module.Feed(graph, graph.spec_out.names, device="gpu:0", batch_size=4)
     pipeline = dali.pipeline.Pipeline(4, 1, 0, exec_dynamic=True, prefetch_queue_depth=1)
     with pipeline:
-        left, seen, copies = list(feed._outputs()), set(), set()
+        left, visited_nodes, copies = list(feed._outputs()), set(), set()
     while left:
         node = left.pop()
         if node.source._op.device == "gpu" and node.device == "cpu":
             copies.add(node.source.name)
-        if node.source.id not in seen:
-            seen.add(node.source.id)
+        if node.source.id not in visited_nodes:
+            visited_nodes.add(node.source.id)
             left += node.source.inputs
     return copies
 
