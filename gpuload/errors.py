@@ -167,8 +167,8 @@ def shown(value: object, max_characters: int = MAX_CHARACTERS) -> str:
         return f"a {type(value).__name__} with an integer of too many digits to show"
 
 
-def noted(error: Exception, note: str) -> Exception:
-    """Return an error of the user's own code with a note on it: ``add_note``, which Python 3.10 has not."""
+def add_note(error: Exception, note: str) -> Exception:
+    """Add a note to an error of the user's own code and return the error; Python 3.10 has no ``add_note`` itself."""
     error.__notes__ = [*getattr(error, "__notes__", ()), note]
     return error
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import aside
-from gpuload.errors import DeviceError, SpecError, noted
+from gpuload.errors import DeviceError, SpecError, add_note
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
@@ -438,7 +438,7 @@ class FunctionError(RowError):
     def of_record(self, where: str) -> Any:
         """Return the function's error, with a note that names the record."""
         many = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
-        return noted(self.error, f"in gl.ops.Python({self.name}), {where}{many}")
+        return add_note(self.error, f"in gl.ops.Python({self.name}), {where}{many}")
 
 
 def _array(value: Any) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpuload.errors import SpecError, noted
+from gpuload.errors import SpecError, add_note
 from gpuload.sources.leaf import Indices
 from gpuload.sources.readable import Readable
 
@@ -39,7 +39,7 @@ def matching_records(source: Readable, keep: Callable[[dict[str, Any]], ArrayLik
         try:
             result = keep({name: read[name] for name in names})
         except Exception as error:
-            noted(error, f"source.filter: the function was given {range_text}")
+            add_note(error, f"source.filter: the function was given {range_text}")
             raise
         masks.append(_mask(result, numbers.size, f"source.filter: the function, given {range_text},"))
     return np.flatnonzero(np.concatenate(masks))

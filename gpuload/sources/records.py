@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload import strings
-from gpuload.errors import GpuloadError, SpecError, noted
+from gpuload.errors import GpuloadError, SpecError, add_note
 from gpuload.order import MAX_LENGTH
 from gpuload.ragged import Ragged
 from gpuload.sources.base import LeafSource
@@ -159,7 +159,7 @@ def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
     try:
         result = read(numbers.copy())
     except Exception as error:
-        noted(error, f"gl.records: the function was asked for {_list_records(numbers)}")
+        add_note(error, f"gl.records: the function was asked for {_list_records(numbers)}")
         raise
     if not isinstance(result, Mapping) or not result:
         description = "no field" if isinstance(result, Mapping) else type(result).__name__

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gpuload import aside
 from gpuload.bridges.dali.columns import Columns
-from gpuload.errors import SpecError, noted
+from gpuload.errors import SpecError, add_note
 from gpuload.order import Position
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Feed:
             raise error from None
         except Exception as error:  # of an operator: the batch is lost, and the state begins with it
             if self._steps and not aside.is_of_handler(error):
-                noted(error, self._steps.popleft().description)
+                add_note(error, self._steps.popleft().description)
             raise
         if self._steps:
             step = self._steps.popleft()
