@@ -159,8 +159,8 @@ class RowError(Exception):
         )
 
 
-def shown(value: object, max_characters: int = MAX_CHARACTERS) -> str:
-    """Return a value as an error shows it: of integers of more than 4,300 digits Python makes no text."""
+def short_repr(value: object, max_characters: int = MAX_CHARACTERS) -> str:
+    """Return the beginning of a value's ``repr``; Python makes no text of integers of more than 4,300 digits."""
     try:
         return repr(value)[:max_characters]
     except ValueError:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, rng
-from gpuload.errors import RecordIndexError, SpecError, TooLargeError, shown
+from gpuload.errors import RecordIndexError, SpecError, TooLargeError, short_repr
 from gpuload.spec import is_whole
 
 Positions = NDArray[np.int64]
@@ -311,7 +311,7 @@ class Plan:
             )
         if not is_whole(self.shard_id) or self.shard_id >= self.num_shards:
             raise SpecError(
-                f"shard_id = {shown(self.shard_id)} of {self.num_shards} shards",
+                f"shard_id = {short_repr(self.shard_id)} of {self.num_shards} shards",
                 cause=f"shards are numbered 0 to {self.num_shards - 1}",
                 remedy="pass the rank of this process",
             )
@@ -348,7 +348,7 @@ class Plan:
         """
         if not is_whole(step, least=-MAX_LENGTH):
             raise SpecError(
-                f"step = {shown(step)}",
+                f"step = {short_repr(step)}",
                 cause="steps are counted 0, 1, 2 ... from the epoch's beginning",
                 remedy="pass step=0",
             )
@@ -623,7 +623,7 @@ class Split:
         _keep(self, "length", _checked_length(self.length))
         if not is_whole(self.count) or self.count > self.length:
             raise SpecError(
-                f"count = {shown(self.count)} of {self.length} records",
+                f"count = {short_repr(self.count)} of {self.length} records",
                 cause="a part has between none and all of them",
                 remedy="pass round(fraction * length)",
             )
@@ -722,7 +722,7 @@ def checked_count(name: str, value: int, *, most: int | None = None) -> int:
     if not is_whole(value, least=1) or (most is not None and value > most):
         wanted = "of at least 1" if most is None else f"from 1 to {most}"
         raise SpecError(
-            f"{name} = {shown(value)}",
+            f"{name} = {short_repr(value)}",
             cause=f"it must be a whole number {wanted}",
             remedy=f"write {name.rpartition('.')[2]}=4, say",
         )
@@ -732,6 +732,6 @@ def checked_count(name: str, value: int, *, most: int | None = None) -> int:
 def _checked_length(value: int) -> int:
     if not is_whole(value) or value > MAX_LENGTH:
         raise SpecError(
-            f"{shown(value)} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records"
+            f"{short_repr(value)} records", cause="an order holds 0 to 2**62 of them", remedy="use fewer records"
         )
     return int(value)

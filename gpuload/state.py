@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuload.errors import StateError, shown
+from gpuload.errors import StateError, short_repr
 from gpuload.order import Plan, Position
 
 VERSION = 2
@@ -70,7 +70,7 @@ def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
     differing = [name for name in IDENTITY if fields.get(name) != known[name]]
     if differing:
         lines = "; ".join(
-            f"{IDENTITY[name]}: saved {shown(fields.get(name), MAX_CHARACTERS)}, here {known[name]!r}"
+            f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here {known[name]!r}"
             for name in differing
         )
         raise StateError(
@@ -149,7 +149,7 @@ def _of_this_version(state: object) -> dict[str, Any]:
     if plain.get("version") == VERSION:
         return plain
     raise StateError(
-        f"no state of this version: {shown(plain.get('version'))}",
+        f"no state of this version: {short_repr(plain.get('version'))}",
         cause=f"this is version {VERSION}, as loader.state_dict() returns it",
         remedy="pass what state_dict() returned, whole",
     )
@@ -167,7 +167,7 @@ def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum:
         return value
     raise StateError(
-        f"{name} = {shown(value)}",
+        f"{name} = {short_repr(value)}",
         cause=f"it is a whole number from 0 to {maximum}",
         remedy="pass what state_dict() returned, unchanged",
     )
