@@ -146,7 +146,7 @@ class RowError(Exception):
         super().__init__(f"row {row} of the batch: {reason}")
         self.row, self.reason, self.cause, self.remedy = row, reason, cause, remedy
 
-    def moved(self, rows: int) -> RowError:
+    def shift_rows(self, rows: int) -> RowError:
         """Return the error for a larger batch, in which ``rows`` other rows stand before the rows of this one."""
         return RowError(self.row + rows, self.reason, cause=self.cause, remedy=self.remedy)
 

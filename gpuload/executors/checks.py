@@ -57,7 +57,7 @@ class Checks:
         for op, values, wrong in self._asked:
             if wrong.any():
                 row = int(wrong.argmax())
-                raise op.complaint(values[row]).moved(row)
+                raise op.complaint(values[row]).shift_rows(row)
 
     def _is_wrong_there(self) -> bool:
         if self._event is None:

@@ -226,7 +226,7 @@ class Op:
         try:
             return self.array(xp, x[row], {name: values[row] for name, values in draw.items()})
         except RowError as error:
-            raise error.moved(row) from None
+            raise error.shift_rows(row) from None
 
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """The array form of an op that is ``joint``, for some records.

@@ -84,7 +84,7 @@ class PadTo(Op):
             return super().array_batch(xp, x, draw)
         if not self.truncate and (x.lengths > self.length).any():
             row = int((x.lengths > self.length).argmax())
-            raise self.complaint(x[row]).moved(row)
+            raise self.complaint(x[row]).shift_rows(row)
         return dense(xp, x, self.length, self.value)
 
     def check(self, xp: ModuleType, x: Any) -> Any:

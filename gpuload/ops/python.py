@@ -304,7 +304,7 @@ class Python(Op):
                 for name, values in made.items():
                     values.append(self._checked(result.get(name, record.get(name)), after[name], record.get(name)))
             except FunctionError as error:
-                raise error.moved(row) from None
+                raise error.shift_rows(row) from None
             except SpecError as error:
                 raise FunctionError(self.name, error, row=row) from None
         return made
@@ -431,7 +431,7 @@ class FunctionError(RowError):
         super().__init__(row, f"{name} raised {error!r}")
         self.name, self.error, self.count = name, error, count
 
-    def moved(self, rows: int) -> FunctionError:
+    def shift_rows(self, rows: int) -> FunctionError:
         """Return the error for a batch in which ``rows`` others stand before."""
         return FunctionError(self.name, self.error, row=self.row + rows, count=self.count)
 

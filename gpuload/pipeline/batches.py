@@ -296,7 +296,7 @@ def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     own = {name: fields[name] for name in step.recipe.rest.touched}
     for row in step.suspected():
         if (error := executor.refused(own, step.draws, row)) is not None:
-            raise error.moved(row)
+            raise error.shift_rows(row)
     executor.start(own, step.draws)
 
 

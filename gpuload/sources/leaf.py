@@ -432,7 +432,7 @@ def _of_share(share: Share) -> list[Values]:
             fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
             made += rawdecode.decode(np, raw, leaf.layout).values()
     except RowError as error:
-        raise error.moved(int(_rows(share)[error.row]) - error.row) from None
+        raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
     return made if share.picks is None else [made[pick] for pick in share.picks]
 
 

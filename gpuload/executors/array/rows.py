@@ -153,7 +153,7 @@ class _FieldRun:
             try:
                 made = self._tile(tile, plans, rows, None if out is None else out[rows])
             except RowError as error:
-                raise error.moved(begin) from None
+                raise error.shift_rows(begin) from None
             if out is None:
                 tiles.append(_unshared(made, tile))
         if out is not None:

@@ -127,7 +127,7 @@ class ImageStage(Stage):
             try:
                 out[row] = self._single(files[row], _rows(draws, slice(row, row + 1)))
             except RowError as error:
-                raise error.moved(row) from None
+                raise error.shift_rows(row) from None
         return out
 
     def _declined(self, codec: Codec, files: Ragged, draws: Sequence[Draw], out: Array) -> list[int]:
