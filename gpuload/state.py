@@ -7,10 +7,11 @@ what a batch holds must be the same, and is compared.
     {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d", "records": 50000,
      "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32, pad=4)", "RandomFlip()"]}
 
-Versions    2: ops are told by the arguments that differ from their defaults, so that an argument that an op is given
-            later, with a default that changes nothing, refuses no state of before. The fingerprint of a source looks
-            into the data. 1 told ops by ``repr`` and sources by names and sizes alone; it was never released.
-Golden      states of each version lie in tests/golden/states for ever: changes here must still load them.
+Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get another argument
+            in a later version: if its default changes nothing, states saved before are still accepted. The fingerprint
+            of a source depends on the data. Version 1 had the ``repr`` of ops, and names and sizes for sources; it was
+            never released.
+Golden      states of each version lie in tests/golden/states for ever: this module must load all of them.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def identity(fingerprint: str, ops: Sequence[object], plan: Plan) -> dict[str, A
         "source": fingerprint,
         "records": plan.length,
         "seed": plan.seed,
-        "shuffle": told(plan.shuffle),
-        "ops": [_shortened(told(op)) for op in ops],
+        "shuffle": canonical_text(plan.shuffle),
+        "ops": [_shortened(canonical_text(op)) for op in ops],
     }
 
 
@@ -81,7 +82,7 @@ def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
     return plan.start_at(_count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length))
 
 
-def told(value: object) -> str:
+def canonical_text(value: object) -> str:
     """Return a text of a value that is the same in every process, and for equal values the same.
 
     The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults. The text of a function
@@ -92,15 +93,19 @@ def told(value: object) -> str:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return repr(value)
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(told, value))})"
+        return f"({', '.join(map(canonical_text, value))})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{told(key)}: {told(item)}" for key, item in value.items())) + "}"
+        return (
+            "{"
+            + ", ".join(sorted(f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()))
+            + "}"
+        )
     if isinstance(value, (set, frozenset)):
-        return "{" + ", ".join(sorted(map(told, value))) + "}"
+        return "{" + ", ".join(sorted(map(canonical_text, value))) + "}"
     if isinstance(value, np.dtype):
         return repr(value.str)
     if isinstance(value, np.ndarray):
-        raw = value.tobytes() if not value.dtype.hasobject else told(value.tolist()).encode()
+        raw = value.tobytes() if not value.dtype.hasobject else canonical_text(value.tolist()).encode()
         return f"array({value.dtype.str}, {value.shape}, {hashlib.sha256(raw).hexdigest()[:16]})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         arguments = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
@@ -108,7 +113,7 @@ def told(value: object) -> str:
         changed = [
             name for name in arguments if name not in defaults or not _is_default(arguments[name], defaults[name])
         ]
-        return f"{type(value).__name__}({', '.join(f'{name}={told(arguments[name])}' for name in changed)})"
+        return f"{type(value).__name__}({', '.join(f'{name}={canonical_text(arguments[name])}' for name in changed)})"
     owner = value if hasattr(value, "__qualname__") else type(value)
     module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
     return f"{module}.{owner.__qualname__}"
@@ -131,7 +136,7 @@ def _is_default(value: object, default: object) -> bool:
         return value == default
     if isinstance(value, tuple) and isinstance(default, tuple):
         return len(value) == len(default) and all(map(_is_default, value, default))
-    return told(value) == told(default)
+    return canonical_text(value) == canonical_text(default)
 
 
 def _shortened(text: str) -> str:

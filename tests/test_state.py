@@ -1,4 +1,4 @@
-"""States: told in words that stay, and loaded for ever."""
+"""States: a text of every value that stays the same, and every state that was ever saved is loaded."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ Later.__name__ = Old.__name__
 
 
 def test_an_argument_that_an_op_gets_later_with_a_default_changes_nothing():
-    assert state.told(Later(3)) == state.told(Old(3)) == "Old(size=3)"
-    assert state.told(Later(3, (2.0, 3.0))) == state.told(Old(3, (2.0, 3.0)))
-    assert state.told(Later(3, rounding="up")) != state.told(Old(3))
+    assert state.canonical_text(Later(3)) == state.canonical_text(Old(3)) == "Old(size=3)"
+    assert state.canonical_text(Later(3, (2.0, 3.0))) == state.canonical_text(Old(3, (2.0, 3.0)))
+    assert state.canonical_text(Later(3, rounding="up")) != state.canonical_text(Old(3))
 
 
 def function(x):
@@ -80,20 +80,30 @@ def function(x):
     ],
 )
 def test_what_is_told_of_a_value(value, expected):
-    assert state.told(value) == expected
+    assert state.canonical_text(value) == expected
 
 
 def test_arrays_are_told_by_their_values():
     long = np.arange(10_000.0)
     other = long.copy()
     other[5000] = -1
-    assert state.told(long) == state.told(long.copy())
-    assert len({state.told(long), state.told(other), state.told(long.astype("f4")), state.told(long[:, None])}) == 4
+    assert state.canonical_text(long) == state.canonical_text(long.copy())
+    assert (
+        len(
+            {
+                state.canonical_text(long),
+                state.canonical_text(other),
+                state.canonical_text(long.astype("f4")),
+                state.canonical_text(long[:, None]),
+            }
+        )
+        == 4
+    )
 
 
 def test_what_is_told_is_the_same_in_another_process():
     value = "[{'x', 'y', 'z'}, {'k': np.arange(9)}, object()]"
-    code = f"import numpy as np\nfrom gpuload import state\nprint(state.told({value}))"
+    code = f"import numpy as np\nfrom gpuload import state\nprint(state.canonical_text({value}))"
     texts = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}

@@ -79,7 +79,9 @@ class OpsSource(SameRecords):
     def _digest(self) -> str:
         draws = (self._seed, self._epoch) if self._is_random else ()
         functions = [_text_of_code(getattr(op, "fn", None)) for op in self._op_list]
-        return self._digest_with([state.told(op) for op in self._op_list], functions, sorted(self._names), draws)
+        return self._digest_with(
+            [state.canonical_text(op) for op in self._op_list], functions, sorted(self._names), draws
+        )
 
 
 def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
@@ -147,7 +149,9 @@ def _text_of_code(function: Any) -> str:
     if not isinstance(code, CodeType):
         return ""
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    return repr((_code(code), state.told(cells), state.told(getattr(function, "__defaults__", None))))
+    return repr(
+        (_code(code), state.canonical_text(cells), state.canonical_text(getattr(function, "__defaults__", None)))
+    )
 
 
 def _code(code: CodeType) -> Any:

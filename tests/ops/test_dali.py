@@ -69,7 +69,11 @@ def test_a_result_that_is_not_what_out_says_is_an_error():
 def test_a_dtype_is_told_by_name_however_it_is_given():
     named, enumerated = Dali("cast", dtype="FLOAT"), Dali("cast", dtype=types.FLOAT)
 
-    assert state.told(named) == state.told(enumerated) == "Dali(fn='cast', settings={'dtype': 'FLOAT'})"
+    assert (
+        state.canonical_text(named)
+        == state.canonical_text(enumerated)
+        == "Dali(fn='cast', settings={'dtype': 'FLOAT'})"
+    )
     for op in (named, enumerated, Dali("cast", dtype="float32")):
         made = first(loader_of(Dali(op.fn, out={"dtype": "float32"}, **op.settings)))
         np.testing.assert_array_equal(made, IMAGES[:4].astype(np.float32))

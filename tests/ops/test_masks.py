@@ -101,12 +101,15 @@ def test_what_is_added_around_a_mask_has_a_value_of_its_own(op, executor):
 
 
 def test_a_state_tells_the_plain_form_as_ever_and_the_fields_apart():
-    assert state.told(ops.Resize(8, 8)) == "Resize(height=8, width=8)"
-    assert state.told(ops.Resize(8, 8, interpolation="nearest")) == "Resize(height=8, width=8, interpolation='nearest')"
-    told = state.told(ops.Resize(8, 8, on=BOTH, interpolation=NEAREST))
+    assert state.canonical_text(ops.Resize(8, 8)) == "Resize(height=8, width=8)"
+    assert (
+        state.canonical_text(ops.Resize(8, 8, interpolation="nearest"))
+        == "Resize(height=8, width=8, interpolation='nearest')"
+    )
+    told = state.canonical_text(ops.Resize(8, 8, on=BOTH, interpolation=NEAREST))
     assert told == "Resize(on=('image', 'mask'), height=8, width=8, interpolation={'mask': 'nearest'})"
     assert (
-        state.told(ops.RandomCrop(8, pad=1, fill={"mask": 255}))
+        state.canonical_text(ops.RandomCrop(8, pad=1, fill={"mask": 255}))
         == "RandomCrop(height=8, width=8, pad=1, fill={'mask': 255.0})"
     )
 
