@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from gpuload import rawdecode
 from gpuload.errors import SpecError
-from gpuload.sources.layouts import layout_of, packed
+from gpuload.sources.layouts import compact_layout, layout_of
 from gpuload.testing.sources import assert_same
 from tests.sources.npyfiles import fields_of
 
@@ -82,7 +82,7 @@ def test_fields_are_decoded_into_arrays_that_are_there(case):
 @given(raw_records(st.one_of(NUMBERS, TEXTS)))
 def test_the_packed_layout_holds_the_same_fields_native(case):
     records, raw, layout = case
-    native = packed(layout)
+    native = compact_layout(layout)
     again = np.zeros((len(raw), native.record_bytes), np.uint8)
     for part, stored in zip(native.parts, layout.parts, strict=True):
         rawdecode.stored(again, part)[...] = rawdecode.stored(raw, stored)

@@ -31,7 +31,7 @@ from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, checked_count
 from gpuload.sources import cached, filtering
 from gpuload.sources.classes import split_by_class
-from gpuload.sources.layouts import packed
+from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
 from gpuload.sources.marks import PaddedLeaf, is_padded, mark_field
 from gpuload.sources.sampling import Weights
@@ -694,7 +694,7 @@ class Marked(SameRecords):
         group_parts = [group.layout.parts[pick] for pick in picks]
         parts = tuple(replace(part, field=field) for part, field in zip(group_parts, fields, strict=True))
         layout = Layout(group.layout.record_bytes, parts)
-        return Group.of(layout if len(picks) == len(group.spec) else packed(layout))
+        return Group.of(layout if len(picks) == len(group.spec) else compact_layout(layout))
 
     def _resolve(self, numbers: Indices) -> list[Share]:
         return [group_share for share in self._source.resolve(numbers) for group_share in self._shares(share)]

@@ -34,7 +34,7 @@ from gpuload.errors import FileError, FormatError, SpecError, TooLargeError
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources import filtering
-from gpuload.sources.layouts import packed, told
+from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
 from gpuload.sources.readable import Readable
 from gpuload.spec import Field, Layout, Part, Spec
@@ -202,10 +202,10 @@ def columns_of(source: Readable) -> list[CacheColumn]:
     columns = []
     for group in source.groups:
         if group.layout is not None:
-            columns.append(CacheColumn(group.spec, packed(group.layout)))
+            columns.append(CacheColumn(group.spec, compact_layout(group.layout)))
             continue
         for field in group.spec:
-            layout = packed(Layout(0, (Part(field, field.dtype),))) if field.has_rows else None
+            layout = compact_layout(Layout(0, (Part(field, field.dtype),))) if field.has_rows else None
             columns.append(CacheColumn(Spec((field,)), layout))
     return columns
 
@@ -216,7 +216,7 @@ def _groups(columns: Sequence[CacheColumn]) -> tuple[Group, ...]:
 
 def _about(column: CacheColumn) -> Any:
     if column.layout is not None:
-        return json.loads(json.dumps(told(column.layout)))
+        return json.loads(json.dumps(describe_layout(column.layout)))
     field = column.spec.fields[0]
     text = [field.text] if field.text else []
     return [field.name, field.dtype.str, None if field.shape is None else list(field.shape), *text]

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuload.errors import SpecError
 from gpuload.sources.base import Composed, Source
-from gpuload.sources.layouts import packed
+from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Group, Indices, Share, starts_of
 from gpuload.spec import Layout, Spec
 
@@ -172,7 +172,7 @@ def _single(source: Source) -> list[Group]:
     for group in source.groups:
         for number, field in enumerate(group.spec):
             part = None if group.layout is None else group.layout.parts[number]
-            layout = None if part is None else packed(Layout(part.num_bytes, (part,)))
+            layout = None if part is None else compact_layout(Layout(part.num_bytes, (part,)))
             single.append(Group(Spec((field,)), layout, group.is_quick))
     return single
 
@@ -183,7 +183,7 @@ def _common(groups: Sequence[Group]) -> Group:
     if len(layouts) < len(groups):
         return Group(groups[0].spec, None, all(group.layout is not None or group.is_quick for group in groups))
     first = layouts[0]
-    return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else packed(first))
+    return Group.of(first if all(layout.same_bytes(first) for layout in layouts) else compact_layout(first))
 
 
 def _by_field(share: Share, part: Source) -> list[Share]:

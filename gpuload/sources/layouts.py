@@ -86,15 +86,15 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
     return Part(field, dtype, offset, strides_bytes=steps)
 
 
-def told(layout: Layout) -> list[Any]:
-    """Return what a layout says as plain numbers and texts, for fingerprints."""
+def describe_layout(layout: Layout) -> list[Any]:
+    """Return the names, dtypes, shapes and places of a layout's fields as plain values, for fingerprints."""
     return [
         (part.field.name, part.dtype.str, part.field.shape, part.offset_bytes, part.fortran, part.strides_bytes)
         for part in layout.parts
     ]
 
 
-def packed(layout: Layout) -> Layout:
+def compact_layout(layout: Layout) -> Layout:
     """Return the layout of the same fields in native byte order and C order, one after the other, each aligned."""
     parts, offset = [], 0
     for part in layout.parts:

@@ -17,7 +17,7 @@ import numpy as np
 from gpuload.core.face import Plan
 from gpuload.sources.badfiles import BadFiles
 from gpuload.sources.filesource import FileSource, Opening
-from gpuload.sources.layouts import packed, told
+from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import (
     SCRATCH_BYTES,
     Bytes,
@@ -191,7 +191,7 @@ class RecordFiles(FileSource):
 
     def __init__(self, stored: Stored, opening: Opening) -> None:
         storage, layouts = stored.storage or open_storage(stored.files), [form.layout for form in stored.forms]
-        layout = layouts[0] if all(one.same_bytes(layouts[0]) for one in layouts) else packed(layouts[0])
+        layout = layouts[0] if all(one.same_bytes(layouts[0]) for one in layouts) else compact_layout(layouts[0])
         super().__init__(stored.files, opening, (Group.of(layout),), storage)
         self._stored, self._starts = stored, starts_of(stored.counts)
         self._length = int(self._starts[-1])
@@ -245,6 +245,6 @@ class RecordFiles(FileSource):
         return self._files.paths, self._stored.counts
 
     def _digest(self) -> str:
-        about = [(told(form.layout), form.item_bytes) for form in self._stored.forms]
+        about = [(describe_layout(form.layout), form.item_bytes) for form in self._stored.forms]
         bad = (self._stored.bad.numbers,) if self._stored.bad else ()
         return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts), *bad)

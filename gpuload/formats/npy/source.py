@@ -23,7 +23,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
-from gpuload.sources.layouts import layout_of, told
+from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
 from gpuload.sources.rows import Form, RecordFiles, Stored
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
@@ -236,7 +236,9 @@ class RaggedNpySource(FileSource):
         return f"{self._files.names[number]}, record 0"
 
     def _digest(self) -> str:
-        return self._files.digest([told(layout) for layout in self._layouts], *([self._bad] if self._bad else []))
+        return self._files.digest(
+            [describe_layout(layout) for layout in self._layouts], *([self._bad] if self._bad else [])
+        )
 
 
 class NpyFiles(WholeFiles):

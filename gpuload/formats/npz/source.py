@@ -31,7 +31,7 @@ from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolera
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
-from gpuload.sources.layouts import layout_of, told
+from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import Form, FormLeaf, RecordFiles, Stored
 from gpuload.spec import Layout, Spec, check_name
@@ -97,7 +97,9 @@ def npz(
             _whole(files, column, field_layouts, storage, opening, bad)
             for column, field_layouts in zip(columns, layouts, strict=True)
         ]
-    about = [([told(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)]
+    about = [
+        ([describe_layout(layout) for layout in different], of.tolist()) for different, of in map(_different, layouts)
+    ]
     return NpzSource(files, parts, opening, (record, names, about, *([bad.numbers] if bad else [])), unverified, bad)
 
 
