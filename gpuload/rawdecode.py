@@ -51,11 +51,11 @@ def decode_into(raw: NDArray[np.uint8], layout: Layout, out: Mapping[str, NDArra
     _check(raw, layout)
     for part in layout.parts:
         if part.field.name in out:
-            np.copyto(out[part.field.name], stored(raw, part), casting="equiv")
+            np.copyto(out[part.field.name], view_part(raw, part), casting="equiv")
 
 
-def stored(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
-    """Return a field as it is stored, ``[N, *shape]``: a view with the stored byte order, order and distances."""
+def view_part(raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
+    """Return a view of one field of raw records, ``[N, *shape]``, with its stored byte order and strides."""
     shape = (len(raw), *part.field.fixed_shape)
     if 0 in shape or not part.dtype.itemsize:
         return np.ndarray(shape, part.dtype)
@@ -93,7 +93,7 @@ def _is_no_text(values: Any) -> bool:
 
 
 def _on_host(xp: ModuleType, raw: NDArray[np.uint8], part: Part) -> NDArray[Any]:
-    view = stored(raw, part)
+    view = view_part(raw, part)
     return view if part.is_native else view.astype(part.field.dtype, order="C", copy=True)
 
 

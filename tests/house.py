@@ -133,8 +133,6 @@ UNNAMED = (
     "order.py",
     "pipeline/*",
     "ragged.py",
-    "rawdecode.py",
-    "sources/layouts.py",
     "sources/leaf.py",
     "sources/rows.py",
     "state.py",

@@ -85,7 +85,7 @@ def test_the_packed_layout_holds_the_same_fields_native(case):
     native = compact_layout(layout)
     again = np.zeros((len(raw), native.record_bytes), np.uint8)
     for part, stored in zip(native.parts, layout.parts, strict=True):
-        rawdecode.stored(again, part)[...] = rawdecode.stored(raw, stored)
+        rawdecode.view_part(again, part)[...] = rawdecode.view_part(raw, stored)
 
     fields = rawdecode.decode(np, again, native)
 

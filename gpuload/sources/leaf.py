@@ -210,7 +210,7 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         else:
             _convert(share, layout, out)
     for part in layout.texts:
-        rawdecode.check_text(rawdecode.stored(out, part))
+        rawdecode.check_text(rawdecode.view_part(out, part))
 
 
 def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int) -> bool:
@@ -414,7 +414,7 @@ def _convert(share: Share, layout: Layout, out: Bytes) -> None:
         raw = scratch[: numbers.size]
         leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored.record_bytes)
         for wanted, part in zip(layout.parts, parts, strict=True):
-            rawdecode.stored(out, wanted)[to] = rawdecode.stored(raw, part)
+            rawdecode.view_part(out, wanted)[to] = rawdecode.view_part(raw, part)
 
 
 def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:

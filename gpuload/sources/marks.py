@@ -94,7 +94,7 @@ class PaddedLeaf(Leaf):
             records, part = raw.flat.reshape(numbers.size, -1), self._leaf.layout.parts[self._pick]
             if part.is_c_order:
                 return records[:, part.offset_bytes : part.offset_bytes + part.num_bytes]  # type: ignore[no-any-return]
-            values = rawdecode.stored(records, part)
+            values = rawdecode.view_part(records, part)
         return np.ascontiguousarray(values).view(np.uint8).reshape(numbers.size, -1)
 
     def origin(self, number: int) -> tuple[str, int] | None:
