@@ -213,7 +213,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> Offsets:
     return offsets
 
 
-def joined(parts: Sequence[Ragged]) -> Ragged:
+def concatenate(parts: Sequence[Ragged]) -> Ragged:
     """Return the values of several raggeds of one kind, one after the other; of a single one without a copy."""
     if len(parts) == 1:
         return parts[0]

@@ -132,7 +132,6 @@ UNNAMED = (
     "ops/*",
     "order.py",
     "pipeline/*",
-    "ragged.py",
     "sources/leaf.py",
     "sources/rows.py",
     "state.py",

@@ -32,7 +32,7 @@ from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
 from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned
 from gpuload.pipeline.stretch import Stretch, draw
-from gpuload.ragged import Ragged, joined
+from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.leaf import Share, Values, fill, values
 from gpuload.spec import Layout
 from gpuload.stats import Counters
@@ -521,7 +521,7 @@ class Packed(list[Array]):
         return packed
 
     @classmethod
-    def joined(cls, parts: list[Packed]) -> Packed:
+    def concatenate(cls, parts: list[Packed]) -> Packed:
         """Return the arrays of several."""
         packed = cls(array for part in parts for array in part)
         packed.pieces = [piece for part in parts for piece in part.pieces]
@@ -559,8 +559,8 @@ def _together(parts: list[Values | None]) -> Values:
     ragged = [part for part in some if isinstance(part, Ragged)]
     packed = [part for part in some if isinstance(part, Packed)]
     if len(packed) == len(some):
-        return Packed.joined(packed)
-    return joined(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
+        return Packed.concatenate(packed)
+    return concatenate(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
 
 
 _local = threading.local()

@@ -26,7 +26,7 @@ from gpuload.images import native
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory
-from gpuload.ragged import Ragged, joined
+from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 
 Array = NDArray[Any]
@@ -158,7 +158,7 @@ class _FieldRun:
                 tiles.append(_unshared(made, tile))
         if out is not None:
             return out
-        return joined(tiles) if self._ragged else as_values(np, self.after, [tile[0] for tile in tiles])
+        return concatenate(tiles) if self._ragged else as_values(np, self.after, [tile[0] for tile in tiles])
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows go through the stages at a time."""
