@@ -169,7 +169,9 @@ class Findings(Iterator[Finding]):
                 numbers = np.arange(begin, min(begin + SLAB_RECORDS, length), dtype=np.int64)
                 chunks = _chunks(source, numbers)
                 for first in range(0, len(chunks), 8 * self._num_threads):  # findings are yielded soon
-                    results = threads.each(look, chunks[first : first + 8 * self._num_threads], self._num_threads)
+                    results = threads.parallel_map(
+                        look, chunks[first : first + 8 * self._num_threads], self._num_threads
+                    )
                     yield from self._first_reports(finding for findings in results for finding in findings)
             yield from (_of_error(path, error, path) for path, error in source.verify())
 

@@ -425,7 +425,7 @@ class _Work:
 
             self._tick = tick
             try:
-                threads.each(guarded, files, self.num_threads, lambda: self._stop_flags.append(True))
+                threads.parallel_map(guarded, files, self.num_threads, lambda: self._stop_flags.append(True))
             except _StopError:
                 if self._errors:
                     raise self._errors[0] from None

@@ -295,7 +295,9 @@ def running(name: str) -> list[threading.Thread]:
     return [thread for thread in list(_running) if thread.name.startswith(f"{name}-")]
 
 
-def each(function: Callable[[T], R], items: Sequence[T], num_threads: int, stop_now: Stop = lambda: None) -> list[R]:
+def parallel_map(
+    function: Callable[[T], R], items: Sequence[T], num_threads: int, stop_now: Stop = lambda: None
+) -> list[R]:
     """Return ``[function(item) for item in items]``, called in several threads.
 
     As in the plain loop, the first item that fails, in the order of the items, gives its exception. No item is begun
@@ -330,7 +332,7 @@ def each(function: Callable[[T], R], items: Sequence[T], num_threads: int, stop_
         stop_now()
 
     try:
-        join(start(min(num_threads, len(items)), work, name="gpuload-each", stop=stop))
+        join(start(min(num_threads, len(items)), work, name="gpuload-map", stop=stop))
     except BaseException:  # Ctrl-C while they start, or while it waits
         stop()
         join([thread for thread, its_stop in list(_running.items()) if its_stop is stop])

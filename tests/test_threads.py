@@ -246,18 +246,18 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("num_threads", [-1, 0, 1, 2, 7, 100])
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_each_returns_the_results_in_the_order_of_the_items(num_threads, count):
-    assert threads.each(lambda x: x * x, range(count), num_threads) == [x * x for x in range(count)]
+    assert threads.parallel_map(lambda x: x * x, range(count), num_threads) == [x * x for x in range(count)]
 
 
 @pytest.mark.parametrize(("count", "num_threads"), [(1, 8), (5, 1)])
 def test_each_starts_no_thread_for_one_item_or_one_thread(count, num_threads):
-    used = set(threads.each(lambda _: threading.current_thread(), range(count), num_threads))
+    used = set(threads.parallel_map(lambda _: threading.current_thread(), range(count), num_threads))
     assert used == {threading.current_thread()}
 
 
 def test_each_works_on_several_items_at_a_time():
     together = threading.Barrier(3)
-    threads.each(lambda _: together.wait(60), range(3), 3)  # or the barrier is broken
+    threads.parallel_map(lambda _: together.wait(60), range(3), 3)  # or the barrier is broken
 
 
 def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_first():
@@ -273,7 +273,7 @@ def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_fi
         return number
 
     with pytest.raises(ValueError, match="item 1"):
-        threads.each(work, range(3), 3)
+        threads.parallel_map(work, range(3), 3)
 
 
 def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
@@ -290,7 +290,7 @@ def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
         finished.put(number)
 
     with pytest.raises(ValueError, match="item 0"):
-        threads.each(work, range(1000), 2)
+        threads.parallel_map(work, range(1000), 2)
 
     assert begun.qsize() - 1 == finished.qsize() <= 1
 
@@ -303,7 +303,7 @@ def test_each_hands_on_every_kind_of_error(kind):
         return number
 
     with pytest.raises(kind):
-        threads.each(work, range(9), 2)
+        threads.parallel_map(work, range(9), 2)
 
 
 def test_an_error_of_each_keeps_nothing_alive():
@@ -320,7 +320,7 @@ def test_an_error_of_each_keeps_nothing_alive():
     gc.disable()
     try:
         with pytest.raises(ValueError, match=r"^$"):
-            threads.each(work, range(4), 2)
+            threads.parallel_map(work, range(4), 2)
         assert [one() for one in held] == [None] * len(held)
     finally:
         gc.enable()
@@ -342,7 +342,7 @@ def test_each_ends_when_a_signal_handler_raises():
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(TimeoutError, match="alarm"):
-            threads.each(work, range(500), 2)
+            threads.parallel_map(work, range(500), 2)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

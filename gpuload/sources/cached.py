@@ -237,7 +237,7 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
     num_done = 0
     with Progress("filling the cache") as progress:
         while chunks := [piece for _, piece in zip(range(num_threads), pieces, strict=False)]:
-            batches = threads.each(read, chunks, num_threads, lambda: stop_flags.append(True))
+            batches = threads.parallel_map(read, chunks, num_threads, lambda: stop_flags.append(True))
             for numbers, fields in zip(chunks, batches, strict=True):
                 for number, column in enumerate(columns):
                     for kind, values in _pieces(column, fields, numbers.size):

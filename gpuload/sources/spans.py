@@ -18,7 +18,7 @@ from gpuload.progress import Progress
 from gpuload.sources.leaf import Bytes, Indices, Leaf, starts_of
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import Files
-from gpuload.threads import each, num_cores
+from gpuload.threads import num_cores, parallel_map
 
 MIB = 1 << 20
 Show = Callable[[int, int], None]  # is told of a file how far it was read, in bytes
@@ -113,7 +113,9 @@ def bounds_of(
             progress.show(sum(list(places.values())) // MIB, total, "MiB")
 
         tasks = range(len(files))
-        bounds = each(lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stop_flags.append(True))
+        bounds = parallel_map(
+            lambda number: look(number, show, go_on), tasks, num_cores(), lambda: stop_flags.append(True)
+        )
     starts = starts_of([file.size - 1 for file in bounds])
     if len(bounds) == 1:
         return bounds[0], starts
@@ -123,5 +125,5 @@ def bounds_of(
         begin = int(starts[number]) + number
         all_bounds[begin : begin + bounds[number].size] = bounds[number]
 
-    each(place, range(len(files)), num_cores())
+    parallel_map(place, range(len(files)), num_cores())
     return all_bounds, starts

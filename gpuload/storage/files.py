@@ -37,7 +37,7 @@ from gpuload.errors import (
 )
 from gpuload.progress import Progress
 from gpuload.storage.memory import cache_bytes
-from gpuload.threads import each
+from gpuload.threads import parallel_map
 
 try:
     import resource
@@ -636,7 +636,9 @@ def by_chunks(
         all_results += work(chunk)
         if perf_counter() - start_s > WAITED * (thread_time() - cpu_s):
             return all_results + [
-                result for chunk_results in each(work, chunks[number + 1 :], NUM_THREADS) for result in chunk_results
+                result
+                for chunk_results in parallel_map(work, chunks[number + 1 :], NUM_THREADS)
+                for result in chunk_results
             ]
     return all_results
 

@@ -27,7 +27,7 @@ from gpuload.storage.derived import FOLDER, cache_path, folder, key_of, load_or_
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
 from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept_file
-from gpuload.threads import each, num_cores
+from gpuload.threads import num_cores, parallel_map
 
 FREE_PART = 0.9  # of the free space of the disk
 MIB = 1 << 20
@@ -131,7 +131,7 @@ def keep(copies: Sequence[Copy]) -> list[KeptFile]:
 
             return load_or_make([copy.place], lambda path: open_kept_file(path, made_of, eager=eager), write, go_on)
 
-        return each(load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True))
+        return parallel_map(load_or_unpack, range(len(copies)), num_cores(), lambda: stop_flags.append(True))
 
 
 class _BrokenOff(GpuloadError):

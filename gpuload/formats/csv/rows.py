@@ -49,7 +49,7 @@ from gpuload.formats.csv.lines import BLOCK_BYTES, Block, Record, blocks, num_en
 from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, ColumnRequest, Numbers, Texts, Unreadable
 from gpuload.progress import Progress
 from gpuload.storage.files import Files
-from gpuload.threads import each, num_cores
+from gpuload.threads import num_cores, parallel_map
 
 AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
 MANY_COLUMNS = 64  # of files with more, blocks are longer, as each column of a block costs some microseconds
@@ -209,7 +209,7 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
     while chunk or ready:
         # Side by side: what is parsed is written, the next blocks are read. The first error in this order is raised.
         tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
-        _, *results, coming = each(lambda task: task(), tasks, cores)
+        _, *results, coming = parallel_map(lambda task: task(), tasks, cores)
         ready = []
         for block, block_rows in zip(chunk, results, strict=True):
             if isinstance(block_rows, tuple):
