@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 
 BOX = struct.Struct(">I4s")
 STILL = b"avif"
@@ -23,7 +23,7 @@ TURNS |= {(1, 1): 7, (3, 0): 7, (2, 0): 2, (2, 1): 4}
 def read(view: memoryview) -> Head:
     """Return the head of an AVIF; see `images.head.read`."""
     if view[8:12] != STILL:
-        raise HeadError(f"its brand is {shown(bytes(view[8:12]))}; still images (avif) are decoded")
+        raise HeadError(f"its brand is {printable_name(bytes(view[8:12]))}; still images (avif) are decoded")
     meta = next(((begin + 4, end) for name, begin, end in _boxes(view, 0, len(view)) if name == b"meta"), None)
     if meta is None:
         raise HeadError("it has no box meta")
@@ -69,7 +69,7 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
             inside += 8
         behind = begin + length if length else end
         if behind < inside or behind > end:
-            raise HeadError(f"its box {shown(name)} does not end inside the file: it was cut off")
+            raise HeadError(f"its box {printable_name(name)} does not end inside the file: it was cut off")
         yield name, inside, behind
         begin = behind
 

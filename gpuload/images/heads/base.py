@@ -54,6 +54,6 @@ def upright(
     return Head(kind, height, width, channels, bits, orientation, num_scans, scan_end, form)
 
 
-def shown(name: bytes) -> str:
+def printable_name(name: bytes) -> str:
     """Return the name of a part of a file in printable characters."""
     return name.decode("latin-1").encode("unicode_escape").decode()

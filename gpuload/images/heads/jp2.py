@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
 SOC, SIZ, COD, COC, QCD, QCC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF5C, 0xFF5D
@@ -58,10 +58,10 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         length, name = BOX.unpack_from(view, begin)
         inside = begin + 8
         if length == 1:
-            raise HeadError(f"its box {shown(name)} has a length of 64 bits, which DALI does not read")
+            raise HeadError(f"its box {printable_name(name)} has a length of 64 bits, which DALI does not read")
         behind = begin + length if length else end
         if behind < inside or behind > end:
-            raise HeadError(f"its box {shown(name)} does not end inside the file: it was cut off")
+            raise HeadError(f"its box {printable_name(name)} does not end inside the file: it was cut off")
         yield name, inside, behind
         begin = behind
 

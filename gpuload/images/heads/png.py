@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import NoReturn
 
-from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 from gpuload.images.heads.coded import DEFLATE_RATIO, inflated
 from gpuload.images.heads.exif import orientation
 
@@ -42,7 +42,7 @@ def read(view: memoryview) -> Head:
         length, name = CHUNK.unpack_from(view, place)
         after = place + 12 + length
         if after > len(view):
-            raise HeadError(f"the file ends inside its chunk {shown(name)}, before IEND: it was cut off")
+            raise HeadError(f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut off")
         if name == b"IEND":
             break
         if name != b"IDAT" or name not in seen:
@@ -66,7 +66,7 @@ def _png_header(view: memoryview) -> tuple[int, int, int, int]:
     """Return height, width, colour type and bits per sample, checked."""
     length, name, width, height, bits, colour, packing, filters, interlace, crc = HEADER.unpack_from(view, 8)
     if length != 13 or name != b"IHDR":
-        raise HeadError(f"its first chunk is {shown(name)} of {length} bytes; it must be IHDR of 13")
+        raise HeadError(f"its first chunk is {printable_name(name)} of {length} bytes; it must be IHDR of 13")
     if zlib.crc32(view[12:29]) != crc:
         raise HeadError("the checksum of its header (IHDR) is wrong: the bytes changed after it was written")
     if not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE:
@@ -81,11 +81,11 @@ def _png_header(view: memoryview) -> tuple[int, int, int, int]:
 def _check_chunk(name: bytes, length: int, seen: set[bytes], colour: int) -> None:
     """Refuse a chunk that makes libpng, or OpenCV in front of it, refuse the file."""
     if not name.isalpha() or name[2] & SMALL:
-        raise HeadError(f"its chunk {shown(name)} has a name that PNG does not have")
+        raise HeadError(f"its chunk {printable_name(name)} has a name that PNG does not have")
     if not name[0] & SMALL and (name not in (b"PLTE", b"IDAT") or name in seen):
-        raise HeadError(f"its chunk {shown(name)} is unknown and necessary, or occurs twice")
+        raise HeadError(f"its chunk {printable_name(name)} is unknown and necessary, or occurs twice")
     if b"IDAT" not in seen and length not in LENGTHS.get(name, (length,)):
-        raise HeadError(f"its chunk {shown(name)} is {length} bytes long")
+        raise HeadError(f"its chunk {printable_name(name)} is {length} bytes long")
     if name == b"PLTE" and colour == INDEXED and not (0 < length <= 768 and length % 3 == 0):
         raise HeadError(f"its palette is {length} bytes long; it has 3 for each of 1 to 256 colours")
     if name == b"IDAT" and colour == INDEXED and b"PLTE" not in seen:
@@ -118,18 +118,18 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
         length, name = CHUNK.unpack_from(view, place)
         content = view[place + 8 : place + 8 + length]
         if not _is_as_written(view, place, length):
-            _refuse_animation(f"the checksum of its chunk {shown(name)} is wrong")
+            _refuse_animation(f"the checksum of its chunk {printable_name(name)} is wrong")
         if name == b"acTL" and length == 8 and not num_frames:
             num_frames = int.from_bytes(content[:4], "big")
         elif name == b"fcTL" and length == FRAME_CONTROL.size and (coded or not controlled):
             _check_frame_control(content, height, width, is_first=not coded)
             controlled = controlled or not coded
         elif name in (b"acTL", b"fcTL", b"fdAT"):
-            _refuse_animation(f"its chunk {shown(name)} of {length} bytes has no place there")
+            _refuse_animation(f"its chunk {printable_name(name)} of {length} bytes has no place there")
         elif name == b"IDAT":
             coded.append(content)
         elif coded and num_frames > 1 and name != b"IEND":
-            _refuse_animation(f"chunk {shown(name)} stands inside its first frame")
+            _refuse_animation(f"chunk {printable_name(name)} stands inside its first frame")
         place += 12 + length
     if not 0 < num_frames < 2**31 or not controlled:
         _refuse_animation("its still image is not its first frame")

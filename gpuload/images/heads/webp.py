@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from gpuload.images.heads.base import Head, HeadError, check_size, shown, upright
+from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
 from gpuload.images.heads.exif import orientation
 
 CHUNK = struct.Struct("<4sI")
@@ -32,7 +32,7 @@ def read(view: memoryview) -> Head:
         name, length = CHUNK.unpack_from(view, place)
         place += 8
         if place + length > end:
-            raise HeadError(f"its chunk {shown(name)} does not end inside the container")
+            raise HeadError(f"its chunk {printable_name(name)} does not end inside the container")
         if name == b"VP8X" and place == 20 and length >= 10:
             flags = view[place]
             canvas = _of_three(view, place + 7) + 1, _of_three(view, place + 4) + 1
