@@ -1,0 +1,74 @@
+"""Affine transforms as Pillow makes them: every value, on noise, against Pillow itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpuload.ops import pillow
+
+RESAMPLE = {
+    "nearest": Image.Resampling.NEAREST,
+    "linear": Image.Resampling.BILINEAR,
+    "cubic": Image.Resampling.BICUBIC,
+}
+SIZES = [(24, 32), (37, 23), (33, 33), (1, 7)]
+
+
+def noise(height, width):
+    return np.random.default_rng(height).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def matrices(kind, count, size):
+    rng = np.random.default_rng(7)
+    height, width = size
+    for _ in range(count):
+        shear, move = rng.uniform(-0.5, 0.5), rng.uniform(-0.4, 0.4)
+        yield {
+            "shear x": (1, shear, 0, 0, 1, 0),
+            "shear y": (1, 0, 0, shear, 1, 0),
+            "translate x": (1, 0, move * width, 0, 1, 0),
+            "translate y": (1, 0, 0, 0, 1, move * height),
+            "scale": (1 + shear, 0, move * width, 0, 1 - shear, 3),
+            "all": tuple(rng.uniform(-1.5, 1.5, 6) * (1, 1, width, 1, 1, height)),
+            "far": (1, 0.1, 1e6 * move, 0.2, 1, 0),
+        }[kind]
+
+
+@pytest.mark.parametrize("interpolation", RESAMPLE)
+@pytest.mark.parametrize("kind", ["shear x", "shear y", "translate x", "translate y", "scale", "all", "far"])
+def test_an_affine_transform_equals_pillow(kind, interpolation):
+    for size in SIZES:
+        image = noise(*size)
+        for matrix in matrices(kind, 6, size):
+            expected = Image.fromarray(image).transform(
+                size[::-1], Image.Transform.AFFINE, matrix, RESAMPLE[interpolation], fillcolor=(128, 7, 255)
+            )
+
+            result = pillow.affine(np, image, matrix, interpolation, fill=(128, 7, 255))
+
+            np.testing.assert_array_equal(result, np.asarray(expected), err_msg=f"{matrix} {size}")
+
+
+@pytest.mark.parametrize("interpolation", RESAMPLE)
+def test_a_rotation_equals_pillow(interpolation):
+    angles = [0, 90, 180, 270, -90, 360, 45, *np.random.default_rng(3).uniform(-400, 400, 9)]
+    for size in SIZES:
+        image = noise(*size)
+        for angle in angles:
+            expected = Image.fromarray(image).rotate(angle, RESAMPLE[interpolation], fillcolor=(1, 2, 3))
+
+            result = pillow.rotate(np, image, angle, interpolation, fill=(1, 2, 3))
+
+            np.testing.assert_array_equal(result, np.asarray(expected), err_msg=f"{angle} {size}")
+
+
+def test_one_channel_and_a_single_fill():
+    image = noise(24, 32)[..., :1]
+    matrix = (1, 0.3, 0, 0, 1, 0)
+    expected = Image.fromarray(image[..., 0]).transform(
+        (32, 24), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=9
+    )
+
+    np.testing.assert_array_equal(pillow.affine(np, image, matrix, "cubic", 9)[..., 0], np.asarray(expected))
