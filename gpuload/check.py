@@ -255,7 +255,7 @@ def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool)
     for place, number in enumerate(numbers.tolist()):
         try:
             for image in images_in(fields, place):
-                Decode().decoded(image, strict=True)
+                Decode().decode_file(image, strict=True)
         except RowError as error:
             yield _of_record(source, number, error, is_whole)
 

@@ -129,7 +129,7 @@ UNNAMED = (
     "executors/*",
     "images/*",
     "loader.py",
-    "ops/*",
+    "ops/colour.py",
     "order.py",
     "pipeline/*",
     "sources/leaf.py",

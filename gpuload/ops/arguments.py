@@ -1,6 +1,6 @@
 """Arguments of ops: checked when the op is made, and kept in one form, so that equal ops are told alike.
 
-What is told of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
+The text of an op is part of a loader's state: ``[1, 2]``, ``(1, 2)`` and an array of them must not be three ops.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def keep(op: Any, **values: Any) -> None:
         object.__setattr__(op, name, value)
 
 
-def refuse(op: Any, name: str, value: Any, wanted: str, remedy: str = "") -> SpecError:
+def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> SpecError:
     """Return the error for an argument that is not what it has to be."""
     return SpecError(
         f"gl.ops.{type(op).__name__}({name}={value!r})",
-        cause=f"{name} must be {wanted}",
-        remedy=remedy or f"pass {wanted}",
+        cause=f"{name} must be {demand}",
+        remedy=remedy or f"pass {demand}",
     )
 
 
@@ -59,7 +59,7 @@ def numbers(op: Any, name: str, value: Any) -> float | tuple[float, ...]:
     if (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or _is_row(value):
         if not len(value):
             raise refuse(op, name, value, "a number, or one for each channel")
-        return tuple(number(op, name, one) for one in value)
+        return tuple(number(op, name, element) for element in value)
     return number(op, name, value)
 
 
@@ -79,7 +79,7 @@ def interval(op: Any, name: str, value: Any) -> tuple[float, float]:
     return pair
 
 
-def ordered(op: Any, low: Any, high: Any) -> tuple[float, float]:
+def low_and_high(op: Any, low: Any, high: Any) -> tuple[float, float]:
     """Return the arguments ``low`` and ``high`` with 0 <= low <= high."""
     pair = number(op, "low", low), number(op, "high", high)
     if pair[0] < 0:
@@ -115,13 +115,13 @@ def dtype_name(op: Any, name: str, value: Any, names: Iterable[str]) -> str:
 
 def is_bfloat16(value: Any) -> bool:
     """Return True for bfloat16: its name, or the dtype that the package ml_dtypes adds to NumPy."""
-    given = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
-    return "bfloat16" in (given, getattr(value, "name", ""))
+    dtype_name = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    return "bfloat16" in (dtype_name, getattr(value, "name", ""))
 
 
 def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | None:
     """Return a dtype, None if it is none; raises ``SpecError`` for a name that leaves open how many bits it has."""
-    given = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
+    dtype_name = value if isinstance(value, str) else value.__name__ if isinstance(value, type) else ""
     if is_bfloat16(value):
         raise SpecError(
             f"gl.ops.{type(op).__name__}({name}='bfloat16')",
@@ -129,11 +129,11 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
             remedy="write 'float32' here, and gl.ops.Cast('bfloat16') behind it, or cast in the training step: "
             "tf.cast(images, tf.bfloat16)",
         )
-    if given and not given.startswith("bool") and not any(letter.isdigit() for letter in given):
-        near = [word for word in words if word.rstrip("0123456789") == given] or words  # "float" has 64 in NumPy
+    if dtype_name and not dtype_name.startswith("bool") and not any(letter.isdigit() for letter in dtype_name):
+        near = [word for word in words if word.rstrip("0123456789") == dtype_name] or words  # "float" has 64 in NumPy
         likely = next((word for word in ("float32", "int32", "uint8") if word in near), near[0])
-        wanted = f"a dtype that says how many bits it has, one of {near}"
-        raise refuse(op, name, value, wanted, f"write {likely!r}, say")
+        demand = f"a dtype that says how many bits it has, one of {near}"
+        raise refuse(op, name, value, demand, f"write {likely!r}, say")
     try:
         return None if value is None else np.dtype(value)
     except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises what its parser raises
@@ -157,24 +157,24 @@ def output(op: Any, value: Any) -> Output | None:
         value = {"dtype": value[0], "shape": value[1]}
     if not isinstance(value, Mapping) or not set(value) <= {"dtype", "shape"}:
         raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
-    made: Output = {}
+    declaration: Output = {}
     name = value.get("dtype")
     if name is str or name is bytes:
         name = name.__name__
     if isinstance(name, str) and name in TEXTS:
-        made["dtype"] = name
+        declaration["dtype"] = name
     elif "dtype" in value:
         dtype = _dtype(op, "out", value["dtype"], ["uint8", "int32", "int64", "float32"])
         if dtype is None or dtype.kind in "OV":
             raise refuse(op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}")
-        made["dtype"] = str(dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str)
+        declaration["dtype"] = str(dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str)
     if "shape" in value:
         lengths = value["shape"] if isinstance(value["shape"], (tuple, list)) else ("",)
         if not all(map(_is_length, lengths)):
-            wanted = "a dict whose shape is a tuple of lengths, None where they vary"
-            raise refuse(op, "out", value, wanted, f"write {OUTPUT_EXAMPLE}")
-        made["shape"] = tuple(None if one is None else int(one) for one in lengths)
-    return made
+            demand = "a dict whose shape is a tuple of lengths, None where they vary"
+            raise refuse(op, "out", value, demand, f"write {OUTPUT_EXAMPLE}")
+        declaration["shape"] = tuple(None if length is None else int(length) for length in lengths)
+    return declaration
 
 
 def outputs(op: Any, value: Any) -> dict[str, Output] | None:
@@ -183,10 +183,12 @@ def outputs(op: Any, value: Any) -> dict[str, Output] | None:
         return None
     if not all(isinstance(name, str) and name for name in value):
         raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
-    for name, one in value.items():
-        if isinstance(one, Field) and one.name != name:
-            raise refuse(op, "out", value, f"a dict whose fields have its names; {name!r} is the field {one.name!r}")
-    return {name: output(op, one) or {} for name, one in value.items()}
+    for name, declaration in value.items():
+        if isinstance(declaration, Field) and declaration.name != name:
+            raise refuse(
+                op, "out", value, f"a dict whose fields have its names; {name!r} is the field {declaration.name!r}"
+            )
+    return {name: output(op, declaration) or {} for name, declaration in value.items()}
 
 
 def declared(out: Output, field: Field) -> Field:
@@ -208,7 +210,7 @@ def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:
     if value is None or (isinstance(value, str) and value):
         return value
     names = tuple(value) if isinstance(value, (tuple, list)) else ()
-    if not names or not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+    if not names or not all(isinstance(text, str) and text for text in names) or len(set(names)) < len(names):
         raise refuse(op, name, value, "a field name, or a tuple of them, each once", "write on='image', say")
     return names
 
@@ -216,15 +218,15 @@ def field_names(op: Any, name: str, value: Any) -> str | tuple[str, ...] | None:
 def by_field(op: Any, name: str, value: Any, check: Callable[[Any, str, Any], Any], default: Any) -> Any:
     """Return an argument that may differ from field to field: a value, or a dict of them by the names of fields.
 
-    What is the default is left out of the dict, and a dict of nothing else is the default itself.
+    Entries that equal the default are left out; if none is left, the default itself is returned.
     """
     if not isinstance(value, Mapping):
         return check(op, name, value)
-    wrong = [one for one in value if not isinstance(one, str)]
+    wrong = [field for field in value if not isinstance(field, str)]
     if wrong:
         raise refuse(op, name, value, "a value, or a dict from field names to values")
-    made = {field: check(op, name, one) for field, one in value.items()}
-    return {field: one for field, one in made.items() if one != default} or default
+    values = {field: check(op, name, entry) for field, entry in value.items()}
+    return {field: entry for field, entry in values.items() if entry != default} or default
 
 
 def _is_length(value: Any) -> bool:

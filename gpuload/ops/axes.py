@@ -31,8 +31,8 @@ class Reshape(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
-        lengths = tuple(arguments.whole(self, "shape", length, least=-1) for length in given)
+        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        lengths = tuple(arguments.whole(self, "shape", length, least=-1) for length in shape)
         arguments.keep(self, shape=lengths)
         if lengths.count(-1) > 1 or 0 in lengths:
             raise arguments.refuse(self, "shape", lengths, "lengths greater than zero, one of them -1 at most")
@@ -40,14 +40,14 @@ class Reshape(Op):
     def field_after(self, field: Field) -> Field:
         """The shape becomes ``shape``; the axes are no longer known."""
         images.numeric(self, field)
-        count, known = math.prod(field.fixed_shape), math.prod(length for length in self.shape if length != -1)
-        if count % known or (count != known and -1 not in self.shape):
+        count, product = math.prod(field.fixed_shape), math.prod(length for length in self.shape if length != -1)
+        if count % product or (count != product and -1 not in self.shape):
             raise SpecError(
                 f"{self}: field {field.name!r} has shape {field.shape}, {count} elements",
                 cause=f"they do not fill the shape {self.shape}",
                 remedy="use a shape of as many elements, or -1 for one of its lengths",
             )
-        return field.with_(shape=tuple(count // known if length == -1 else length for length in self.shape), axes="")
+        return field.with_(shape=tuple(count // product if length == -1 else length for length in self.shape), axes="")
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record in the new shape."""
@@ -61,8 +61,8 @@ class Reshape(Op):
 
     def field_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the new shape of a record of this shape, with -1 resolved."""
-        known = math.prod(length for length in self.shape if length != -1)
-        return tuple(math.prod(shape) // known if length == -1 else length for length in self.shape)
+        product = math.prod(length for length in self.shape if length != -1)
+        return tuple(math.prod(shape) // product if length == -1 else length for length in self.shape)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``reshape``, without a layout."""
@@ -88,8 +88,8 @@ class Transpose(Op):
         if isinstance(self.axes, str):
             arguments.choice(self, "axes", self.axes, ORDERS)
             return
-        given = self.axes if isinstance(self.axes, (tuple, list)) else ()
-        axes = tuple(arguments.whole(self, "axes", axis, least=0) for axis in given)
+        numbers = self.axes if isinstance(self.axes, (tuple, list)) else ()
+        axes = tuple(arguments.whole(self, "axes", axis, least=0) for axis in numbers)
         if not axes or sorted(axes) != list(range(len(axes))):
             raise arguments.refuse(self, "axes", self.axes, "'HWC', 'CHW' or each axis number from 0 once")
         arguments.keep(self, axes=axes)
@@ -110,8 +110,8 @@ class Transpose(Op):
                 remedy="leave Transpose out, or name other axes or fields",
             )
         names = "".join(field.axes[axis] for axis in self.order) if field.axes else ""
-        named = self.axes if isinstance(self.axes, str) else names
-        return field.with_(shape=tuple(shape[axis] for axis in self.order), axes=named)
+        axes = self.axes if isinstance(self.axes, str) else names
+        return field.with_(shape=tuple(shape[axis] for axis in self.order), axes=axes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record in the new order (a view)."""

@@ -2,7 +2,7 @@
 
 A subclass is a frozen dataclass in a file of its own. It says what it does to a field (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
-What else an op may have makes it faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample`` and
+The other methods make an op faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample`` and
 ``row_form`` are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it
 uses. An argument that may differ from field to field (``per_field``) does not change what is drawn: the draw is made by
 the op, and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
@@ -127,10 +127,12 @@ class Op:
             name: of the field.
             after: the field after the op, once that is known.
         """
-        defaults = {one.name: one.default for one in fields(self)}
-        given = {one: getattr(self, one) for one in self.per_field if isinstance(getattr(self, one), dict)}
-        mine = {one: values.get(name, defaults[one]) for one, values in given.items()}
-        return replace(self, **mine) if mine else self
+        defaults = {argument.name: argument.default for argument in fields(self)}
+        by_field = {
+            argument: value for argument in self.per_field if isinstance(value := getattr(self, argument), dict)
+        }
+        changes = {argument: values.get(name, defaults[argument]) for argument, values in by_field.items()}
+        return replace(self, **changes) if changes else self
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the names of the fields that the op acts on.
@@ -167,13 +169,13 @@ class Op:
         """
         names = self.targets(spec)
         for argument in self.per_field:
-            given = getattr(self, argument)
-            more = sorted(set(given) - set(names)) if isinstance(given, dict) else []
-            if more:
+            value = getattr(self, argument)
+            extra = sorted(set(value) - set(names)) if isinstance(value, dict) else []
+            if extra:
                 raise SpecError(
-                    f"{self}: {argument} names the fields {more}",
+                    f"{self}: {argument} names the fields {extra}",
                     cause=f"the op acts on {list(names)}; {WITHOUT_ON}",
-                    remedy=f"name them in on= too, on={(*names, *more)}, or leave them out of {argument}",
+                    remedy=f"name them in on= too, on={(*names, *extra)}, or leave them out of {argument}",
                 )
         return spec.replacing(*(self.of(name).field_after(spec[name]) for name in names))
 
@@ -199,7 +201,7 @@ class Op:
         return {}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """What the op means, for one record: ``x`` an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.
+        """Return one record after the op: ``x`` is an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.
 
         Every executor must equal this. The result may be a view of ``x``, which is not written to.
 
@@ -218,9 +220,9 @@ class Op:
             return x.with_payload(self.array(xp, x.flat, draw))
         if self.elementwise and not isinstance(x, list):
             return self.array(xp, x, draw)
-        done = [self._row(xp, x, draw, row) for row in range(len(x))]
-        same = len({(one.shape, one.dtype) for one in done}) == 1
-        return xp.stack(done) if same and not isinstance(x, VARYING) else done
+        results = [self._row(xp, x, draw, row) for row in range(len(x))]
+        are_alike = len({(result.shape, result.dtype) for result in results}) == 1
+        return xp.stack(results) if are_alike and not isinstance(x, VARYING) else results
 
     def _row(self, xp: ModuleType, x: Any, draw: Draw, row: int) -> Any:
         try:
@@ -310,7 +312,7 @@ class Op:
         """The name of the draw that says which images are mirrored left to right, where the op does nothing else."""
         return None
 
-    def lower_mirrored(
+    def lower_with_mirror(
         self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
     ) -> Any:
         """The same in DALI of images that are mirrored left to right before, in one pass over them.
@@ -355,12 +357,12 @@ def streams(ops: Sequence[Op]) -> list[int]:
 
     The stream is the first 8 bytes, little-endian, of SHA-256 of ``"RandomFlip/0"`` (class name, occurrence).
     """
-    seen: dict[str, int] = {}
+    occurrences: dict[str, int] = {}
     numbers = []
     for op in ops:
         name = type(op).__name__
-        occurrence = seen.get(name, 0)
-        seen[name] = occurrence + 1
+        occurrence = occurrences.get(name, 0)
+        occurrences[name] = occurrence + 1
         digest = hashlib.sha256(f"{name}/{occurrence}".encode()).digest()
         numbers.append(int.from_bytes(digest[:8], "little"))
     return numbers

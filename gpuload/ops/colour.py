@@ -39,7 +39,7 @@ class _Factor(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = arguments.ordered(self, self.low, self.high)
+        low, high = arguments.low_and_high(self, self.low, self.high)
         arguments.keep(self, low=low, high=high)
 
     @property

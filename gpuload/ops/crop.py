@@ -17,7 +17,7 @@ from gpuload.spec import Field
 
 @dataclass(frozen=True)
 class _Crop(Window):
-    """What the two have in common: the size, and that only a part of the image is used."""
+    """The base of both crops: the size of the window, and that only a part of the image is used."""
 
     height: int
     width: int | None = None
@@ -64,9 +64,9 @@ class _Crop(Window):
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         return places
 
-    def _does_not_fit(self, whose: str, size: NDArray[Any]) -> SpecError:
+    def _does_not_fit(self, subject: str, size: NDArray[Any]) -> SpecError:
         return SpecError(
-            f"{self}: {whose} {size[0]} x {size[1]} pixels",
+            f"{self}: {subject} {size[0]} x {size[1]} pixels",
             cause=f"the window of {self.window[0]} x {self.window[1]} pixels does not fit into it",
             remedy=f"put gl.ops.Resize(shorter={max(self.window)}) before it",
         )
@@ -97,14 +97,14 @@ class RandomCrop(_Crop):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(
-            self, pad=arguments.whole(self, "pad", self.pad, least=0), fill=window.checked_fill(self, self.fill)
+            self, pad=arguments.whole(self, "pad", self.pad, least=0), fill=window.check_fill(self, self.fill)
         )
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
-        made = self._cropped(field, self.pad)
+        after = self._cropped(field, self.pad)
         window.check_holds(self, field, self.fill)
-        return made
+        return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; negative in the added border."""

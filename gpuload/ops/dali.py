@@ -72,7 +72,7 @@ class Dali(Op):
             raise self._is_random(self.fn if isinstance(self.fn, str) else "an operator with a seed")
 
     def field_after(self, field: Field) -> Field:
-        """What ``out`` says."""
+        """Return the field as ``out`` declares it."""
         if field.encoded and not {"dtype", "shape"} <= set(self.out or ()):
             raise SpecError(
                 f"{self}: field {field.name!r} is an encoded image file",
@@ -96,30 +96,30 @@ class Dali(Op):
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()}
         operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
         self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))
-        made = operator(x, **settings)
-        if not isinstance(made, dali.data_node.DataNode):
+        result = operator(x, **settings)
+        if not isinstance(result, dali.data_node.DataNode):
             raise SpecError(
-                f"{self} makes {type(made).__name__}",
+                f"{self} makes {type(result).__name__}",
                 cause="an op makes one field of one field, a DataNode of DALI",
                 remedy="write a function that returns one of its results: gl.ops.Dali(lambda x: operator(x)[0])",
             )
-        self._check_random(dali, made, x)
-        return made
+        self._check_random(dali, result, x)
+        return result
 
     def _operator(self, dali: ModuleType) -> Callable[..., Any]:
-        found: Any = dali.fn
+        operator: Any = dali.fn
         for part in str(self.fn).split("."):
-            near = difflib.get_close_matches(part, dir(found), n=3) or ["gaussian_blur"]
-            found = getattr(found, part, None)
-            if found is None:
+            near = difflib.get_close_matches(part, dir(operator), n=3) or ["gaussian_blur"]
+            operator = getattr(operator, part, None)
+            if operator is None:
                 break
-        if not callable(found):
+        if not callable(operator):
             raise SpecError(
                 f"{self}",
                 cause=f"nvidia.dali.fn has no operator {self.fn!r}",
                 remedy=f"did you mean one of {near}? dir(nvidia.dali.fn) lists all",
             )
-        return found  # type: ignore[no-any-return]
+        return operator  # type: ignore[no-any-return]
 
     def _check_settings(self, schema: Any) -> None:
         """Raise ``SpecError`` for a setting that the operator has not, and for several values where it has a number.
@@ -146,14 +146,14 @@ class Dali(Op):
                     '(docs/dali-op.md, "A number drawn for each record")',
                 )
 
-    def _check_random(self, dali: ModuleType, made: Any, given: Any) -> None:
+    def _check_random(self, dali: ModuleType, output: Any, source: Any) -> None:
         """Raise ``SpecError`` if one of the operators between two DataNodes is random."""
-        seen, waiting = {id(given)}, [made]
+        visits, waiting = {id(source)}, [output]
         while waiting:
             node = waiting.pop()
-            if id(node) in seen or node.source is None:
+            if id(node) in visits or node.source is None:
                 continue
-            seen.add(id(node))
+            visits.add(id(node))
             name = getattr(getattr(node.source, "_op", None), "schema_name", None)
             schema = None if name is None else dali.backend.TryGetSchema(name)
             if schema is not None and schema.HasRandomSeedArg():

@@ -81,7 +81,7 @@ class Decode(Op):
         if self.size is not None:
             if not isinstance(self.size, (tuple, list)) or len(self.size) != 2:
                 raise arguments.refuse(self, "size", self.size, "height and width, two numbers", "write size=(48, 64)")
-            height, width = (arguments.whole(self, "size", one) for one in self.size)
+            height, width = (arguments.whole(self, "size", side) for side in self.size)
             arguments.keep(self, size=(height, width))
         arguments.keep(self, hw_decoder_load=arguments.number(self, "hw_decoder_load", self.hw_decoder_load))
         if self.hw_decoder_load not in (0, 1):
@@ -89,10 +89,10 @@ class Decode(Op):
                 self, "hw_decoder_load", self.hw_decoder_load, "0 or 1",
                 "for a number in between DALI divides each batch between two decoders whose pixels differ",
             )  # fmt: skip
-        for name, value, most in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
+        for name, value, limit in self._limits((head.MAX_PIXELS, scans.MAX_SCANS)):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
-            if value > most:
-                raise arguments.refuse(self, name, value, f"at most {most}")
+            if value > limit:
+                raise arguments.refuse(self, name, value, f"at most {limit}")
 
     @property
     def takes_region(self) -> bool:
@@ -137,10 +137,10 @@ class Decode(Op):
                 )
             for name, limit, number in self._limits((height * width, *num_scans)):
                 if number > limit:
-                    what = name.removeprefix("max_")
+                    noun = name.removeprefix("max_")
                     raise RowError(
                         row,
-                        f"it has {number} {what}; at most {limit} are decoded",
+                        f"it has {number} {noun}; at most {limit} are decoded",
                         cause=f"{name} of Decode is {limit}, which bounds the time and memory that one file can take",
                         remedy=f"if you trust the file, gl.ops.Decode({name}={number}); else leave it out with "
                         "source.select(...)",
@@ -162,9 +162,9 @@ class Decode(Op):
         if "start" in draw:
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
-        return self.decoded(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
+        return self.decode_file(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
 
-    def decoded(
+    def decode_file(
         self, x: Any, region: decode.Region | None = None, image_head: head.Head | None = None, *, strict: bool = False
     ) -> NDArray[Any]:
         """Return the pixels of one file, or of a region; ``strict`` as in `images.decode`.

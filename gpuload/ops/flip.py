@@ -52,8 +52,8 @@ class RandomFlip(Op):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``vertical`` and ``horizontal``: 1 where the image is mirrored, int32 ``[N]``."""
-        mirrored = (u < self.p).astype(np.int32)
-        return {"vertical": mirrored[:, 1] * self.vertical, "horizontal": mirrored[:, 0] * self.horizontal}
+        flips = (u < self.p).astype(np.int32)
+        return {"vertical": flips[:, 1] * self.vertical, "horizontal": flips[:, 0] * self.horizontal}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, mirrored or not."""
@@ -69,7 +69,7 @@ class RandomFlip(Op):
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``flip``; of raw integers for the dtypes that it does not know."""
-        return images.moved(dali, field.dtype, ("bool", "float16"), lambda raw: dali.fn.flip(raw, **draw), x)
+        return images.move_pixels(dali, field.dtype, ("bool", "float16"), lambda raw: dali.fn.flip(raw, **draw), x)
 
     @property
     def mirror(self) -> str | None:
@@ -84,6 +84,6 @@ class RandomFlip(Op):
         return walk.with_(mirror=mirror)
 
 
-def _order(xp: ModuleType, length: int, mirrored: NDArray[np.int32]) -> Any:
+def _order(xp: ModuleType, length: int, flips: NDArray[np.int32]) -> Any:
     forward = xp.arange(length)
-    return xp.where(xp.asarray(mirrored)[:, None] == 1, forward[::-1], forward)
+    return xp.where(xp.asarray(flips)[:, None] == 1, forward[::-1], forward)

@@ -84,12 +84,12 @@ class Graph:
 
         A field that shares an op with one of these is made too: the op needs them all.
         """
-        wanted = set(names)
-        while more := {name for on in self.outputs if wanted & set(on) for name in on} - wanted:
-            wanted |= more
-        kept = [place for place, on in enumerate(self.outputs) if wanted & set(on)]
-        graph = compile_ops(self.spec_in, [self.ops[place] for place in kept])
-        return replace(graph, streams=tuple(self.streams[place] for place in kept))
+        fields = set(names)
+        while partners := {name for on in self.outputs if fields & set(on) for name in on} - fields:
+            fields |= partners
+        places = [place for place, on in enumerate(self.outputs) if fields & set(on)]
+        graph = compile_ops(self.spec_in, [self.ops[place] for place in places])
+        return replace(graph, streams=tuple(self.streams[place] for place in places))
 
     def part(self, places: Sequence[int], spec: Spec | None = None) -> Graph:
         """Return the graph of some of the ops, whose draws are those that they have here.
@@ -104,31 +104,31 @@ class Graph:
             now = now.including(*(self.specs[place][name] for name in self.outputs[place]))
             specs.append(now)
         crops = [self.crops[place] for place in places]
-        places_here: dict[int | None, int | None] = {None: None, **{place: n for n, place in enumerate(places)}}
+        new_places: dict[int | None, int | None] = {None: None, **{place: n for n, place in enumerate(places)}}
         return Graph(
             before,
             tuple(self.ops[place] for place in places),
             tuple(self.targets[place] for place in places),
             tuple(specs),
             tuple(self.streams[place] for place in places),
-            tuple(places_here.get(crop, ELSEWHERE) for crop in crops),
+            tuple(new_places.get(crop, ELSEWHERE) for crop in crops),
         )
 
     @cached_property
     def for_numpy(self) -> tuple[int, ...]:
         """The places of the ops that run on NumPy alone."""
-        zipped = enumerate(zip(self.ops, self.targets, strict=True))
-        return tuple(place for place, (op, on) in zipped if op.stays_on_host(self.before(place).only(on)))
+        ops = enumerate(zip(self.ops, self.targets, strict=True))
+        return tuple(place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on)))
 
     @cached_property
     def on_host(self) -> tuple[int, ...]:
         """The places of the ops that run on NumPy alone, and of all ops before them that act on their fields."""
         places: list[int] = []
-        needed: set[str] = set()
+        fields: set[str] = set()
         for place in reversed(range(len(self.ops))):
-            if place in self.for_numpy or needed.intersection(self.outputs[place]):
+            if place in self.for_numpy or fields.intersection(self.outputs[place]):
                 places.append(place)
-                needed.update(self.targets[place])
+                fields.update(self.targets[place])
         return tuple(reversed(places))
 
     def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
@@ -147,17 +147,17 @@ class Graph:
         now = {name: size[:, :2] for name, size in sizes.items()}
         draws: list[Draw] = []
         before: list[Sizes] = []
-        none = np.empty((records.size, 0))
+        no_numbers = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew
-        zipped = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
-        for op, on, stream, known, field in zipped:
+        ops = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
+        for op, on, stream, fixed_sizes, field in ops:
             size, count = _common_size(op, on, now), op.num_uniforms
-            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else none
+            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else no_numbers
             draws.append(op.draw(u, size))
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
-            for name, fixed in known.items():
+            for name, fixed in fixed_sizes.items():
                 before_op = now.get(name, unknown)
                 now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
@@ -190,13 +190,13 @@ class Graph:
     @cached_property
     def _known_sizes(self) -> list[dict[str, Sizes | None]]:
         """For each op, for each field it makes: the size of all images after it, int32 ``[2]``, if that is known."""
-        zipped = zip(self.outputs, self.specs, strict=True)
-        return [{name: _known_size(spec[name]) for name in names} for names, spec in zipped]
+        ops = zip(self.outputs, self.specs, strict=True)
+        return [{name: _known_size(spec[name]) for name in names} for names, spec in ops]
 
     def _with_regions(self, draws: list[Draw], before: Sequence[Sizes]) -> list[Draw]:
         """Return the draws where each crop and what it crops share their work; ``before`` are the sizes at each op."""
         for crop in {crop for crop in self.crops if crop is not None}:
-            makers = [place for place, one in enumerate(self.crops) if one == crop]
+            makers = [place for place, crop_of_op in enumerate(self.crops) if crop_of_op == crop]
             if crop == ELSEWHERE:  # the whole graph draws regions; in a part alone they are whole images
                 for place in makers:
                     draws[place] = draws[place] | {"start": np.zeros_like(before[place]), "shape": before[place]}
@@ -229,7 +229,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             remedy=f"write ops=[{'gl.ops.' + type(ops).__name__ + '(...)' if isinstance(ops, Op) else ''}]",
         )
     targets, specs, now = [], [], spec
-    unsized: set[str] = set()  # images of varying size that nobody knows before they are made
+    unsized: set[str] = set()  # images of varying size, known only once they are made
     for place, op in enumerate(ops):
         if not isinstance(op, Op):
             raise SpecError(
@@ -241,7 +241,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             targets.append(op.targets(now))
             _check_sized(op, targets[-1], now, unsized)
             previous, now = now, op.spec_after(now)
-            unsized = {one.name for one in now if _loses_size(previous, one, unsized)}
+            unsized = {field.name for field in now if _loses_size(previous, field, unsized)}
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
         specs.append(now)
@@ -250,7 +250,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
 
 
 def _loses_size(before: Spec, after: Field, unsized: set[str]) -> bool:
-    """Return True if a field holds images of varying size, and nobody knows it before an op has made them."""
+    """Return True if a field holds images of varying size that is known only once an op has made them."""
     if not _has_sizes(after) or after.uniform:
         return False
     return after.name in unsized or after.name not in before or not _has_sizes(before[after.name])
@@ -278,13 +278,13 @@ def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    moved = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
+    moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         if op.on is not None or not op.moves_pixels:
             continue
         before, image = graph.before(place), on[0]
-        size, others = _image_size(before[image]), [field for field in before if field.name in set(names) - moved]
-        beside = [field.name for field in others if size is not None and _image_size(field) == size]
+        size, candidates = _image_size(before[image]), [field for field in before if field.name in set(names) - moving]
+        beside = [field.name for field in candidates if size is not None and _image_size(field) == size]
         if beside:
             return (
                 f"{op} moves the pixels of field {image!r}, and those of {beside} beside it stay where they are; "
@@ -316,7 +316,7 @@ def _how_to_make(value: object) -> str:
 def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
 
-    What has two axes that vary, a mask say, counts as an image that has not got its axis of channels yet.
+    A field with two axes that vary, a mask say, counts as an image that has no axis of channels yet.
 
     Of encoded images all that ``images.head.read_heads`` returns, ``[count, 6]``: ``Graph.draw`` asks the op that
     decodes them whether it will.
@@ -329,10 +329,10 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     if not _has_sizes(field):
         return np.zeros((count, 2), np.int32)
     height, width = _size_axes(field)
-    known = _known_size(field)
-    if known is not None:
-        return np.broadcast_to(known, (count, 2))
-    return np.array([[one.shape[height], one.shape[width]] for one in values], np.int32).reshape(-1, 2)
+    size = _known_size(field)
+    if size is not None:
+        return np.broadcast_to(size, (count, 2))
+    return np.array([[image.shape[height], image.shape[width]] for image in values], np.int32).reshape(-1, 2)
 
 
 def _has_sizes(field: Field) -> bool:

@@ -80,25 +80,25 @@ def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
 
 
 # DALI's names of dtypes, and of others that move the same bytes: of the same width, int64 as two floats side by side.
-KNOWN = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32"}
-KNOWN |= {"uint32": "UINT32", "int64": "INT64", "float16": "FLOAT16", "float32": "FLOAT"}
+DALI_DTYPES = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32"}
+DALI_DTYPES |= {"uint32": "UINT32", "int64": "INT64", "float16": "FLOAT16", "float32": "FLOAT"}
 RAW = {"bool": "UINT8", "int8": "UINT8", "float16": "INT16", "int32": "FLOAT", "uint32": "FLOAT", "int64": "FLOAT"}
 
 
-def moved(
+def move_pixels(
     dali: ModuleType, dtype: np.dtype[Any], unknown: tuple[str, ...], operator: Callable[[Any], Any], x: Any
 ) -> Any:
     """Return ``operator(x)`` for an operator that moves pixels; as another dtype if it does not know this one."""
     if dtype.name not in unknown:
         return operator(x)
     types, fn = dali.types, dali.fn
-    raw, back = getattr(types, RAW[dtype.name]), getattr(types, KNOWN[dtype.name])
+    raw, back = getattr(types, RAW[dtype.name]), getattr(types, DALI_DTYPES[dtype.name])
     return fn.reinterpret(operator(fn.reinterpret(x, dtype=raw)), dtype=back)
 
 
-def moved_as(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
-    """Return DALI's name of the dtype that the operator of ``moved`` gets."""
-    return (RAW if dtype.name in unknown else KNOWN)[dtype.name]
+def moved_dtype(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
+    """Return DALI's name of the dtype that the operator of ``move_pixels`` gets."""
+    return (RAW if dtype.name in unknown else DALI_DTYPES)[dtype.name]
 
 
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
@@ -109,8 +109,8 @@ def to_float16(dali: ModuleType, x: Any, device: str) -> Any:
     """
     if device == "cpu":
         bits = dali.fn.reinterpret(x, dtype=dali.types.UINT32)
-        one, last, keep = (dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000))
-        bits = (bits + ((bits >> dali.types.Constant(np.uint32(13))) & one) + last) & keep
+        lowest_bit, last, keep = (dali.types.Constant(np.uint32(word)) for word in (1, 0xFFF, 0xFFFFE000))
+        bits = (bits + ((bits >> dali.types.Constant(np.uint32(13))) & lowest_bit) + last) & keep
         x = dali.fn.reinterpret(bits, dtype=dali.types.FLOAT)
     return dali.fn.cast(x, dtype=dali.types.FLOAT16)
 
@@ -123,9 +123,9 @@ def _remedy(field: Field) -> str:
         out = "{'shape': (None, None, 1)}"
         return f"put gl.ops.Python(lambda mask: mask[..., None], out={out}, on={field.name!r}) before it"
     if shape is not None and (len(shape) == 1 or field.ragged):
-        both = f"('image', {field.name!r})"
+        fields = f"('image', {field.name!r})"
         return (
             f"leave {field.name!r} out of on=; what goes with an image and is none, boxes say, changes with it "
-            f"in gl.ops.Python(function, on={both}, out={{}}), see docs/own-op.md"
+            f"in gl.ops.Python(function, on={fields}, out={{}}), see docs/own-op.md"
         )
     return f"name the image field with on=, or give {field.name!r} three axes with gl.ops.Reshape"

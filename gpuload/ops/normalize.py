@@ -66,7 +66,7 @@ class Normalize(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record, normalised."""
-        mean, scale = (xp.asarray(one) for one in self.constants)
+        mean, scale = (xp.asarray(constant) for constant in self.constants)
         with np.errstate(over="ignore"):  # too large for float16 is infinite, as in DALI
             return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
 
@@ -74,7 +74,7 @@ class Normalize(Op):
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""
         return self._lower(dali, x, field, device)
 
-    def lower_mirrored(
+    def lower_with_mirror(
         self, dali: ModuleType, x: Any, mirror: Any, draw: dict[str, Any], *, field: Field, device: str
     ) -> Any:
         """``crop_mirror_normalize``, which mirrors, too."""
@@ -88,7 +88,9 @@ class Normalize(Op):
             settings = {"dtype": types.FLOAT, "output_layout": "HWC", "mean": self.mean, "std": self.std}
             result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings, **mirror)
         else:
-            mean, scale = (types.Constant(one) if one.ndim else float(one) for one in self.constants)
+            mean, scale = (
+                types.Constant(constant) if constant.ndim else float(constant) for constant in self.constants
+            )
             result = (fn.cast(x, dtype=types.FLOAT) - mean) * scale
         return images.to_float16(dali, result, device) if self.dtype == "float16" else result
 

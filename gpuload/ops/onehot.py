@@ -56,19 +56,19 @@ class OneHot(Op):
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a label that is no class."""
         if isinstance(x, VARYING):
-            return xp.stack([self._outside(one).any() for one in x]) if len(x) else xp.zeros(0, bool)
+            return xp.stack([self._outside(labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
         return self._outside(x).reshape(len(x), -1).any(axis=1)
 
     def complaint(self, value: Any) -> RowError:
         """Return the error that says which label it is, and how many classes it needs."""
         wrong = int(value.max() if value.max() >= self.num_classes else value.min())
-        most = f"label {wrong} is not in 0 to {self.num_classes - 1}"
+        reason = f"label {wrong} is not in 0 to {self.num_classes - 1}"
         if wrong < 0:
             cause, remedy = "labels count from 0", "leave the record out with source.select(...), or give it a class"
         else:
             cause = f"num_classes is {self.num_classes}; this label needs at least {wrong + 1}"
             remedy = f"if it is a class, gl.ops.OneHot({wrong + 1}) or more; else leave it out with source.select(...)"
-        return RowError(0, most, cause=cause, remedy=remedy)
+        return RowError(0, reason, cause=cause, remedy=remedy)
 
     def _outside(self, x: Any) -> Any:
         return (x < 0) | (x >= self.num_classes)

@@ -56,21 +56,21 @@ class Pad(Window):
             arguments.keep(self, height=height, width=width)
         else:
             arguments.keep(self, margin=self._checked_margin())
-        arguments.keep(self, fill=window.checked_fill(self, self.fill))
+        arguments.keep(self, fill=window.check_fill(self, self.fill))
 
     def _checked_margin(self) -> Margin:
         if not isinstance(self.margin, (tuple, list)):
             return arguments.whole(self, "margin", self.margin, least=0)
         if len(self.margin) != 4:
             raise arguments.refuse(self, "margin", self.margin, "one number, or four: left, top, right, bottom")
-        left, top, right, bottom = (arguments.whole(self, "margin", one, least=0) for one in self.margin)
+        left, top, right, bottom = (arguments.whole(self, "margin", side, least=0) for side in self.margin)
         return left, top, right, bottom
 
     @property
     def _sides(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """What the margin adds before (top, left) and after (bottom, right), pixels."""
-        given = self.margin if isinstance(self.margin, tuple) else (self.margin or 0,) * 4
-        left, top, right, bottom = given
+        """Return the pixels that the margin adds before the image (top, left) and after it (bottom, right)."""
+        margins = self.margin if isinstance(self.margin, tuple) else (self.margin or 0,) * 4
+        left, top, right, bottom = margins
         return np.array([top, left], np.int32), np.array([bottom, right], np.int32)
 
     def window_of(self, size: Sizes) -> Sizes:
@@ -88,8 +88,8 @@ class Pad(Window):
         after = self.window_of(before).tolist()
         if (after < before).any():
             raise self._too_large(f"field {field.name!r} has images of", before.tolist())
-        known = [self.height is not None or length is not None for length in (height, width)]
-        new = [length if fixed else None for length, fixed in zip(after, known, strict=True)]
+        are_fixed = [self.height is not None or length is not None for length in (height, width)]
+        new = [length if fixed else None for length, fixed in zip(after, are_fixed, strict=True)]
         return field.with_(shape=(*new, channels), axes="HWC")
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -111,9 +111,9 @@ class Pad(Window):
         """The value of the added pixels."""
         return window.one_fill(self, self.fill)
 
-    def _too_large(self, whose: str, size: list[int]) -> SpecError:
+    def _too_large(self, subject: str, size: list[int]) -> SpecError:
         return SpecError(
-            f"{self}: {whose} {size[0]} x {size[1]} pixels",
+            f"{self}: {subject} {size[0]} x {size[1]} pixels",
             cause=f"that is larger than the {self.height} x {self.width} pixels that it is padded to",
             remedy=f"put gl.ops.Resize({self.height}, {self.width}) before it, or gl.ops.CenterCrop or RandomCrop",
         )

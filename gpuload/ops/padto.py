@@ -89,7 +89,7 @@ class PadTo(Op):
 
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return which records are too long."""
-        lengths = x.lengths if isinstance(x, Ragged) else np.array([len(one) for one in x], np.int64)
+        lengths = x.lengths if isinstance(x, Ragged) else np.array([len(record) for record in x], np.int64)
         return xp.asarray((lengths > self.length) & (not self.truncate))
 
     def complaint(self, value: Any) -> RowError:
@@ -112,4 +112,4 @@ class PadTo(Op):
             )
         window = {"start": [0], "shape": [self.length], "axes": [0]}
         outside = {"out_of_bounds_policy": "pad", "fill_values": [float(self.value)]}
-        return images.moved(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **window, **outside), x)
+        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **window, **outside), x)

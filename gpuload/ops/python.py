@@ -73,10 +73,10 @@ class Python(Op):
         super().__post_init__()
         if not callable(self.fn):
             raise arguments.refuse(self, "fn", self.fn, "a function", "write gl.ops.Python(lambda x: x[::-1]), say")
-        named = arguments.outputs(self, self.out)
-        out = arguments.output(self, self.out) if named is None else named
+        by_name = arguments.outputs(self, self.out)
+        out = arguments.output(self, self.out) if by_name is None else by_name
         arguments.keep(self, out=out, batch=arguments.flag(self, "batch", self.batch))
-        if self.joint and named is None and self.out:
+        if self.joint and by_name is None and self.out:
             raise arguments.refuse(
                 self, "out", self.out, f"a dict from names to these, for the function gets the fields {self.on}",
                 f"write out={{{self._on[0]!r}: {self.out!r}}}",
@@ -93,10 +93,14 @@ class Python(Op):
 
     @property
     def _num_required(self) -> int:
-        """How many fields the function must be given; 1 where nobody can tell, as of some functions written in C."""
+        """How many fields the function requires; 1 where Python has no signature, as of some functions in C."""
         positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        own = [one for one in self._parameters.values() if one.name != "rng" and one.kind in positional]
-        return sum(one.default is Parameter.empty for one in own) if self._parameters else 1
+        inputs = [
+            parameter
+            for parameter in self._parameters.values()
+            if parameter.name != "rng" and parameter.kind in positional
+        ]
+        return sum(parameter.default is Parameter.empty for parameter in inputs) if self._parameters else 1
 
     @property
     def _parameters(self) -> Mapping[str, Parameter]:
@@ -106,38 +110,41 @@ class Python(Op):
             return {}
 
     def spec_after(self, spec: Spec) -> Spec:
-        """What ``out`` says of each field, or what the function makes of zeros."""
+        """Return the fields after the op, as ``out`` declares them, or as the function returns them for zeros."""
         if not self.joint:
             return super().spec_after(spec)
         before = [spec[name] for name in self.targets(spec)]
-        for one in before:
-            self._check_decoded(one)
-        self._check_call([one.name for one in before])
+        for target in before:
+            self._require_pixels(target)
+        self._check_call([target.name for target in before])
         declared = arguments.outputs(self, self.out) or {}
-        others = [name for name in declared if name in spec and spec[name] not in before]
-        if others:
+        unmentioned = [name for name in declared if name in spec and spec[name] not in before]
+        if unmentioned:
             raise SpecError(
-                f"{self}: out= names the fields {others}",
+                f"{self}: out= names the fields {unmentioned}",
                 cause="they are fields already, and the function does not get them",
-                remedy=f"name them in on= too, on={(*(one.name for one in before), *others)}, or choose new names",
+                remedy=f"name them in on= too, on={(*(target.name for target in before), *unmentioned)}, or choose new "
+                "names",
             )
         if self.out is None:
-            return spec.including(*self._found(before))
-        if self.batch and not all(one.uniform for one in before):
+            return spec.including(*self._infer_fields(before))
+        if self.batch and not all(target.uniform for target in before):
             raise SpecError(
-                f"{self}: the shape of {[one.name for one in before if not one.uniform]} varies",
+                f"{self}: the shape of {[target.name for target in before if not target.uniform]} varies",
                 cause="with batch=True the function gets arrays of some records, of one shape each",
                 remedy="leave batch=True out",
             )
         new = [Field(name, np.dtype(np.uint8), ()) for name in declared if name not in spec]
-        for one in new:
-            if "dtype" not in declared[one.name]:
+        for target in new:
+            if "dtype" not in declared[target.name]:
                 raise SpecError(
-                    f"{self}: the new field {one.name!r} has no dtype",
+                    f"{self}: the new field {target.name!r} has no dtype",
                     cause="what is left out in out= stays as it was, and this field was not there",
-                    remedy=f"write out={{{one.name!r}: ('float32', (4,))}}, say",
+                    remedy=f"write out={{{target.name!r}: ('float32', (4,))}}, say",
                 )
-        return spec.including(*(arguments.declared(declared.get(one.name, {}), one) for one in [*before, *new]))
+        return spec.including(
+            *(arguments.declared(declared.get(target.name, {}), target) for target in [*before, *new])
+        )
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
@@ -162,8 +169,8 @@ class Python(Op):
         return self.takes_rng
 
     def field_after(self, field: Field) -> Field:
-        """What ``out`` says, or what the function makes of zeros."""
-        self._check_decoded(field)
+        """Return the field as ``out`` declares it, or as the function returns it for zeros."""
+        self._require_pixels(field)
         if self.out is not None:
             return arguments.declared(self.out, field)
         if not field.uniform:
@@ -173,9 +180,9 @@ class Python(Op):
                 remedy=f"declare it: out={{'dtype': {field.dtype.name!r}}} if the shape stays as it is, else "
                 f"out={{'dtype': {field.dtype.name!r}, 'shape': (224, 224, 3)}}, say",
             )
-        return _like(self._tried(field), field)
+        return _like(self._result_of_zeros(field), field)
 
-    def _check_decoded(self, field: Field) -> None:
+    def _require_pixels(self, field: Field) -> None:
         if field.encoded:
             raise SpecError(
                 f"{self}: field {field.name!r} is an encoded image file",
@@ -202,19 +209,21 @@ class Python(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return what the function makes of one record."""
         if self.batch:
-            return _first(self._many(xp, _array(x)[None], {name: values[None] for name, values in draw.items()}))
+            return _first(
+                self._call_on_batch(xp, _array(x)[None], {name: values[None] for name, values in draw.items()})
+            )
         try:
-            made = _array(self.fn(_read_only(x), **_generator(xp, draw)))
-            made = _as_declared(made, arguments.declared_dtype(self.out or {}, made.dtype))
-            self._check(made, np.shape(x))
+            result = _array(self.fn(_read_only(x), **_generator(xp, draw)))
+            result = _as_declared(result, arguments.declared_dtype(self.out or {}, result.dtype))
+            self._check(result, np.shape(x))
         except Exception as error:
             raise FunctionError(self.name, error) from None
-        return made
+        return result
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, where the function takes one."""
         whole = self.batch and not isinstance(x, VARYING) and len(x)
-        return self._many(xp, x, draw) if whole else super().array_batch(xp, x, draw)
+        return self._call_on_batch(xp, x, draw) if whole else super().array_batch(xp, x, draw)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """There is none: DALI would call the function between its own threads."""
@@ -224,43 +233,42 @@ class Python(Op):
             remedy="use executor='array' and device='cpu', or an op of gl.ops",
         )
 
-    def _many(self, xp: ModuleType, x: NDArray[Any], draw: Draw) -> NDArray[Any]:
+    def _call_on_batch(self, xp: ModuleType, x: NDArray[Any], draw: Draw) -> NDArray[Any]:
         rows = [{name: values[row] for name, values in draw.items()} for row in range(len(x))]
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
-            made = _array(self.fn(_read_only(x), **generators))
-            _check_count(self.name, made, len(x))
-            self._check(_first(made), x.shape[1:])
+            result = _array(self.fn(_read_only(x), **generators))
+            _check_count(self.name, result, len(x))
+            self._check(_first(result), x.shape[1:])
         except Exception as error:
             raise FunctionError(self.name, error, count=len(x)) from None
-        return made
+        return result
 
-    def _check(self, made: NDArray[Any], given: tuple[int, ...]) -> None:
+    def _check(self, result: NDArray[Any], input_shape: tuple[int, ...]) -> None:
         """Raise ``SpecError`` unless a result is what ``out`` says; without it the field is not known here."""
         if self.out is not None:
             out: Output = self.out
-            dtype = arguments.declared_dtype(out, made.dtype)
-            _check_result(self.name, made, dtype, out.get("shape", given), given)
+            dtype = arguments.declared_dtype(out, result.dtype)
+            _check_result(self.name, result, dtype, out.get("shape", input_shape), input_shape)
 
-    def _tried(self, field: Field) -> NDArray[Any]:
+    def _result_of_zeros(self, field: Field) -> NDArray[Any]:
         """Return what the function makes of zeros."""
         zeros, draw = _zeros(field), self._draw_of_zeros
         try:
-            # Aside, for what a signal handler raises meanwhile is no fault of the function.
-            made: NDArray[Any] = aside.call(lambda: self.array(np, zeros, draw))
-        except FunctionError as failed:
-            many = (
+            # In another thread: an exception that a signal handler raises meanwhile in the main thread is no fault of
+            # the function, and must not come as its error.
+            result: NDArray[Any] = aside.call(lambda: self.array(np, zeros, draw))
+        except FunctionError as error:
+            hint = (
                 f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
                 f"one call write def {self.name.rpartition('.')[2]}({', '.join(self._on)})"
             )
-            raise self._failed_on_zeros(
-                failed, f"zeros of {field}", many if len(self._on) > 1 else ""
-            ) from failed.error
-        return made
+            raise self._zeros_error(error, f"zeros of {field}", hint if len(self._on) > 1 else "") from error.error
+        return result
 
-    def _found(self, before: list[Field]) -> list[Field]:
+    def _infer_fields(self, before: list[Field]) -> list[Field]:
         """Return the fields that the function makes of zeros."""
-        varying = [one.name for one in before if not one.uniform]
+        varying = [field.name for field in before if not field.uniform]
         if varying:
             raise SpecError(
                 f"{self}: the shape of {varying} varies",
@@ -268,23 +276,23 @@ class Python(Op):
                 remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
                 f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
             )
-        zeros = {one.name: _array(_zeros(one)) for one in before}
+        zeros = {field.name: _array(_zeros(field)) for field in before}
         try:
-            made = aside.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _tried
-        except FunctionError as failed:
-            raise self._failed_on_zeros(failed, f"zeros of {', '.join(map(str, before))}") from failed.error
-        known = {one.name: one for one in before}
+            results = aside.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
+        except FunctionError as error:
+            raise self._zeros_error(error, f"zeros of {', '.join(map(str, before))}") from error.error
+        before_by_name = {field.name: field for field in before}
         new = np.dtype(np.uint8)  # in place of the dtype that `_like` says
-        return [_like(value, known.get(name) or Field(name, new, ())) for name, value in made.items()]
+        return [_like(value, before_by_name.get(name) or Field(name, new, ())) for name, value in results.items()]
 
     @property
     def _draw_of_zeros(self) -> Draw:
         return {"key": np.zeros(WORDS, np.int32)} if self.takes_rng else {}
 
-    def _failed_on_zeros(self, failed: FunctionError, what: str, more: str = "") -> SpecError:
+    def _zeros_error(self, error: FunctionError, inputs: str, hint: str = "") -> SpecError:
         return SpecError(
-            f"{self}: called once with {what} it raised {failed.error!r}",
-            cause=f"the function is tried once, to find out what it returns{more}",
+            f"{self}: called once with {inputs} it raised {error.error!r}",
+            cause=f"the function is tried once, to find out what it returns{hint}",
             remedy="mend the function, which gets arrays that it may not change; where it is right, and cannot take "
             "zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}, or out={} where "
             "dtypes and shapes stay as they are",
@@ -294,20 +302,20 @@ class Python(Op):
         """Return what the function makes of some records; see ``Op``."""
         count = len(next(iter(fields.values())))
         if self.batch and count and not any(isinstance(values, VARYING) for values in fields.values()):
-            return self._call_many(xp, fields, draw, after)
-        made: dict[str, Any] = {name: [] for name in after.names}
+            return self._call_on_records(xp, fields, draw, after)
+        columns: dict[str, Any] = {name: [] for name in after.names}
         for row in range(count):
             record = {name: _array(values[row]) for name, values in fields.items()}
             try:
                 result = self._call(xp, record, {name: values[row] for name, values in draw.items()})
                 self._check_names(result, fields, after)
-                for name, values in made.items():
-                    values.append(self._checked(result.get(name, record.get(name)), after[name], record.get(name)))
+                for name, values in columns.items():
+                    values.append(self._check_record(result.get(name, record.get(name)), after[name], record.get(name)))
             except FunctionError as error:
                 raise error.shift_rows(row) from None
             except SpecError as error:
                 raise FunctionError(self.name, error, row=row) from None
-        return made
+        return columns
 
     def _call(self, xp: ModuleType, record: dict[str, NDArray[Any]], draw: Draw) -> dict[str, NDArray[Any]]:
         """Return what the function makes of one record, by name."""
@@ -315,25 +323,27 @@ class Python(Op):
             if not self.batch:
                 return self._by_name(self.fn(*map(_read_only, record.values()), **_generator(xp, draw)), list(record))
             generators = {"rng": [_generator(xp, draw)["rng"]]} if draw else {}
-            many = self._by_name(self.fn(*(_read_only(x[None]) for x in record.values()), **generators), list(record))
-            return {name: _first(values) for name, values in many.items()}
+            results = self._by_name(
+                self.fn(*(_read_only(x[None]) for x in record.values()), **generators), list(record)
+            )
+            return {name: _first(values) for name, values in results.items()}
         except Exception as error:
             raise FunctionError(self.name, error) from None
 
-    def _call_many(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+    def _call_on_records(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
         """Return what the function makes of some records in one call."""
         count = len(next(iter(fields.values())))
         rows = [{name: values[row] for name, values in draw.items()} for row in range(count)]
         try:
             generators = {"rng": [_generator(xp, row)["rng"] for row in rows]} if draw else {}
-            made = self._by_name(self.fn(*map(_read_only, fields.values()), **generators), list(fields))
-            self._check_names(made, fields, after)
-            for name, values in made.items():
+            columns = self._by_name(self.fn(*map(_read_only, fields.values()), **generators), list(fields))
+            self._check_names(columns, fields, after)
+            for name, values in columns.items():
                 _check_count(self.name, values, count)
-                self._checked(_first(values), after[name], _first(fields[name]) if name in fields else None)
+                self._check_record(_first(values), after[name], _first(fields[name]) if name in fields else None)
         except Exception as error:
             raise FunctionError(self.name, error, count=count) from None
-        return {name: made.get(name, fields.get(name)) for name in after.names}
+        return {name: columns.get(name, fields.get(name)) for name in after.names}
 
     def _by_name(self, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
         """Return what the function returned as arrays by name."""
@@ -341,9 +351,9 @@ class Python(Op):
             return {name: _array(value) for name, value in result.items()}
         values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
         if not isinstance(values, (tuple, list)) or len(values) != len(names):
-            what = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
+            answer = f"{len(values)} values" if isinstance(values, (tuple, list)) else type(result).__name__
             raise SpecError(
-                f"{self.name} returned {what} for the fields {names}",
+                f"{self.name} returned {answer} for the fields {names}",
                 cause="it returns these fields in a tuple, in their order, or a dict from names to arrays, which may "
                 "also hold new fields",
                 remedy=f"write return {', '.join(names)}, or return {{{names[0]!r}: ...}}",
@@ -351,7 +361,7 @@ class Python(Op):
         return {name: _array(value) for name, value in zip(names, values, strict=True)}
 
     def _check_names(self, result: dict[str, Any], fields: dict[str, Any], after: Spec) -> None:
-        """Raise ``SpecError`` for a field that nobody knows of, and for a new one that is missing."""
+        """Raise ``SpecError`` for a field that is neither declared nor an input, and for a new one that is missing."""
         unknown = [name for name in result if name not in after]
         missing = [name for name in after.names if name not in result and name not in fields]
         if unknown or missing:
@@ -363,19 +373,19 @@ class Python(Op):
                 remedy=f"return {list(after.names)}, or declare others in out=",
             )
 
-    def _checked(self, made: Any, field: Field, given: NDArray[Any] | None) -> NDArray[Any]:
+    def _check_record(self, result: Any, field: Field, input_value: NDArray[Any] | None) -> NDArray[Any]:
         """Return a result that is what the field says."""
-        shape, made = () if given is None else given.shape, _as_declared(made, field.dtype)
+        shape, result = () if input_value is None else input_value.shape, _as_declared(result, field.dtype)
         if field.shape is not None:
-            _check_result(f"{self.name} ({field.name!r})", made, field.dtype, field.shape, shape)
-        return made  # type: ignore[no-any-return]
+            _check_result(f"{self.name} ({field.name!r})", result, field.dtype, field.shape, shape)
+        return result  # type: ignore[no-any-return]
 
 
-def _like(made: NDArray[Any], field: Field) -> Field:
+def _like(result: NDArray[Any], field: Field) -> Field:
     """Return the field that a result is, in place of one."""
-    axes, text = field.axes if made.shape == field.shape else "", ""
-    if made.dtype.kind == "O":
-        kinds = {type(value).__name__ for value in made.flat} or {field.text or "str"}
+    axes, text = field.axes if result.shape == field.shape else "", ""
+    if result.dtype.kind == "O":
+        kinds = {type(value).__name__ for value in result.flat} or {field.text or "str"}
         text = next(iter(kinds)) if len(kinds) == 1 else ""
         if text not in TEXTS:
             raise SpecError(
@@ -383,49 +393,49 @@ def _like(made: NDArray[Any], field: Field) -> Field:
                 cause="these are no numbers, and not text alone: str or bytes",
                 remedy="return an array, numpy.array([1.0, 2.0]) say, or text",
             )
-    return field.with_(dtype=made.dtype, shape=made.shape, axes=axes, text=text)
+    return field.with_(dtype=result.dtype, shape=result.shape, axes=axes, text=text)
 
 
-def _check_count(name: str, made: NDArray[Any], count: int) -> None:
-    if made.shape[:1] != (count,):
+def _check_count(name: str, result: NDArray[Any], count: int) -> None:
+    if result.shape[:1] != (count,):
         raise SpecError(
-            f"{name} returned {made.dtype} {made.shape} for {count} records",
+            f"{name} returned {result.dtype} {result.shape} for {count} records",
             cause="with batch=True it returns as many records as it gets, along the first axis",
             remedy="return them all in one array, or leave batch=True out",
         )
 
 
 def _check_result(
-    name: str, made: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...], given: tuple[int, ...]
+    name: str, result: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...], input_shape: tuple[int, ...]
 ) -> None:
     """Raise ``SpecError`` unless a result has a dtype and shape.
 
     Args:
         name: of the function.
-        made: the result.
+        result: what the function returned.
         dtype: that it must have.
-        shape: that it must have, None where it may have any length; in an image, that of ``given``.
-        given: the shape before the function; empty where there was none.
+        shape: that it must have, None where it may have any length; in an image, that of ``input_shape``.
+        input_shape: the shape before the function; empty where there was none.
     """
-    fits = len(made.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, made.shape, strict=True))
-    are_texts = made.dtype.kind != "O" or all(isinstance(value, (str, bytes)) for value in made.flat)
-    if not fits or made.dtype != dtype or not are_texts:
+    fits = len(result.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, result.shape, strict=True))
+    are_texts = result.dtype.kind != "O" or all(isinstance(value, (str, bytes)) for value in result.flat)
+    if not fits or result.dtype != dtype or not are_texts:
         raise SpecError(
-            f"{name} returned {made.dtype} {made.shape}",
+            f"{name} returned {result.dtype} {result.shape}",
             cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
             remedy="change the function, by x.astype(...) say, or what out= declares",
         )
-    moved = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(given) > 1]
-    if any(made.shape[axis] != given[axis] for axis in moved):
+    varying_axes = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(input_shape) > 1]
+    if any(result.shape[axis] != input_shape[axis] for axis in varying_axes):
         raise SpecError(
-            f"{name} returned {made.shape[0]} x {made.shape[1]} pixels for {given[0]} x {given[1]}",
+            f"{name} returned {result.shape[0]} x {result.shape[1]} pixels for {input_shape[0]} x {input_shape[1]}",
             cause="where out= has None the image keeps its size, for later ops have drawn for that size",
             remedy="declare the new size in out= if it is the same for all, or use gl.ops.Resize or gl.ops.Pad",
         )
 
 
 class FunctionError(RowError):
-    """A function of the user's raised an error for a row; whoever knows the record raises that error itself."""
+    """A function of the user's raised an error for a row; ``of_record`` returns that error itself."""
 
     def __init__(self, name: str, error: Exception, *, row: int = 0, count: int = 1) -> None:
         super().__init__(row, f"{name} raised {error!r}")
@@ -435,10 +445,10 @@ class FunctionError(RowError):
         """Return the error for a batch in which ``rows`` others stand before."""
         return FunctionError(self.name, self.error, row=self.row + rows, count=self.count)
 
-    def of_record(self, where: str) -> Any:
+    def of_record(self, place: str) -> Any:
         """Return the function's error, with a note that names the record."""
-        many = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
-        return add_note(self.error, f"in gl.ops.Python({self.name}), {where}{many}")
+        note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
+        return add_note(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -449,14 +459,14 @@ def _array(value: Any) -> NDArray[Any]:
     return array
 
 
-def _as_declared(made: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _as_declared(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a result, no texts as an array of texts: NumPy makes floats of an empty list."""
-    return made.astype(dtype) if dtype.kind == "O" and not made.size else made
+    return result.astype(dtype) if dtype.kind == "O" and not result.size else result
 
 
-def _first(many: NDArray[Any]) -> NDArray[Any]:
+def _first(records: NDArray[Any]) -> NDArray[Any]:
     """Return the value of the first record as an array, where it is an object too."""
-    return many[:1].reshape(many.shape[1:])
+    return records[:1].reshape(records.shape[1:])
 
 
 def _zeros(field: Field) -> Any:

@@ -99,7 +99,7 @@ def _begin(step: Any, anchor: Any) -> Any:
     return f32(0.5) * step - f32(0.5) - anchor
 
 
-def _padded(interpolation: str) -> NDArray[np.float32]:
+def _pad_table(interpolation: str) -> NDArray[np.float32]:
     """Return the table with one entry before it and two behind it, that are 0."""
     return np.concatenate([[f32(0)], TABLES[interpolation], [f32(0), f32(0)]]).astype(f32)
 
@@ -113,9 +113,9 @@ def taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     first = np.ceil(position).astype(np.int32)
     place = ((first.astype(f32) - position)[:, None] + np.arange(support, dtype=f32)) * scale
     below = np.floor(place).astype(np.int32)
-    padded = _padded(interpolation)
+    entries = _pad_table(interpolation)
     at = (below + 1).clip(0, len(table) + 1)
-    coefficients = padded[at] + (place - below.astype(f32)) * (padded[at + 1] - padded[at])
+    coefficients = entries[at] + (place - below.astype(f32)) * (entries[at + 1] - entries[at])
     coefficients = np.where((place > -1) & (place < len(table)), coefficients, f32(0))
     total = np.zeros(n_out, f32)
     for k in range(support):
@@ -149,11 +149,11 @@ def resize(xp: ModuleType, image: Any, new: tuple[int, int], interpolation: str,
     if interpolation == "nearest":
         rows, columns = (xp.asarray(nearest(size[axis], new[axis], axis)) for axis in (0, 1))
         return image[rows[:, None], columns]
-    both = [_taps(size[axis], new[axis], interpolation, antialias) for axis in (0, 1)]
-    supports = (both[0][1].shape[1], both[1][1].shape[1])
+    filters = [_taps(size[axis], new[axis], interpolation, antialias) for axis in (0, 1)]
+    supports = (filters[0][1].shape[1], filters[1][1].shape[1])
     result = image.astype(xp.float32)
     for axis in (0, 1) if vertical_first(size, new, supports) else (1, 0):
-        result = _pass(xp, result, axis, *both[axis])
+        result = _pass(xp, result, axis, *filters[axis])
     return to_uint8(xp, result) if image.dtype == np.uint8 else result
 
 
@@ -199,13 +199,15 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
     table["address"] += (boxes[:, 0] * table["down"] + boxes[:, 1] * table["across"]) * dtype.itemsize
     sizes = shapes.prod(axis=1)
     table["out"] = _begins(sizes)
-    axes, both = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
-    table["vertical"], table["horizontal"] = both
+    axes, rows_of_axes = _axes(boxes[:, 2:].astype(np.int64), shapes[:, :2], interpolation, antialias)
+    table["vertical"], table["horizontal"] = rows_of_axes
     lengths = [axes[name].astype(np.int64) for name in ("inside", "outside", "support")]
-    table["vertical_first"] = vertical_first(*((length[both[0]], length[both[1]]) for length in lengths))
+    table["vertical_first"] = vertical_first(
+        *((length[rows_of_axes[0]], length[rows_of_axes[1]]) for length in lengths)
+    )
 
     is_nearest = interpolation == "nearest"
-    filters = np.empty(0, f32) if is_nearest else _padded(interpolation)
+    filters = np.empty(0, f32) if is_nearest else _pad_table(interpolation)
     arguments = xp.asarray(np.concatenate([part.view(np.uint8) for part in (table, axes, filters)]))
     on_axes, on_filters = arguments[table.nbytes :], 0 if is_nearest else arguments[table.nbytes + axes.nbytes :]
     first = xp.empty(int(axes["outside"].sum()), xp.int32)

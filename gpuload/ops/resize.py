@@ -93,7 +93,7 @@ class Resize(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
-        return resampling.resize(xp, x, self.new_size(draw), _one(self), self.antialias)
+        return resampling.resize(xp, x, self.new_size(draw), _interpolation(self), self.antialias)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
@@ -102,21 +102,21 @@ class Resize(Op):
         sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
         size = np.broadcast_to(np.array(sizes, np.int32), (len(x), 2))
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
-        return resampling.resize_batch(xp, x, boxes, self.size_after(size, draw), _one(self), self.antialias)
+        return resampling.resize_batch(xp, x, boxes, self.size_after(size, draw), _interpolation(self), self.antialias)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
         if self.interpolation == "nearest":
             return None
         sizes = self.size_after(size, draw) if self.shorter is None else draw["size"].astype(np.int32)
-        return resampling.Resampling(np.pad(size, ((0, 0), (2, 0))), sizes, _one(self), self.antialias)
+        return resampling.Resampling(np.pad(size, ((0, 0), (2, 0))), sizes, _interpolation(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
         return self._resize_into if _is_in_core(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, (0, 0, *x.shape[:2]), _one(self), self.antialias, out)
+        resampling.resize_into(x, (0, 0, *x.shape[:2]), _interpolation(self), self.antialias, out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``resize`` to sizes that were computed on the host."""
@@ -190,9 +190,9 @@ class RandomResizedCrop(Op):
         ratio = np.exp(low + u[:, TRIES : 2 * TRIES] * (high - low))
         tries = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], axis=-1)))
         fits = np.logical_and.reduce((tries >= 1) & (tries <= image), axis=2)
-        chosen = tries[np.arange(len(u)), fits.argmax(axis=1)]
+        boxes = tries[np.arange(len(u)), fits.argmax(axis=1)]
         any_fits = np.logical_or.reduce(fits, axis=1, keepdims=True)
-        shape = np.where(any_fits, chosen, self._central(size)).astype(np.int32)
+        shape = np.where(any_fits, boxes, self._central(size)).astype(np.int32)
         start = np.floor(u[:, 2 * TRIES :] * (size - shape + 1)).astype(np.int32)
         return {"start": np.where(any_fits, start, (size - shape) // 2), "shape": shape}
 
@@ -208,7 +208,7 @@ class RandomResizedCrop(Op):
         """Return the box of one image, resized."""
         top, left, height, width = _box(draw)
         box = x[top : top + height, left : left + width]
-        return resampling.resize(xp, box, self.window, _one(self), self.antialias)
+        return resampling.resize(xp, box, self.window, _interpolation(self), self.antialias)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
@@ -216,21 +216,21 @@ class RandomResizedCrop(Op):
             return super().array_batch(xp, x, draw)
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         new = np.broadcast_to(np.array(self.window), (len(x), 2))
-        return resampling.resize_batch(xp, x, boxes, new, _one(self), self.antialias)
+        return resampling.resize_batch(xp, x, boxes, new, _interpolation(self), self.antialias)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
         if self.interpolation == "nearest":
             return None
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
-        return resampling.Resampling(boxes, self.size_after(size, draw), _one(self), self.antialias)
+        return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
         return self._resize_into if _is_in_core(self) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, _box(draw), _one(self), self.antialias, out)
+        resampling.resize_into(x, _box(draw), _interpolation(self), self.antialias, out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
@@ -254,7 +254,7 @@ def _is_in_core(op: Resize | RandomResizedCrop) -> bool:
     return op.interpolation != "nearest" and core.native is not None
 
 
-def _one(op: Resize | RandomResizedCrop) -> str:
+def _interpolation(op: Resize | RandomResizedCrop) -> str:
     """Return the interpolation of an op as it acts on one field."""
     if isinstance(op.interpolation, dict):
         raise RuntimeError(f"{op} is asked for one field without op.of(name)")
@@ -262,13 +262,13 @@ def _one(op: Resize | RandomResizedCrop) -> str:
 
 
 def _check_filter(op: Resize | RandomResizedCrop) -> None:
-    def one(op: Op, name: str, value: object) -> str:
-        wanted = f"one of {list(INTERPOLATIONS)}, or a dict from field names to these"
+    def check_name(op: Op, name: str, value: object) -> str:
+        allowed = f"one of {list(INTERPOLATIONS)}, or a dict from field names to these"
         if not isinstance(value, str) or value not in INTERPOLATIONS:
-            raise arguments.refuse(op, name, value, wanted)
+            raise arguments.refuse(op, name, value, allowed)
         return value
 
-    interpolation = arguments.by_field(op, "interpolation", op.interpolation, one, "linear")
+    interpolation = arguments.by_field(op, "interpolation", op.interpolation, check_name, "linear")
     arguments.keep(op, interpolation=interpolation, antialias=arguments.flag(op, "antialias", op.antialias))
 
 
@@ -291,10 +291,10 @@ def _near(dtype: np.dtype[Any]) -> str:
 
 def _lower_resize(op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field) -> Any:
     types = dali.types
-    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[_one(op)]
-    dtype = getattr(types, images.moved_as(field.dtype, NOT_IN_DALI))
+    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[_interpolation(op)]
+    dtype = getattr(types, images.moved_dtype(field.dtype, NOT_IN_DALI))
 
     def resize(raw: Any) -> Any:
         return dali.fn.resize(raw, size=size, interp_type=kind, antialias=op.antialias, dtype=dtype)
 
-    return images.moved(dali, field.dtype, NOT_IN_DALI, resize, x)
+    return images.move_pixels(dali, field.dtype, NOT_IN_DALI, resize, x)

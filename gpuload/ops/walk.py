@@ -44,7 +44,7 @@ class Walk(NamedTuple):
         fill: the value outside the image, in units of the input.
         mean, scale: float32 ``[C]``, or None.
         dtype: dtype of the result: that of the input, float32 or float16.
-        padded: True once a window may reach outside the image.
+        is_padded: True once a window may reach outside the image.
     """
 
     height: int
@@ -60,7 +60,7 @@ class Walk(NamedTuple):
     mean: NDArray[np.float32] | None
     scale: NDArray[np.float32] | None
     dtype: np.dtype[Any]
-    padded: bool = False
+    is_padded: bool = False
 
     def with_(self, **changes: Any) -> Walk:
         """Return this walk with some attributes changed."""
@@ -123,9 +123,9 @@ class Walker:
             raise RuntimeError(f"a walk: {core.problem}")
         self._native, self._planes = core.native, (walk.in_axes == "CHW", walk.out_axes == "CHW")
         self._walk, self._in_shape, self._out_shape = walk, walk.in_shape, walk.out_shape
-        none = np.zeros(walk.channels, np.float32)
+        zeros = np.zeros(walk.channels, np.float32)
         self._mean, self._scale = (
-            (none, none + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
+            (zeros, zeros + 1) if walk.mean is None or walk.scale is None else (walk.mean, walk.scale)
         )
 
     def __call__(self, x: Array, out: Array, rows: slice = slice(None), memory: Memory = np.empty) -> None:
@@ -141,19 +141,19 @@ class Walker:
             SpecError: the images or the result have not the shape or dtype that the walk says.
         """
         walk = self._walk
-        start, mirror = (np.ascontiguousarray(one[rows], np.int32) for one in (walk.start, walk.mirror))
+        start, mirror = (np.ascontiguousarray(array[rows], np.int32) for array in (walk.start, walk.mirror))
         self._check(x, out, start, mirror)
         if not len(x):
             return
         flat, stride = _flat(x)
-        made = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))
+        pixels = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))
         self._native.walk(
             flat, stride, walk.height, walk.width, walk.channels, *self._planes, start, mirror, walk.fill, self._mean,
-            self._scale, made.reshape(-1), *walk.window,
+            self._scale, pixels.reshape(-1), *walk.window,
         )  # fmt: skip
-        if made is not out:
+        if pixels is not out:
             with np.errstate(over="ignore"):
-                np.copyto(out, made, casting="same_kind")
+                np.copyto(out, pixels, casting="same_kind")
 
     def _check(self, x: Array, out: Array, start: Array, mirror: Array) -> None:
         walk, count = self._walk, len(x)
@@ -204,11 +204,11 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
         ends.append(on_device)
         on_device = on_device[part.nbytes // 4 :]
     images = ends.pop(0) if isinstance(x, list) else 0
-    drawn, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
+    draws, mean, scale = ends if len(ends) == 3 else (ends[0], 0, 0)
     blocks = -(-out[0].size // cuda.THREADS)
     device.kernel(cuda.walk(walk.in_dtype.name, walk.dtype.name), "walk")(
         (blocks * count,), (cuda.THREADS,),
-        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, drawn, np.float32(walk.fill),
+        (first, *map(np.int64, strides), *map(np.int32, (*size, walk.channels)), images, draws, np.float32(walk.fill),
          mean, scale, out, *map(np.int32, (*walk.window, planes, blocks))),
     )  # fmt: skip
     return out

@@ -1,7 +1,7 @@
 """Window: the pixels of an image from a drawn place on, with a value where they lie outside of it.
 
-What ``RandomCrop``, ``CenterCrop`` and ``Pad`` have in common: their array form, their DALI form and their part in a
-walk. They differ in the window's size, and in where it begins.
+The base of ``RandomCrop``, ``CenterCrop`` and ``Pad``: their array form, their DALI form and their part in a walk. They
+differ in the window's size, and in where it begins.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Window(Op):
         settings["shape"] = draw["shape"] if "shape" in draw else list(self._of((0, 0)))
         if self.border is not None:
             settings.update(out_of_bounds_policy="pad", fill_values=self.border)
-        return images.moved(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
+        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """A window of the walk's window: it moves, and moves the other way where the walk mirrors."""
-        whole = walk.window == (walk.height, walk.width) and not walk.padded
+        whole = walk.window == (walk.height, walk.width) and not walk.is_padded
         if self.border is not None and (walk.mean is not None or not whole):
             return None  # the border's value would have other units, or lie inside the image
         start, window = draw["start"], self._of(walk.window)
@@ -82,7 +82,7 @@ class Window(Op):
             start=walk.start + start,
             window=window,
             fill=walk.fill if self.border is None else self.border,
-            padded=walk.padded or self.border is not None,
+            is_padded=walk.is_padded or self.border is not None,
         )
 
     def _of(self, size: tuple[int, ...]) -> tuple[int, int]:
@@ -102,10 +102,10 @@ def region(start: NDArray[np.int32], window: Sizes, size: Sizes) -> Draw:
     return {"start": first.astype(np.int32), "shape": (after - first).astype(np.int32)}
 
 
-def checked_fill(op: Any, fill: Any) -> Fill:
+def check_fill(op: Any, fill: Any) -> Fill:
     """Return the argument ``fill``: a number, or numbers by the names of fields."""
-    made: Fill = arguments.by_field(op, "fill", fill, arguments.number, 0)
-    return made
+    checked_value: Fill = arguments.by_field(op, "fill", fill, arguments.number, 0)
+    return checked_value
 
 
 def one_fill(op: Any, fill: Fill) -> float:

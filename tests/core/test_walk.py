@@ -33,7 +33,7 @@ def walks(draw):
         start=rng.integers(-45, 45, (NUM_IMAGES, 2)).astype(np.int32), window=(draw(SIDE), draw(SIDE)),
         mirror=rng.integers(0, 2, (NUM_IMAGES, 2)).astype(np.int32), out_axes=out_axes, fill=draw(st.integers(0, 255)),
         mean=rng.normal(100, 50, channels).astype(np.float32) if normalizes else None,
-        scale=rng.normal(0, 0.1, channels).astype(np.float32) if normalizes else None, dtype=dtype, padded=True,
+        scale=rng.normal(0, 0.1, channels).astype(np.float32) if normalizes else None, dtype=dtype, is_padded=True,
     )  # fmt: skip
     shape = (height, width, channels) if in_axes == "HWC" else (channels, height, width)
     return walk, rng.integers(0, 256, (NUM_IMAGES, *shape)).astype(given_dtype)

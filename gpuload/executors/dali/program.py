@@ -170,7 +170,7 @@ class Program:
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
                 if (place, name) in self._mirrors:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = op.lower_mirrored(self.dali, nodes[name], mirror, draw, field=field, device=device)
+                    nodes[name] = op.lower_with_mirror(self.dali, nodes[name], mirror, draw, field=field, device=device)
                 else:
                     nodes[name] = op.lower(self.dali, nodes[name], draw, field=field, device=device)
         return nodes
@@ -196,7 +196,7 @@ class Program:
         """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
-        return type(self.graph.op_on(place, name)).lower_mirrored is not Op.lower_mirrored
+        return type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
 
     def _mirror_input(self, place: int) -> Input:
         return self.draws[place][str(self.graph.ops[place].mirror)]
