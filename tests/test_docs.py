@@ -20,6 +20,7 @@ PAGES = {  # and what a page needs
     "damaged-data": "PIL",
     "converting": "PIL",
     "balance": None,
+    "augmentation": None,
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
 }
@@ -63,6 +64,13 @@ def test_the_page_about_ops_runs_and_its_op_keeps_the_contract(defined):
         flips = (image, image[:, ::-1])
         forms = [np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)]
         assert any(np.array_equal(made, form) for form in forms)
+
+
+@pytest.mark.parametrize("defined", ["augmentation"], indirect=True)
+def test_the_page_about_augmentation_runs(defined):
+    large, small = defined["loader"].batch_at(0)[0:2]
+    assert [view.shape for view in large] == [(8, 32, 32, 3)] * 2
+    assert [view.shape for view in small] == [(8, 12, 12, 3)] * 8
 
 
 @pytest.mark.slow

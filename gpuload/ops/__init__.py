@@ -15,6 +15,7 @@ from gpuload.ops.padto import PadTo
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.standardize import PerImageStandardization
+from gpuload.ops.views import Copy, repeat
 from gpuload.tracebacks import publish
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Cast",
     "CenterCrop",
     "Contrast",
+    "Copy",
     "Dali",
     "Decode",
     "Normalize",
@@ -37,5 +39,6 @@ __all__ = [
     "Reshape",
     "Resize",
     "Transpose",
+    "repeat",
 ]
 publish(globals(), __all__)

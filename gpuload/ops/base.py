@@ -94,8 +94,11 @@ class Op:
 
     @property
     def has_dali_form(self) -> bool:
-        """True if DALI can run the op: it has ``lower``."""
-        return not self.needs_numpy and type(self).lower is not Op.lower
+        """True if DALI can run the op: it has ``lower``, or ``lower_fields`` if it is joint."""
+        kind = type(self)
+        return not self.needs_numpy and (
+            kind.lower_fields is not Op.lower_fields if self.joint else kind.lower is not Op.lower
+        )
 
     @property
     def takes_region(self) -> bool:
@@ -160,6 +163,15 @@ class Op:
             cause=f"{WITHOUT_ON}; here none is named 'image', and there is more than one",
             remedy=f"say it: gl.ops.{type(self).__name__}(..., on={spec.names[0]!r})",
         )
+
+    def original(self, name: str, targets: Sequence[str]) -> str:
+        """Return the field whose value a new field begins with, and whose size it has; the field itself if none.
+
+        Args:
+            name: of a field after the op.
+            targets: the fields that the op acts on.
+        """
+        return name
 
     def spec_after(self, spec: Spec) -> Spec:
         """Return the spec of the records after this op.
@@ -304,6 +316,20 @@ class Op:
             draw: DataNodes of the draws, on the CPU whatever the device, as DALI wants its arguments.
             field: the field before the op; DALI's graph does not know dtypes and shapes when it is built.
             device: ``"cpu"`` or ``"gpu"``; encoded images come on the CPU all the same.
+        """
+        raise NotImplementedError
+
+    def lower_fields(self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec) -> dict[str, Any]:
+        """The same as ``array_fields`` in DALI, for an op that is joint.
+
+        Args:
+            dali: as in ``lower``.
+            nodes: DataNodes of the fields that the op acts on, by name.
+            draw: DataNodes of the draws.
+            after: the spec after the op.
+
+        Returns:
+            The DataNode of each field that it makes.
         """
         raise NotImplementedError
 

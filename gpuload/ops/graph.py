@@ -148,7 +148,7 @@ class Graph:
         draws: list[Draw] = []
         before: list[Sizes] = []
         no_numbers = np.empty((records.size, 0))
-        unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew
+        unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
         ops = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
         for op, on, stream, fixed_sizes, field in ops:
             size, count = _common_size(op, on, now), op.num_uniforms
@@ -158,15 +158,15 @@ class Graph:
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
             for name, fixed in fixed_sizes.items():
-                before_op = now.get(name, unknown)
+                before_op = now.get(op.original(name, on), unknown)
                 now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
         """Let ops refuse images before they are decoded: all files of all executors come by here."""
-        for op, on in zip(self.ops, self.targets, strict=True):
+        for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
             for name in on if op.codec else ():
-                op.check_heads(sizes[name][:, :3])
+                op.check_heads(sizes[files.get(name, name)][:, :3])
 
     @cached_property
     def _head_fields(self) -> list[str | None]:
@@ -174,11 +174,19 @@ class Graph:
 
         An op that decodes several fields has one draw for all of them, and reads their heads itself.
         """
-        fields: list[str | None] = []
-        changed: set[str] = set()
+        ops = zip(self.ops, self.targets, self._files, strict=True)
+        return [files.get(on[0]) if op.codec and len(on) == 1 else None for op, on, files in ops]
+
+    @cached_property
+    def _files(self) -> list[dict[str, str]]:
+        """For each op, for each field before it that no op has changed: the field of ``spec_in`` that it is."""
+        now = {name: name for name in self.spec_in.names}
+        fields = []
         for op, on, names in zip(self.ops, self.targets, self.outputs, strict=True):
-            fields.append(on[0] if op.codec and len(on) == 1 and on[0] not in changed else None)
-            changed.update(names)
+            fields.append(now)
+            copies = {name: now[first] for name in names if (first := op.original(name, on)) != name and first in now}
+            changes: tuple[str, ...] = () if copies else names  # a copy leaves the field itself as it is
+            now = {name: first for name, first in now.items() if name not in changes} | copies
         return fields
 
     @cached_property
@@ -238,10 +246,13 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
                 remedy=_how_to_make(op),
             )
         try:
-            targets.append(op.targets(now))
-            _check_sized(op, targets[-1], now, unsized)
+            on = op.targets(now)
+            targets.append(on)
+            _check_sized(op, on, now, unsized)
             previous, now = now, op.spec_after(now)
-            unsized = {field.name for field in now if _loses_size(previous, field, unsized)}
+            unsized = {
+                field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
+            }
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
         specs.append(now)
@@ -249,11 +260,18 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
     return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams([*before, *ops])[len(before) :]), crops)
 
 
-def _loses_size(before: Spec, after: Field, unsized: set[str]) -> bool:
-    """Return True if a field holds images of varying size that is known only once an op has made them."""
+def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) -> bool:
+    """Return True if a field holds images of varying size that is known only once an op has made them.
+
+    Args:
+        before: the spec before the op.
+        after: the field after the op.
+        original: the field before the op whose size it has.
+        unsized: the fields before the op that had lost theirs.
+    """
     if not _has_sizes(after) or after.uniform:
         return False
-    return after.name in unsized or after.name not in before or not _has_sizes(before[after.name])
+    return original in unsized or original not in before or not _has_sizes(before[original])
 
 
 def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> None:

@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from gpuload import device as devices
 from gpuload.errors import DeviceError, RowError, SpecError
-from gpuload.executors.array.stages import Piece, as_values, batch_pieces, run_joint
+from gpuload.executors.array.stages import Piece, as_values, batch_pieces, last_outputs, run_joint
 from gpuload.executors.base import Fields, Values, one_row
 from gpuload.executors.checks import Checks
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph
+from gpuload.ragged import Ragged
 
 
 class ArrayBatchExecutor:
@@ -52,6 +53,7 @@ class ArrayBatchExecutor:
                 )
         self._xp = devices.xp(self.device)
         self._runs = batch_pieces(graph, self._xp)
+        self._last = last_outputs(graph)
         self._started: deque[tuple[Fields, Checks]] = deque()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
@@ -76,7 +78,10 @@ class ArrayBatchExecutor:
         checks, now = Checks(self._xp), {name: fields[name] for name in self.graph.touched}
         for run in self._runs:
             if isinstance(run, int):
-                now |= run_joint(self.graph, run, self._xp, now, draws[run])
+                results = run_joint(self.graph, run, self._xp, now, draws[run])
+                now |= {
+                    name: _apart(values, now) if name in self._last[run] else values for name, values in results.items()
+                }
                 continue
             name, piece = run
             drawn = [draws[place] for place in piece.places]
@@ -128,3 +133,13 @@ class ArrayBatchExecutor:
     def close(self) -> None:
         """Give back memory."""
         self.reset()
+
+
+def _apart(values: Values, fields: Fields) -> Values:
+    """Return the values of a field in memory of its own, where they are those of another field."""
+    if isinstance(values, list):
+        arrays = {id(array) for others in fields.values() if isinstance(others, list) for array in others}
+        return [array.copy() if id(array) in arrays else array for array in values]
+    if not any(values is others for others in fields.values()):
+        return values
+    return values.with_payload(values.flat.copy()) if isinstance(values, Ragged) else values.copy()

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.executors.array.scratch import scratch
-from gpuload.executors.array.stages import as_values, field_runs, make_stages, run_joint
+from gpuload.executors.array.stages import as_values, field_runs, last_outputs, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
 from gpuload.images import native
 from gpuload.ops.base import Draw, RowError
@@ -30,6 +30,7 @@ from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 
 Array = NDArray[Any]
+COPIED_ROWS = 4  # whose images are in memory at a time, where each becomes several views
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
@@ -46,9 +47,27 @@ class ArrayRowExecutor:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._runs = _runs(graph)
+        self._num_rows = COPIED_ROWS if _copies_images(graph) else 0  # that are done at a time; 0: all
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
+        count = len(next(iter(fields.values()), ()))
+        size = self._num_rows or count
+        if count <= size:
+            return self._run(fields, draws, out)
+        pieces = []
+        for begin in range(0, count, size):
+            rows = slice(begin, min(begin + size, count))
+            drawn = [{name: values[rows] for name, values in draw.items()} for draw in draws]
+            parts = {name: values[rows] for name, values in out.items()}
+            try:
+                pieces.append(self._run({name: values[rows] for name, values in fields.items()}, drawn, parts))
+            except RowError as error:
+                raise error.shift_rows(begin) from None
+        return {name: out[name] if name in out else _together([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    def _run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
+        """Return the fields after all ops, for all rows at once."""
         now = dict(fields)
         for run in self._runs:
             run.run(now, draws, out)
@@ -69,11 +88,11 @@ class ArrayRowExecutor:
 
 def _runs(graph: Graph) -> list[_FieldRun | _JointRun]:
     """Return what is done one after the other; see ``field_runs``."""
-    last = {name: place for place, names in enumerate(graph.outputs) for name in names}  # the last op of each field
+    last = last_outputs(graph)
     runs: list[_FieldRun | _JointRun] = []
     for run in field_runs(graph):
         if isinstance(run, int):
-            runs.append(_JointRun(graph, run, {name for name in graph.outputs[run] if last[name] == run}))
+            runs.append(_JointRun(graph, run, last[run]))
         else:
             name, places, is_last = run
             runs.append(_FieldRun(graph, name, places, is_last=is_last))
@@ -89,19 +108,25 @@ class _JointRun:
         last: the fields that no later op acts on.
     """
 
-    def __init__(self, graph: Graph, place: int, last: set[str]) -> None:
+    def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
+        before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
+        self._apart = {name for name in graph.targets[place] if name in before and not before[name].joint}
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
-        """Bring the fields from before the op to behind it."""
+        """Bring the fields from before the op to behind it.
+
+        What no later op acts on gets memory of its own. Other results may share theirs: no op writes to its fields.
+        """
         on = self._graph.targets[self._place]
-        given = {name: now[name] for name in on}
-        for name, values in run_joint(self._graph, self._place, np, given, draws[self._place]).items():
-            if name in self._last and name in out:
-                np.copyto(out[name], values)
+        before = {name: now[name] for name in on}
+        now |= run_joint(self._graph, self._place, np, before, draws[self._place])
+        for name in self._last:
+            if name in out:
+                np.copyto(out[name], cast(Array, now[name]))
                 now[name] = out[name]
-            else:
-                now[name] = _apart(values, given.values())
+            elif now[name] is not before.get(name) or name not in self._apart:
+                now[name] = _apart(now[name], before.values())
 
     def __str__(self) -> str:
         op = self._graph.ops[self._place]
@@ -183,6 +208,22 @@ class _FieldRun:
 
     def __str__(self) -> str:
         return f"{self._name}: {', '.join(map(str, self.stages))}"
+
+
+def _copies_images(graph: Graph) -> bool:
+    """Return True if an op gives images of varying size to several fields, so that all ops of one come first."""
+    zipped = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
+    copies = [(place, on) for place, (op, on, names) in zipped if any(op.original(name, on) != name for name in names)]
+    return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
+
+
+def _together(pieces: list[Any]) -> Values:
+    """Return the values of a field for all rows."""
+    if isinstance(pieces[0], Ragged):
+        return concatenate(pieces)
+    if isinstance(pieces[0], list):
+        return [value for piece in pieces for value in piece]
+    return np.concatenate(pieces)
 
 
 def _given(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -333,8 +333,15 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
 def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
-    made = op.array_fields(xp, {name: fields[name] for name in graph.targets[place]}, draw, after)
+    on = {name: fields[name] for name in graph.targets[place]}
+    made = op.array_fields(xp, on, draw, after)
     return {name: as_values(xp, after[name], values) for name, values in made.items()}
+
+
+def last_outputs(graph: Graph) -> list[frozenset[str]]:
+    """Return for each op the fields that it makes, or acts on, and no later op acts on."""
+    last = {name: place for place, names in enumerate(graph.outputs) for name in names}
+    return [frozenset(name for name in names if last[name] == place) for place, names in enumerate(graph.outputs)]
 
 
 def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[Stage, ...]:

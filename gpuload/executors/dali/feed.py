@@ -58,7 +58,7 @@ class Feed:
                 cause="it checks values that another op has made, and there is no error for that there",
                 remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not use the plugin",
             )
-        passed = [name for name in dict.fromkeys(names) if name not in graph.touched]
+        passed = [name for name in dict.fromkeys(names) if name not in graph.results]
         self._passed = {name: self._program.field_input(graph.spec_in[name]) for name in passed}
         inputs = [*self._program.inputs, *self._passed.values()]
         fixed = [one for one in inputs if None not in one.shape]

@@ -47,8 +47,8 @@ class Program:
 
     def __init__(self, dali: ModuleType, graph: Graph, device_id: int | None) -> None:
         self.dali, self.graph, self.device_id = dali, graph, device_id
-        self.names = tuple(name for name in graph.spec_in.names if name in graph.touched)
-        fields = [graph.spec_in[name] for name in self.names]
+        self.names = tuple(name for name in graph.spec_out.names if name in graph.results)
+        fields = [field for field in graph.spec_in if field.name in graph.touched]
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
@@ -149,7 +149,7 @@ class Program:
 
     def _is_made(self, place: int, name: str) -> bool:
         """Return True if an op before the one at a place acts on the field."""
-        return any(name in on for on in self.graph.targets[:place])
+        return any(name in names for names in self.graph.outputs[:place])
 
     def nodes(self, inputs: Mapping[str, Any], seen: list[Any] | None = None) -> dict[str, Any]:
         """Return the nodes of the fields after all ops; called while a pipeline is being defined.
@@ -162,6 +162,11 @@ class Program:
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
+            if self.graph.ops[place].joint:
+                after = self.graph.specs[place].only(self.graph.outputs[place])
+                several = {name: nodes[name] for name in on}
+                nodes |= self.graph.ops[place].lower_fields(self.dali, several, draw, after=after)
+                continue
             for name in on:
                 if seen is not None and (place, name) in self._checked_outputs:
                     seen.append(nodes[name])
@@ -204,7 +209,10 @@ class Program:
     def _outputs(self) -> list[Any]:
         seen: list[Any] = []
         nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, seen)
-        outputs = [nodes[name] for name in self.names] + seen
+        outputs: list[Any] = []
+        for node in [*(nodes[name] for name in self.names), *seen]:
+            is_twice = any(node is other for other in outputs)
+            outputs.append(self.dali.fn.copy(node) if is_twice else node)  # DALI puts out a node once
         return outputs if self.device_id is None else [node.gpu() for node in outputs]
 
     def field_input(self, field: Field) -> Input:
