@@ -253,7 +253,7 @@ def table_rows(samples: list[Sample]) -> list[Row]:
 
 
 def _row(work: str, loop: str, figure: str, rounds: list[dict[bool, float]]) -> Iterator[Row]:
-    pairs = [(values[True], values[False]) for values in rounds if len(values) == 2]
+    pairs = [(values[True], values[False]) for values in rounds if len(values) == 2 and all(values.values())]
     if pairs:
         better = BETTER[loop][figure]
         ratios = tuple(ours / others if better == "more" else others / ours for ours, others in pairs) if better else ()

@@ -1,13 +1,15 @@
-"""The loops of `compare`: one work by the gpuload of one tree, in a process of its own.
+"""The loops of `compare` and `training`: one work by one peer, in a process of its own.
 
 passes   whole passes after a warm-up pass, as in `measure`: records/s
 steps    a loop with a step of 2 ms, as in training: batches/s, and the share of the time that next() takes. The step
          sleeps, or keeps a core busy without the interpreter's lock, as a framework's step does
 fresh    a new process, nothing compiled before: seconds from before `import gpuload` to batch 1, 10 and 100, and to the
-         end of the first pass. All other packages, NumPy and TensorFlow too, are imported before
+         end of the first pass, and how many batches came in the first 2 s. All other packages, NumPy, TensorFlow and
+         those of a peer too, are imported before
 cold     the same with cold files: the caller has dropped them from the page cache
 
-The code of the works is always today's, only gpuload is the tree's: both trees do the same.
+The code of the works is always today's; in `compare` only gpuload is the tree's, so that both trees do the same. Where
+the task names no peer, gpuload is the peer.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ PEER = "gpuload"  # of each question: the form that its users begin with
 STEP_S = 0.002
 MIN_STEPS = 10
 BATCHES = (1, 10, 100)
+FIRST_S = 2.0
 BUSY_ITEMS = 1 << 16  # of float32: they stay in the core's own cache, and the clock is looked at every 20 us
 
 BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
@@ -44,8 +47,13 @@ BETTER: dict[str, dict[str, Literal["more", "less", ""]]] = {
         "share of next() beside a sleeping step": "",  # of a part that is nearly nothing a ratio says nothing
         "share of next() beside a busy step": "",
     },
-    "fresh": dict.fromkeys((*(f"fresh, s to batch {number}" for number in BATCHES), "fresh, s a pass"), "less"),
-    "cold": dict.fromkeys((*(f"cold, s to batch {number}" for number in BATCHES), "cold, s a pass"), "less"),
+    **{
+        loop: {
+            **dict.fromkeys((*(f"{loop}, s to batch {number}" for number in BATCHES), f"{loop}, s a pass"), "less"),
+            f"{loop}, batches in {FIRST_S:g} s": "more",
+        }
+        for loop in ("fresh", "cold")
+    },
 }
 """The figures of each loop, and whether more or less of it is better."""
 
@@ -59,14 +67,14 @@ def main(arguments: list[str] | None = None) -> None:
     task = parser.parse_args(arguments).task
     sys.path.insert(0, task["folder"])  # before any import of gpuload; `benchmarks` stays what is imported already
     question = find(task["question"])
-    peer = question.peer(PEER)
+    peer = question.peer(task.get("peer", PEER))
     work = Work(task["variant"], Path(task["path"]), task["num_records"], question.batch_size)
     for name in question.needs(work.variant, peer):
         if name != PEER:
             importlib.import_module(name)
     figures = run(task["loop"], peer, work, task["seconds"])
-    package = Path(sys.modules["gpuload"].__file__ or "").resolve().parent
-    if package.parent != Path(task["folder"]).resolve():
+    package = Path(sys.modules["gpuload"].__file__ or "").resolve().parent if "gpuload" in sys.modules else None
+    if package is not None and package.parent != Path(task["folder"]).resolve():
         raise RuntimeError(f"gpuload was imported from {package}, not from {task['folder']}")
     print(MARK + json.dumps(figures), flush=True)
     os._exit(0)  # the end of a process is not measured
@@ -75,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
     """Return the figures of a loop."""
     if loop in ("fresh", "cold"):
-        return {f"{loop}, s {what}": value for what, value in first_batches(peer.build, work).items()}
+        return {f"{loop}, {what}": value for what, value in first_batches(peer.build, work).items()}
     with compiled_first():
         epoch = peer.build(work)
         one_pass(epoch, work)
@@ -99,18 +107,22 @@ def compiled_first() -> contextlib.AbstractContextManager[Any]:
 
 
 def first_batches(build: Callable[[Work], Epoch], work: Work) -> dict[str, float]:
-    """Return the seconds to some of the first batches, and to the end of the first pass."""
+    """Return the seconds to some of the first batches and to the end of the first pass, and the batches at first."""
     begin = perf_counter()
-    seconds = {}
+    figures: dict[str, float] = {}
+    at_first = 0
     for count, batch in zip(itertools.count(1), endless(build(work)), strict=False):
         touch(batch)
+        now = perf_counter() - begin
+        if now <= FIRST_S:
+            at_first = count
         if count in BATCHES:
-            seconds[f"to batch {count}"] = perf_counter() - begin
+            figures[f"s to batch {count}"] = now
         if count == work.num_batches:
-            seconds["a pass"] = perf_counter() - begin
-        if count >= max(*BATCHES, work.num_batches):
+            figures["s a pass"] = now
+        if count >= max(*BATCHES, work.num_batches) and now > FIRST_S:
             break
-    return seconds
+    return figures | {f"batches in {FIRST_S:g} s": at_first}
 
 
 def steps(epoch: Epoch, step: Callable[[], object], seconds: float) -> tuple[float, float]:

@@ -33,6 +33,7 @@ from benchmarks import (
     measure,
     plot,
     run,
+    training,
 )
 from benchmarks.gpu_report import Part, Report
 from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
@@ -664,3 +665,29 @@ def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
             (one.set if grows == "threads" else getattr(one, "close", int))()
 
     assert leaks.growth(looks)[grows] > leaks.MAY_GROW[grows]
+
+
+class TestTraining:
+    def test_what_is_computed_from_figures_of_several_loops(self):
+        figures = {
+            "fresh, batches in 2 s": 30, "records/s": 1000.0, "batches/s beside a sleeping step": 400.0,
+            "share of next() beside a sleeping step": 0.2,
+        }  # fmt: skip
+
+        derived = training._derived(figures, batch_size=64)
+
+        assert derived["share of the rate in the first 2 s"] == 30 * 64 / 2000
+        assert derived["waits beside a sleeping step, ms"] == pytest.approx(0.5)  # 0.2 of the 2.5 ms of a turn
+        assert "waits beside a busy step, ms" not in derived
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(300)
+    def test_each_figure_of_a_peer_and_of_gpuload_is_in_the_table(self, folder, tmp_path, capsys):
+        small = ["--smoke", "--only", "npy_rows", "--peers", "numpy", "gpuload", "--data", str(folder)]
+
+        assert training.main([*small, "--results", str(tmp_path)]) == 0
+
+        rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| numpy", "| **gpuload**"))]
+        assert len(rows) == 2
+        assert all(float(cell.split()[0]) >= 0 for row in rows for cell in row.strip("| ").split(" | ")[1:])
+        assert all(row.count("|") == len(training.COLUMNS) + 2 for row in rows)
