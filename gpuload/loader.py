@@ -326,7 +326,9 @@ class Loader:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What a state is compared by; found out when it is first needed, for it looks into the data."""
-        return state.identity(self.source.raw.fingerprint(), (*self.source.ops, *self.ops), self._plan)
+        raw, ops = self.source.raw, (*self.source.ops, *self.ops)
+        marks = compile_ops(raw.spec, ops).marks if any(field.is_marked for field in raw.spec) else ""
+        return state.identity(raw.fingerprint(), ops, self._plan, marks)
 
     def batch_at(self, step: int, epoch: int = 0) -> Batch:
         """Return the batch of a step of an epoch (counted from the epoch's beginning), made anew.
@@ -569,7 +571,8 @@ class Loader:
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
             needed = {name for on in graph.targets for name in on}.union(self._names)
-            source = self._behind(ops, [name for name in graph.specs[len(ops) - 1].names if name in needed])
+            fields = compile_ops(source.spec, ops, before=source.ops).spec_out
+            source = self._behind(ops, [name for name in fields.names if name in needed])
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
         return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
 
@@ -581,7 +584,8 @@ class Loader:
         """
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
         on_host, _ = choose.cut(graph, self._executor_name, self.device)
-        if not set(range(len(ops))) <= set(on_host):
+        num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
+        if not set(range(num_ops)) <= set(on_host):
             raise DeviceError(
                 f"the records behind ops by executor {self._executor_name!r} on {self.device}",
                 cause="they are made by the array executor on the CPU, and pixels may differ from those made here",

@@ -24,6 +24,10 @@ LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)  # of an array; NumPy 1 has 32 an
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
+BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
+POINT_FORMAT, MASK = "xy", "mask"
+NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
+KINDS = (MASK, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Field:
         axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known.
         text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype ``object``); else
             ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text in this sense.
+        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``, boxes (``"xyxy"``:
+            left, top, right, bottom; ``"xywh"``: left, top, width, height; ``"cxcywh"``: centre, width, height) or
+            points (``"xy"``), in pixels, or ``"normalized xyxy"`` in parts of width and height; ``""`` where that is
+            not known. ``source.mark`` says it.
+        rows_of: the name of the field of boxes of which each has a row here: labels, say; or ``""``.
 
     Raises:
         SpecError: an attribute is of another kind, or two of them contradict each other.
@@ -49,6 +58,8 @@ class Field:
     encoded: bool = False
     axes: str = ""
     text: str = ""
+    kind: str = ""
+    rows_of: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -78,6 +89,10 @@ class Field:
             raise self._attribute_error(
                 "axes", f"the shape {self.shape} has {len(self.shape)} axes", "name each axis, or none"
             )
+        if not isinstance(self.kind, str) or self.kind not in ("", *KINDS):
+            raise self._attribute_error("kind", f"it is one of {KINDS}, or empty", "write kind='xyxy' for boxes")
+        if not isinstance(self.rows_of, str):
+            raise self._attribute_error("rows_of", "it is the name of a field of boxes, or empty", "write rows_of=''")
 
     def _checked_dtype(self) -> np.dtype[Any]:
         remedy = "write numpy.dtype('f4'), say"
@@ -128,6 +143,31 @@ class Field:
         return replace(self, dtype=ENCODED_BYTES[0], shape=ENCODED_BYTES[1], axes="", text="") if self.text else self
 
     @property
+    def holds_boxes(self) -> bool:
+        """True if the field is marked as boxes."""
+        return self.kind.removeprefix(NORMALIZED) in BOX_FORMATS
+
+    @property
+    def holds_points(self) -> bool:
+        """True if the field is marked as points."""
+        return self.kind.removeprefix(NORMALIZED) == POINT_FORMAT
+
+    @property
+    def is_marked(self) -> bool:
+        """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go with boxes."""
+        return bool(self.kind or self.rows_of)
+
+    @property
+    def unmarked(self) -> Field:
+        """The field without what it is of an image beside it."""
+        return self.with_(kind="", rows_of="") if self.is_marked else self
+
+    @property
+    def mark(self) -> str:
+        """The text by which ``source.mark`` says ``kind`` and ``rows_of``: ``"xy with boxes"``, say."""
+        return " ".join(filter(None, [self.kind, self.rows_of and f"with {self.rows_of}"]))
+
+    @property
     def has_rows(self) -> bool:
         """True if every record has the same number of bytes, so that a batch is rows of raw memory."""
         return self.uniform and not self.text
@@ -159,7 +199,7 @@ class Field:
         Raises:
             SpecError: there is no such attribute, or it is of another kind.
         """
-        attributes = ("name", "dtype", "shape", "encoded", "axes", "text")
+        attributes = ("name", "dtype", "shape", "encoded", "axes", "text", "kind", "rows_of")
         unknown = sorted(changes.keys() - set(attributes))
         if unknown:
             raise SpecError(
@@ -171,7 +211,7 @@ class Field:
 
     def __str__(self) -> str:
         kind = "encoded image" if self.encoded else f"{self.text or self.dtype} {self.shape}"
-        return f"{self.name}: {kind}{' ' + self.axes if self.axes else ''}"
+        return " ".join(filter(None, [f"{self.name}: {kind}", self.axes, self.mark]))
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,21 @@ IDENTITY = {
 }
 
 
-def identity(fingerprint: str, ops: Sequence[object], plan: Plan) -> dict[str, Any]:
-    """Return what must be the same for a state to be taken up again."""
+def identity(fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "") -> dict[str, Any]:
+    """Return what must be the same for a state to be taken up again.
+
+    Args:
+        fingerprint: of the source.
+        ops: the ops.
+        plan: the order.
+        marks: of fields that ops act on for that reason, ``"boxes='xyxy'"``; "" where there are none.
+    """
     return {
         "source": fingerprint,
         "records": plan.length,
         "seed": plan.seed,
         "shuffle": canonical_text(plan.shuffle),
-        "ops": [_shortened(canonical_text(op)) for op in ops],
+        "ops": [*(_shortened(canonical_text(op)) for op in ops), *([_shortened(f"mark({marks})")] if marks else [])],
     }
 
 

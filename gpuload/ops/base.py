@@ -29,6 +29,8 @@ from gpuload.spec import Field, Spec
 
 Draw = dict[str, NDArray[Any]]  # per argument one int32 or float32 array, records along the first axis
 Sizes = NDArray[np.int32]  # [N, 2], height and width in pixels
+Points = NDArray[np.float64]  # [M, 2], x and y in pixels
+Boxes = NDArray[np.float64]  # [M, 4], left, top, right, bottom in pixels
 VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
 HEADS = "heads"  # in the draw of an op that decodes: `images.head.read_heads` of its field; DALI does not get it
@@ -67,8 +69,8 @@ class Op:
     """True if what is drawn serves images of any size, so that the fields that the op acts on may differ in theirs."""
 
     moves_pixels: ClassVar[bool] = False
-    """True if pixels of an image come to lie elsewhere, so that a mask beside it must go the same way. Where ``on`` is
-    left out, a loader tells of a mask that stays."""
+    """True if pixels of an image come to lie elsewhere, so that a mask and boxes beside it must go the same way: those
+    that are marked do (`ops.follow`). Where ``on`` is left out, a loader tells of others that stay."""
 
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
@@ -99,6 +101,21 @@ class Op:
         return not self.needs_numpy and (
             kind.lower_fields is not Op.lower_fields if self.joint else kind.lower is not Op.lower
         )
+
+    @property
+    def moves_points(self) -> bool:
+        """True if the op says where the points of an image go: it has ``move_points``."""
+        return type(self).move_points is not Op.move_points
+
+    @property
+    def leader(self) -> Op:
+        """The op that draws for this one: itself, but of what moves boxes beside an image that another op moves."""
+        return self
+
+    @property
+    def sized_by(self) -> str | None:
+        """The field of the images whose sizes ``draw`` gets; None for the fields that the op acts on."""
+        return None
 
     @property
     def takes_region(self) -> bool:
@@ -156,8 +173,9 @@ class Op:
             return names
         if "image" in spec:
             return ("image",)
-        if len(spec) == 1:
-            return spec.names
+        unmarked = tuple(field.name for field in spec if not field.is_marked)
+        if len(unmarked) == 1:
+            return unmarked
         raise SpecError(
             f"{self}: which of the fields {list(spec.names)} it acts on",
             cause=f"{WITHOUT_ON}; here none is named 'image', and there is more than one",
@@ -211,6 +229,64 @@ class Op:
             A dict of int32 or float32 arrays with the records along the first axis; empty if there is nothing to draw.
         """
         return {}
+
+    def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the draw of ``leader`` with what this op needs besides.
+
+        Args:
+            draw: what ``draw`` of the leader returned.
+            size: as for ``draw``.
+        """
+        return draw
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """Return where points of one image go, float64 ``[M, 2]``, x and y in pixels; outside of the result, too.
+
+        The upper left corner of an image is (0, 0), and the lower right one (width, height): the pixel of row r and
+        column c covers the square from (c, r) to (c + 1, r + 1). An op with ``moves_pixels`` has this method, or it is
+        refused where boxes or points are marked.
+
+        Args:
+            points: float64 ``[M, 2]``, x and y in pixels, before the op; they are not written to.
+            draw: the record's row of each draw.
+            size: int32 ``[2]``, height and width of the image before the op, pixels.
+        """
+        raise NotImplementedError
+
+    def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """Return where keypoints go: those of which (c, r) names the pixel in column c and row r, as torchvision's.
+
+        An op says it where it is not what ``move_points`` says: torchvision mirrors keypoints in ``width - 1``.
+        """
+        return self.move_points(points, draw, size)
+
+    def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
+        """Return the bounding boxes of where boxes of one image go, float64 ``[M, 4]``: left, top, right, bottom.
+
+        What lies outside of the image behind the op is cut off afterwards. See ``move_points`` for the arguments.
+        """
+        left, top, right, bottom = corners.T
+        points = np.stack([left, top, right, top, right, bottom, left, bottom], axis=1).reshape(-1, 2)
+        places = self.move_points(points, draw, size).reshape(-1, 4, 2)
+        return np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
+
+    def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+        """Return the op acting on masks, too: their pixels are taken by nearest, and what is added to them is 0.
+
+        A dict that names a mask, ``fill={"mask": 255}``, says another value for it.
+
+        Args:
+            masks: the names of the masks.
+            targets: the fields that the op acts on without them.
+        """
+        changes: dict[str, Any] = {}
+        for argument in self.per_field:
+            value = getattr(self, argument)
+            by_name = dict(value) if isinstance(value, dict) else dict.fromkeys(targets, value)
+            if argument == "interpolation":
+                by_name = {**dict.fromkeys(masks, "nearest"), **by_name}
+            changes[argument] = by_name
+        return replace(self, on=(*targets, *masks), **changes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record after the op: ``x`` is an array of ``xp`` (NumPy or CuPy), ``draw`` its row of each draw.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.ops import arguments, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
@@ -54,6 +54,18 @@ class RandomFlip(Op):
         """Return ``vertical`` and ``horizontal``: 1 where the image is mirrored, int32 ``[N]``."""
         flips = (u < self.p).astype(np.int32)
         return {"vertical": flips[:, 1] * self.vertical, "horizontal": flips[:, 0] * self.horizontal}
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """Left becomes right: x becomes width - x, y height - y."""
+        return self._mirror_in(points, draw, size)
+
+    def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """As torchvision: x becomes width - 1 - x. A left eye is not called a right eye then."""
+        return self._mirror_in(points, draw, size - 1)
+
+    def _mirror_in(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        is_mirrored = np.array([draw["horizontal"], draw["vertical"]]) == 1
+        return np.where(is_mirrored, size[::-1] - points, points)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, mirrored or not."""

@@ -6,13 +6,15 @@ draws = graph.draw(...)                host, pure; one Draw for each op
 Regions  Where an op that uses a region of its images follows the op that makes them (RandomResizedCrop after Decode),
          only that region is made: ``draw`` gives the first op the region and the second one what is left to do within
          it. Executors need not know of this; sizes and draws of all other ops are what they would be without it.
+Marks    Beside an op that moves an image stands an op that moves its boxes, with the same random stream (`follow.py`).
+         So a graph may have more ops than the user wrote.
 Heads    of encoded images are read once, to draw: an op that decodes finds them in its draw, as ``"heads"``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import rng
-from gpuload.errors import SpecError, UnknownFieldError
+from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
-from gpuload.ops import images
+from gpuload.ops import follow, images
 from gpuload.ops.base import HEADS, Draw, Op, Sizes, streams
 from gpuload.spec import Field, Spec
 
+SAME_SIZE = "fields that share one draw must have the same size"
+BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
 
 
@@ -41,6 +45,7 @@ class Graph:
         streams: the random stream of each op.
         crops: for each op that makes a region of its images alone the place of the op that says which, else None;
             `ELSEWHERE` where that op is in another part of a graph.
+        by_mark: the fields that ops act on because they are marked.
     """
 
     spec_in: Spec
@@ -49,6 +54,12 @@ class Graph:
     specs: tuple[Spec, ...]
     streams: tuple[int, ...]
     crops: tuple[int | None, ...]
+    by_mark: frozenset[str] = frozenset()
+
+    @property
+    def marks(self) -> str:
+        """The marks of the source's fields that change what ops make of records, as a text; "" if none do."""
+        return ", ".join(f"{field.name}={field.mark!r}" for field in self.spec_in if field.name in self.by_mark)
 
     @property
     def spec_out(self) -> Spec:
@@ -82,14 +93,16 @@ class Graph:
     def only(self, names: Sequence[str]) -> Graph:
         """Return the graph that makes these fields; ops that act neither on them nor beside them are left out.
 
-        A field that shares an op with one of these is made too: the op needs them all.
+        A field that shares an op with one of these is made too: the op needs them all. So is the image of boxes.
         """
         fields = set(names)
-        while partners := {name for on in self.outputs if fields & set(on) for name in on} - fields:
+        sources = [
+            {*on, *([op.sized_by] if op.sized_by else [])} for op, on in zip(self.ops, self.outputs, strict=True)
+        ]
+        pairs = list(zip(self.outputs, sources, strict=True))
+        while partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields:
             fields |= partners
-        places = [place for place, on in enumerate(self.outputs) if fields & set(on)]
-        graph = compile_ops(self.spec_in, [self.ops[place] for place in places])
-        return replace(graph, streams=tuple(self.streams[place] for place in places))
+        return self.part([place for place, on in enumerate(self.outputs) if fields & set(on)])
 
     def part(self, places: Sequence[int], spec: Spec | None = None) -> Graph:
         """Return the graph of some of the ops, whose draws are those that they have here.
@@ -147,13 +160,17 @@ class Graph:
         now = {name: size[:, :2] for name, size in sizes.items()}
         draws: list[Draw] = []
         before: list[Sizes] = []
+        leader_draws: dict[int, Draw] = {}  # by stream: what moves boxes beside an image has the image's
         no_numbers = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
         ops = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
         for op, on, stream, fixed_sizes, field in ops:
-            size, count = _common_size(op, on, now), op.num_uniforms
-            u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else no_numbers
-            draws.append(op.draw(u, size))
+            size = _common_size(op, on, now) if op.sized_by is None else now.get(op.sized_by, unknown)
+            if stream not in leader_draws:
+                count = op.leader.num_uniforms
+                u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else no_numbers
+                leader_draws[stream] = op.leader.draw(u, size)
+            draws.append(op.complete_draw(leader_draws[stream], size))
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
@@ -236,28 +253,37 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             cause="ops is a list of ops, also where there is only one",
             remedy=f"write ops=[{'gl.ops.' + type(ops).__name__ + '(...)' if isinstance(ops, Op) else ''}]",
         )
-    targets, specs, now = [], [], spec
+    numbers = streams([*before, *ops])[len(before) :]
+    entries: list[tuple[Op, tuple[str, ...], Spec, int]] = []
+    now, by_mark, changed = spec, set[str](), set[str]()
     unsized: set[str] = set()  # images of varying size, known only once they are made
-    for place, op in enumerate(ops):
-        if not isinstance(op, Op):
+    for place, user_op in enumerate(ops):
+        if not isinstance(user_op, Op):
             raise SpecError(
-                f"ops[{place}] is {op!r}",
+                f"ops[{place}] is {user_op!r}",
                 cause="it is not an op (an instance of a class in gl.ops)",
-                remedy=_how_to_make(op),
+                remedy=_how_to_make(user_op),
             )
         try:
+            op = follow.with_masks(user_op, now)
+            for follower in follow.followers(op, now, changed):
+                entries.append((follower, follower.targets(now), follower.spec_after(now), numbers[place]))
+                by_mark.update(follower.targets(now))
             on = op.targets(now)
-            targets.append(on)
             _check_sized(op, on, now, unsized)
+            _check_same_size(op, on, now)
             previous, now = now, op.spec_after(now)
             unsized = {
                 field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
             }
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
-        specs.append(now)
-    crops = _crops(ops, targets)
-    return Graph(spec, tuple(ops), tuple(targets), tuple(specs), tuple(streams([*before, *ops])[len(before) :]), crops)
+        entries.append((op, on, now, numbers[place]))
+        changed.update(on)
+        by_mark.update(name for name in on if op is not user_op and previous[name].is_marked)
+    all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())
+    crops = _crops(all_ops, all_targets)
+    return Graph(spec, all_ops, all_targets, specs, all_streams, crops, frozenset(by_mark))
 
 
 def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) -> bool:
@@ -274,6 +300,21 @@ def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) ->
     return original in unsized or original not in before or not _has_sizes(before[original])
 
 
+def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
+    """Raise ``SpecError`` if fields that share one draw are known to differ in size."""
+    if op.any_size or type(op).draw is Op.draw:
+        return
+    sizes = {name: size.tolist() for name in on if (size := _known_size(spec[name])) is not None}
+    first = next(iter(sizes), "")
+    second = next((name for name in sizes if sizes[name] != sizes[first]), None)
+    if second is not None:
+        raise SpecError(
+            f"{op}: {first!r} is {sizes[first]} pixels and {second!r} is {sizes[second]}",
+            cause=SAME_SIZE,
+            remedy="bring them to one size first, or give each an op of its own with on=",
+        )
+
+
 def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> None:
     """Raise ``SpecError`` for an op that must know a size to draw, and cannot."""
     name = next((name for name in on if name in unsized), None)
@@ -288,28 +329,44 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
 
 
 def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return what to tell of an image that an op moves without ``on=`` while a mask beside it stays; None if none is.
+    """Return what to tell of an image that an op moves without ``on=`` while its mask or boxes stay; None if none do.
 
-    A mask is another field of images of the same height and width, known or not, that no op moves.
+    A mask is another field of images of the same height and width, known or not, that no op moves; boxes are four
+    numbers each in a field of such a name, that are not marked and that no op acts on.
 
     Args:
         graph: the ops.
         names: the fields of a batch.
     """
     moving = {name for op, on in zip(graph.ops, graph.targets, strict=True) if op.moves_pixels for name in on}
+    touched = {name for on in graph.targets for name in on}
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         if op.on is not None or not op.moves_pixels:
             continue
         before, image = graph.before(place), on[0]
         size, candidates = _image_size(before[image]), [field for field in before if field.name in set(names) - moving]
         beside = [field.name for field in candidates if size is not None and _image_size(field) == size]
+        start = f"{op} moves the pixels of field {image!r}, and"
         if beside:
             return (
-                f"{op} moves the pixels of field {image!r}, and those of {beside} beside it stay where they are; "
+                f"{start} those of {beside} beside it stay where they are; "
                 f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
                 f"serves all, or on={image!r}, if that is what you mean"
             )
+        boxes = [field.name for field in candidates if field.name not in touched and _are_boxes_by_name(field)]
+        if boxes:
+            return (
+                f"{start} the boxes in {boxes} beside it stay where they are; cause: nothing says that they belong to "
+                f"the image; remedy: source.mark({boxes[0]}='xyxy') (or 'xywh', 'cxcywh'), so that one draw "
+                f"serves all, or on={image!r}, if that is what you mean"
+            )
     return None
+
+
+def _are_boxes_by_name(field: Field) -> bool:
+    """Return True if nobody marked a field that has the name and the shape of boxes."""
+    name = field.name.lower().rpartition("/")[2].rpartition("_")[2]  # "objects/bbox", "gt_boxes"
+    return not field.is_marked and name in BOX_NAMES and (field.shape or ())[1:] == (4,) and field.dtype.kind in "iuf"
 
 
 def _image_size(field: Field) -> tuple[int | None, ...] | None:
@@ -394,9 +451,10 @@ def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Siz
     for name in on[1:]:
         if not np.array_equal(sizes[name], first):
             row = int((sizes[name] != first).any(axis=1).argmax())
-            raise SpecError(
+            raise RowError(
+                row,
                 f"{op}: {on[0]!r} is {first[row].tolist()} pixels and {name!r} is {sizes[name][row].tolist()}",
-                cause="fields that share one draw must have the same size",
+                cause=SAME_SIZE,
                 remedy="bring them to one size first, or give each an op of its own with on=",
             )
     return first

@@ -51,6 +51,11 @@ def channels_first(field: Field) -> bool:
     return first is not None and first <= MOST_CHANNELS and (last is None or last > MOST_CHANNELS)
 
 
+def may_be_image(field: Field) -> bool:
+    """Return True if a field holds encoded images, or numbers along three axes."""
+    return field.encoded or (field.shape is not None and len(field.shape) == 3 and field.dtype.kind in NUMBERS)
+
+
 def numeric(op: Any, field: Field) -> None:
     """Raise ``SpecError`` unless the field holds decoded boolean, integer or floating-point numbers."""
     if field.encoded:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, resampling
-from gpuload.ops.base import VARYING, Draw, Op, RowForm, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic")
@@ -90,6 +90,10 @@ class Resize(Op):
         if self.height is not None and self.width is not None:
             return self.height, self.width
         return int(draw["size"][0]), int(draw["size"][1])
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """They keep their place in parts of width and height."""
+        return points * (np.array(self.new_size(draw)) / size)[::-1]
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
@@ -203,6 +207,10 @@ class RandomResizedCrop(Op):
     def within(self, draw: Draw, region: Draw) -> Draw:
         """Return the boxes as they lie in their regions."""
         return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """They keep their place in parts of width and height of the box."""
+        return (points - draw["start"][::-1]) * (np.array(self.window) / draw["shape"])[::-1]
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the box of one image, resized."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
@@ -43,6 +43,10 @@ class Window(Op):
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the window's size for each image."""
         return self.window_of(size)
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """They are counted from the place where the window begins."""
+        return points - draw["start"][::-1]
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the window of one image, the border's value where it lies outside."""

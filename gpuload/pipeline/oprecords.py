@@ -54,7 +54,7 @@ class OpsSource(SameRecords):
             for together in _together(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
-        self._is_random = any(op.is_random for op in ops)
+        self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*source.ops, *ops)
 
@@ -79,19 +79,21 @@ class OpsSource(SameRecords):
     def _digest(self) -> str:
         draws = (self._seed, self._epoch) if self._is_random else ()
         functions = [_text_of_code(getattr(op, "fn", None)) for op in self._op_list]
-        return self._digest_with(
-            [state.canonical_text(op) for op in self._op_list], functions, sorted(self._names), draws
-        )
+        marks = [self._marks] if self._marks else []
+        op_texts = [state.canonical_text(op) for op in self._op_list]
+        return self._digest_with(op_texts, functions, sorted(self._names), draws, *marks)
 
 
 def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
     """Return the fields in groups of those that share an op, so that a label can be read without its image."""
-    groups: list[list[str]] = []
+    groups: list[set[str]] = []
     for name in names:
-        if not any(name in group for group in groups):
-            shared = graph.only([name]).results | {name}
-            groups.append([other for other in names if other in shared])
-    return groups
+        shared = {name, *graph.only([name]).results}
+        groups = [shared.union(*(group for group in groups if group & shared))] + [
+            group for group in groups if not group & shared
+        ]
+    ordered = [[name for name in names if name in group] for group in groups]
+    return sorted(ordered, key=lambda group: list(names).index(group[0]))
 
 
 class OpsLeaf(Leaf):

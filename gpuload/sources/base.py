@@ -33,7 +33,7 @@ from gpuload.sources import cached, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
-from gpuload.sources.marks import PaddedLeaf, is_padded, mark_field
+from gpuload.sources.marks import PaddedLeaf, changes_bytes, check_rows, is_padded, mark_field
 from gpuload.sources.sampling import Weights
 from gpuload.spec import Field, Layout, Spec
 
@@ -424,6 +424,22 @@ class Source(ABC):
             "encoded"      each record is the bytes of an image file, which ``gl.ops.Decode`` takes
             "HWC" "CHW"    the three axes are height, width and channels, or channels first
 
+        What belongs to the image beside it, so that ops that move its pixels move it, too, by the same draw, whether
+        ``on=`` names it or not:
+
+            "mask"         a number for each pixel, which is never blended with others
+            "xyxy"         boxes, ``[..., 4]``: left, top, right, bottom, in pixels
+            "xywh"         boxes: left, top, width, height;  "cxcywh" the centre, width and height
+            "xy"           points, ``[..., 2]``: x, y, and more numbers behind them, which stay
+            "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to 1
+            "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for points of each box;
+                           ``gl.ops.CleanBoxes`` drops boxes together with these rows
+
+            source.mark(boxes="xyxy", labels="with boxes", mask="mask")
+
+        The image is the field ``"image"``, or the only other one that may be an image. The upper left corner of the
+        image is (0, 0), and the lower right one (width, height), as in torchvision and COCO.
+
         Encoded images are uint8 of varying length; or vectors of uint8, bytes (dtype S) or raw bytes (V) of one length,
         with zeros behind shorter files, which are cut off: JPEG and PNG files end in another byte. A BMP, PNM or TIFF
         file that ends in zeros itself is then refused as one that was cut off.
@@ -630,7 +646,7 @@ class Renamed(SameRecords):
 
     def _rename_group(self, group: Group) -> Group:
         def rename_field(field: Field) -> Field:
-            return field.with_(name=self._names[field.name])
+            return field.with_(name=self._names[field.name], rows_of=self._names.get(field.rows_of, field.rows_of))
 
         if group.layout is None:
             return replace(group, spec=Spec(tuple(map(rename_field, group.spec))))
@@ -661,6 +677,7 @@ class Marked(SameRecords):
         self._fields.update({name: mark_field(source.spec[name], mark) for name, mark in marks.items()})
         groups: list[Group] = []
         self._routes: list[list[tuple[int, list[int]]]] = []  # of each group of the source: ours, and the fields
+        check_rows(Spec(tuple(self._fields[name] for name in source.spec.names)))
         for group in source.groups:
             runs = self._runs(group)
             self._routes.append([(len(groups) + place, picks) for place, picks in enumerate(runs)])
@@ -690,7 +707,7 @@ class Marked(SameRecords):
     def _mark_group(self, group: Group, picks: list[int]) -> Group:
         fields = [self._fields[group.spec.fields[pick].name] for pick in picks]
         if group.layout is None or self._is_cut(group.spec.fields[picks[0]]):
-            return Group(Spec(tuple(fields)), None)
+            return Group(Spec(tuple(fields)), None, group.is_quick)
         group_parts = [group.layout.parts[pick] for pick in picks]
         parts = tuple(replace(part, field=field) for part, field in zip(group_parts, fields, strict=True))
         layout = Layout(group.layout.record_bytes, parts)
@@ -714,7 +731,8 @@ class Marked(SameRecords):
         return shares
 
     def _digest(self) -> str:
-        return self._digest_with(sorted(self._marks.items()))
+        marks = sorted((name, mark) for name, mark in self._marks.items() if changes_bytes(mark))
+        return self._digest_with(marks) if marks else self._source.fingerprint()  # the records are the same then
 
 
 class Cached(LeafSource, SameRecords):

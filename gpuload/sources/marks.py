@@ -1,4 +1,8 @@
-"""Marks: facts of fields that files do not say, from the user: encoded images, and the order of axes.
+"""Marks: facts of fields that files do not say, from the user.
+
+Bytes    that they are encoded images, and the order of axes.
+Meaning  which fields are the mask, the boxes or the points of the image beside them, and which have a row for each box:
+         ops that move pixels move them, too (`ops.follow`). Such a mark changes no record.
 
 Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG files end in D9 and PNG
          files in 82, so that all zeros at the end can be cut off.
@@ -14,11 +18,21 @@ from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
-from gpuload.spec import Field, Spec
+from gpuload.spec import BOX_FORMATS, KINDS, MASK, NORMALIZED, Field, Spec
 
 ENCODED_MARK = "encoded"
 AXES = ("HWC", "CHW")
 UINT8 = np.dtype(np.uint8)
+WITH = "with "  # before the name of a field of boxes
+FORMS = (
+    "a mark is 'encoded', 'HWC' or 'CHW'; 'mask', 'xyxy', 'xywh', 'cxcywh' (boxes) or 'xy' (points), in pixels, or "
+    "'normalized xyxy' in parts of the image's width and height; 'with boxes' of what has a row for each of the boxes"
+)
+
+
+def changes_bytes(mark: str) -> bool:
+    """Return True if a mark changes records; else it only says what they mean."""
+    return mark in (ENCODED_MARK, *AXES)
 
 
 def mark_field(field: Field, mark: str) -> Field:
@@ -27,12 +41,10 @@ def mark_field(field: Field, mark: str) -> Field:
     Raises:
         SpecError: there is no such mark, or it does not fit the field.
     """
-    if not isinstance(mark, str) or mark not in (ENCODED_MARK, *AXES):
-        raise SpecError(
-            f"mark({field.name}={mark!r})",
-            cause="a mark is 'encoded', 'HWC' or 'CHW'",
-            remedy="pass one of these texts",
-        )
+    if not isinstance(mark, str) or not mark:
+        raise _unknown_mark(field, mark)
+    if not changes_bytes(mark):
+        return _mark_meaning(field, mark)
     if mark == ENCODED_MARK:
         if field.encoded:
             return field
@@ -43,6 +55,44 @@ def mark_field(field: Field, mark: str) -> Field:
     if field.encoded or field.shape is None or len(field.shape) != len(mark):
         raise _mark_error(field, mark, "the axes of three are named: height, width and channels")
     return field.with_(axes=mark)
+
+
+def _mark_meaning(field: Field, mark: str) -> Field:
+    """Return the field with what its values are of the image beside them."""
+    kind, is_split, boxes = mark.partition(WITH)
+    kind = kind.rstrip()
+    if kind not in ("", *KINDS) or (is_split and not boxes) or not (kind or boxes):
+        raise _unknown_mark(field, mark)
+    result = field.with_(kind=kind or field.kind, rows_of=boxes or field.rows_of)
+    lengths = field.shape or ()
+    if boxes and (not lengths or result.holds_boxes):
+        raise _mark_error(field, mark, "what has a row for each box has an axis for them, and is no boxes itself")
+    if kind == MASK and not field.encoded and (len(lengths) not in (2, 3) or field.dtype.kind not in "buif"):
+        raise _mark_error(field, mark, "a mask has height and width, and an axis of channels or none, of numbers")
+    if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
+        raise _mark_error(field, mark, f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis")
+    num_numbers = lengths[-1] or 0 if lengths else 0
+    if result.holds_points and (num_numbers < 2 or field.dtype.kind not in "if"):
+        raise _mark_error(field, mark, "points have x and y along the last axis, and what else they have behind these")
+    if kind.startswith(NORMALIZED) and field.dtype.kind != "f":
+        raise _mark_error(field, mark, "parts of width and height are floating-point numbers")
+    return result
+
+
+def check_rows(spec: Spec) -> None:
+    """Raise ``SpecError`` for a field with rows of boxes that are not there."""
+    for field in spec:
+        if field.rows_of and (field.rows_of not in spec or not spec[field.rows_of].holds_boxes):
+            box_names = [boxes.name for boxes in spec if boxes.holds_boxes]
+            raise SpecError(
+                f"mark({field.name}={field.mark!r})",
+                cause=f"{field.rows_of!r} is no field of boxes; those that are marked are {box_names}",
+                remedy=f"mark both: source.mark(boxes='xyxy', {field.name}='with boxes'), after gl.zip of sources",
+            )
+
+
+def _unknown_mark(field: Field, mark: object) -> SpecError:
+    return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy="pass one of these texts")
 
 
 def _mark_error(field: Field, mark: str, cause: str) -> SpecError:

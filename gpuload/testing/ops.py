@@ -20,6 +20,7 @@ from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 NUM_RECORDS = 9
+SPOT_SIDE, SPOT_RADIUS = 24, 3.0  # pixels: of the smallest images on which a spot is painted, and of the spot
 RECORDS = np.array([3, 0, 7, 12, 10**12, 5, 6, 99, 41])
 
 
@@ -219,6 +220,31 @@ class OpContract:
             result = batch_form(graph, _upload(values), draws, "gpu:0")
 
             self.compare_gpu([value.get() for value in result], array_form(graph, values, draws))
+
+    def test_a_point_goes_where_its_pixel_goes(self) -> None:
+        """A bright spot is painted around a point; behind the op the middle of the light is where the point is."""
+        for op, field in self.cases:
+            if not op.moves_points or field.dtype.kind not in "uif" or field.encoded or (field.shape or ())[2:] == ():
+                continue
+            graph, values, draws = self._batch(op, field)
+            if not all(min(value.shape[:2]) >= SPOT_SIDE for value in values):
+                continue
+            for row, value in enumerate(values):
+                x, y, size = 0.55 * value.shape[1], 0.4 * value.shape[0], np.array(value.shape[:2], np.int32)
+                rows, columns = np.indices(value.shape[:2]) + 0.5
+                light = 100 * np.exp(-((rows - y) ** 2 + (columns - x) ** 2) / SPOT_RADIUS**2)
+                painted = np.broadcast_to(light[..., None], value.shape).astype(value.dtype)
+                draw = _row(draws[0], row)
+                black = np.asarray(graph.op_on(0, field.name).array(np, np.zeros_like(painted), draw), np.float64)
+                result = np.asarray(graph.op_on(0, field.name).array(np, painted, draw), np.float64) - black
+                place = op.move_points(np.array([[x, y]]), draw, size)[0]
+                weights = result[..., 0].clip(0)
+                rows, columns = np.indices(weights.shape) + 0.5
+                edge = [place[0], place[1], weights.shape[1] - place[0], weights.shape[0] - place[1]]
+                if min(edge) < 2 * SPOT_RADIUS * max(1.0, max(weights.shape) / min(value.shape[:2])):
+                    continue  # a part of the spot lies outside
+                middle = np.array([(columns * weights).sum(), (rows * weights).sum()]) / weights.sum()
+                assert np.abs(middle - place).max() < 0.6, (op, row, middle, place)
 
     def test_fields_that_do_not_fit_are_refused_with_cause_and_remedy(self) -> None:
         for op, field in self.refused:

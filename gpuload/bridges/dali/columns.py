@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from gpuload.bridges import common
 from gpuload.bridges.dali.numbers import Numbers
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES, Input
-from gpuload.ops.base import Op, streams
+from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -131,11 +130,10 @@ def _checked_draws(draws: Mapping[str, Op | Numbers] | None) -> dict[str, Op | N
 def _graph(loader: Loader, ops: Sequence[Op]) -> Graph:
     """Return the graph whose draws are those of the ops behind the loader's own; encoded images count as decoded."""
     fields = [
-        field.with_(shape=(None, None, 3), axes="HWC", encoded=False) if field.encoded else field
+        (field.with_(shape=(None, None, 3), axes="HWC", encoded=False) if field.encoded else field).unmarked
         for field in loader.spec_out
     ]
-    graph = compile_ops(Spec(tuple(fields)), ops)
-    return replace(graph, streams=tuple(streams([*loader.ops, *ops])[len(loader.ops) :]))
+    return compile_ops(Spec(tuple(fields)), ops, before=loader.ops)
 
 
 def _stream(name: str) -> int:

@@ -1,0 +1,79 @@
+"""Boxes and points of an image in numbers: from the form that a field is marked with to corners in pixels, and back.
+
+Plane   The upper left corner of an image is (0, 0), the lower right one (width, height): COCO's and torchvision's.
+Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre, width, height; ``xy``
+        of points. In pixels, or ``normalized`` in parts of the image's width and height.
+Numbers are float64 on the way; float fields get their dtype back, integers are rounded to nearest (torchvision cuts off
+        what is behind the point).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.ops.base import Boxes, Points, Sizes
+from gpuload.spec import NORMALIZED
+
+
+def to_corners(values: NDArray[Any], kind: str, size: Sizes) -> Boxes:
+    """Return boxes as left, top, right, bottom in pixels, float64 ``[M, 4]``.
+
+    Args:
+        values: ``[M, 4]``, in the form ``kind``.
+        kind: a kind of boxes, see `spec.KINDS`.
+        size: int32 ``[M, 2]``, height and width of the image of each box, pixels.
+    """
+    boxes = values.astype(np.float64)
+    if kind.startswith(NORMALIZED):
+        boxes *= _scale(size)
+    form = kind.removeprefix(NORMALIZED)
+    if form == "xywh":
+        boxes[:, 2:] += boxes[:, :2]
+    elif form == "cxcywh":
+        half = boxes[:, 2:] / 2
+        boxes = np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)
+    return boxes
+
+
+def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return boxes in the form ``kind``, ``[M, 4]`` of a dtype; see ``to_corners``."""
+    form, begin, end = kind.removeprefix(NORMALIZED), corners[:, :2], corners[:, 2:]
+    if form == "xywh":
+        corners = np.concatenate([begin, end - begin], axis=1)
+    elif form == "cxcywh":
+        corners = np.concatenate([(begin + end) / 2, end - begin], axis=1)
+    if kind.startswith(NORMALIZED):
+        corners = corners / _scale(size)
+    return _as_dtype(corners, dtype)
+
+
+def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
+    """Return points in pixels, float64 ``[M, 2]``; what stands behind x and y is left out."""
+    points = values[:, :2].astype(np.float64)
+    return points * _scale(size)[:, :2] if kind.startswith(NORMALIZED) else points
+
+
+def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of ``values`` in which x and y are those of points in pixels."""
+    if kind.startswith(NORMALIZED):
+        points = points / _scale(size)[:, :2]
+    result = values.copy()
+    result[:, :2] = _as_dtype(points, values.dtype)
+    return result
+
+
+def clip(corners: Boxes, size: Sizes) -> Boxes:
+    """Return boxes without what lies outside of images of a size; a box that lies outside has no area then."""
+    return corners.clip(0, _scale(size))
+
+
+def _scale(size: Sizes) -> NDArray[np.float64]:
+    """Return width, height, width, height of each image, at least 1, float64 ``[M, 4]``."""
+    return np.tile(size[:, ::-1], 2).astype(np.float64).clip(1)
+
+
+def _as_dtype(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.rint(values).astype(dtype) if dtype.kind in "iu" else values.astype(dtype)

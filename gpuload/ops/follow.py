@@ -1,0 +1,234 @@
+"""Follow: the mask, boxes and points that are marked beside an image go where its pixels go, by the same draw.
+
+Masks   become fields that the op acts on itself (``Op.including``), on whatever executor.
+Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the op that moves the
+        image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
+        where both are, so that nothing waits for a GPU.
+
+They belong to the field ``image``, or to the only unmarked field that may be an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import RowError, SpecError
+from gpuload.ops import boxes, images
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ragged import Ragged
+from gpuload.spec import MASK, Field, Spec
+
+BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
+EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
+
+
+def image_name(spec: Spec) -> str | None:
+    """Return the name of the image to which marked fields belong; None if there is none, or several may be it."""
+    if "image" in spec:
+        return "image"
+    names = [field.name for field in spec if not field.is_marked and images.may_be_image(field)]
+    return names[0] if len(names) == 1 else None
+
+
+def image_of(op: Op, spec: Spec, annotation: str) -> str:
+    """Return the name of the image to which a marked field belongs.
+
+    Raises:
+        SpecError: nobody can tell.
+    """
+    name = image_name(spec)
+    if name is None:
+        raise SpecError(
+            f"{op}: which image the field {annotation!r} belongs to",
+            cause=f"none of the fields {list(spec.names)} is named 'image', and not exactly one may be an image",
+            remedy="name it so: source.rename(photo='image')",
+        )
+    return name
+
+
+def with_masks(op: Op, spec: Spec) -> Op:
+    """Return an op that moves pixels of an image acting on the marked masks beside it, too; else the op itself.
+
+    Raises:
+        SpecError: nobody can tell which image a mask belongs to; or the op cannot act on masks.
+    """
+    masks = tuple(field.name for field in spec if field.kind == MASK)
+    if not op.moves_pixels or not masks:
+        return op
+    targets = op.targets(spec)
+    if all(spec[name].is_marked for name in targets) or image_of(op, spec, masks[0]) not in targets:
+        return op
+    masks = tuple(name for name in masks if name not in targets)
+    return op.including(masks, targets) if masks else op
+
+
+def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations]:
+    """Give the ops that move the marked boxes and points beside an image, for an op that moves its pixels.
+
+    Args:
+        op: the op.
+        spec: the fields before it.
+        changed: the fields that were changed before; those that are moved here are added.
+
+    Raises:
+        SpecError: nobody can tell which image they belong to; or where the op moves points.
+    """
+    annotations = [field for field in spec if field.holds_boxes or field.holds_points]
+    if not op.moves_pixels or not annotations:
+        return
+    targets = op.targets(spec)
+    if all(spec[name].is_marked for name in targets):
+        return
+    image = image_of(op, spec, annotations[0].name)
+    if image not in targets:
+        return
+    if not op.moves_points:
+        raise SpecError(
+            f"{op} beside the field {annotations[0].name!r}, {annotations[0].mark}",
+            cause="the op moves pixels, and has no method move_points, which says where points go",
+            remedy="give it that method, see docs/own-op.md, or leave the op out",
+        )
+    for field in annotations:
+        if field.name in targets:
+            raise SpecError(
+                f"{op}: on= names the field {field.name!r}, {field.mark}",
+                cause="boxes and points that are marked go with their image without being named",
+                remedy=f"leave {field.name!r} out of on=",
+            )
+        yield MoveAnnotations(op, image, field.kind, is_first=field.name not in changed, on=field.name)
+        changed.add(field.name)
+
+
+@dataclass(frozen=True)
+class MoveAnnotations(Op):
+    """Move the boxes or points of one field as an op moves the pixels of their image.
+
+    Args:
+        op: that moves the pixels.
+        image: the field of the image.
+        kind: that of the field.
+        is_first: True if they are as the source has them, so that their numbers are checked.
+    """
+
+    op: Op
+    image: str
+    kind: str
+    is_first: bool = False
+
+    needs_numpy: ClassVar[bool] = True
+    any_size: ClassVar[bool] = True
+    takes_ragged: ClassVar[bool] = True
+
+    @property
+    def leader(self) -> Op:
+        """See ``Op``."""
+        return self.op
+
+    @property
+    def sized_by(self) -> str | None:
+        """See ``Op``."""
+        return self.image
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.on!r}"
+
+    def field_after(self, field: Field) -> Field:
+        """Dtype and shape stay.
+
+        Raises:
+            SpecError: an op has brought the field into another form than its mark says.
+        """
+        length = ((field.shape or ())[-1:] or (0,))[0] or 0
+        has_form = length == 4 if field.holds_boxes else length >= 2
+        if field.encoded or field.dtype.kind not in "iuf" or not has_form:
+            raise SpecError(
+                f"{self.op}: field {field}",
+                cause=f"it is marked {self.kind!r}, and does not have these numbers along its last axis any more",
+                remedy=f"put the op that changed it behind {type(self.op).__name__}",
+            )
+        return field
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return what the leader draws, and the sizes of the image."""
+        return self.complete_draw(self.op.draw(u, size), size)
+
+    def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
+        """See ``Op``."""
+        return {**draw, BEFORE: size, AFTER: self.op.size_after(size, draw)}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the boxes or points of one record."""
+        return self.array_batch(xp, x[None], {name: values[None] for name, values in draw.items()})[0]
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch: numbers are turned into pixels at once, and moved record by record."""
+        if isinstance(x, Ragged):
+            return x.with_payload(self._move(x.flat, x.lengths, draw))
+        if isinstance(x, VARYING):
+            return super().array_batch(xp, x, draw)
+        lengths = np.full(len(x), x.shape[1] if x.ndim > 2 else 1, np.int64)
+        return self._move(x.reshape(-1, *x.shape[min(2, x.ndim - 1) :]), lengths, draw).reshape(x.shape)
+
+    def _move(self, values: NDArray[Any], lengths: NDArray[np.int64], draw: Draw) -> NDArray[Any]:
+        """Return the values of some records, one after the other.
+
+        Args:
+            values: ``[M, ..., 4]`` of boxes, ``[M, ..., 2 or more]`` of points.
+            lengths: how many of the M each record has.
+            draw: rows of the draws, one a record.
+        """
+        rows = values.reshape(-1, values.shape[-1])
+        lengths = lengths * (len(rows) // max(len(values), 1))
+        before, after = (np.repeat(draw[key], lengths, axis=0) for key in (BEFORE, AFTER))
+        is_points = self.kind.endswith("xy") and not self.kind.endswith("xyxy")
+        move: Callable[[Any, Draw, Any], NDArray[np.float64]]
+        if is_points:
+            numbers, move = boxes.to_pixels(rows, self.kind, before), self.op.move_keypoints
+        else:
+            numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
+            if self.is_first:
+                self._check(numbers, lengths, before)
+        ends = np.cumsum(lengths).tolist()
+        result, leader_draw = np.empty_like(numbers), {key: draw[key] for key in draw if key not in (BEFORE, AFTER)}
+        for row, (count, end) in enumerate(zip(lengths.tolist(), ends, strict=True)):
+            if count:
+                row_draw = {key: values[row] for key, values in leader_draw.items()}
+                result[end - count : end] = move(numbers[end - count : end], row_draw, draw[BEFORE][row])
+        if is_points:
+            return boxes.from_pixels(result, self.kind, after, rows).reshape(values.shape)
+        corners = boxes.clip(result, after)
+        return boxes.from_corners(corners, self.kind, after, values.dtype).reshape(values.shape)
+
+    def _check(self, corners: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes) -> None:
+        """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image."""
+        width, height = size[:, 1], size[:, 0]
+        left, top, right, bottom = corners.T
+        with np.errstate(invalid="ignore"):
+            is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
+            is_ordered = (right >= left) & (bottom >= top)
+            is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
+            is_inside |= (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
+        bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
+        if not bad.any():
+            return
+        place = int(bad.argmax())
+        record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        number = place - int(lengths[:record].sum())
+        if not is_finite[place]:
+            cause = "it holds nan or inf"
+        elif not is_ordered[place]:
+            cause = f"as {self.kind!r} it ends before it begins: its form may be another one"
+        else:
+            cause = f"it lies outside of its image of {height[place]} x {width[place]} pixels"
+        raise RowError(
+            record,
+            f"field {self.on!r}: box {number} is {corners[place].round(3).tolist()} in pixels (xyxy)",
+            cause=cause,
+            remedy=f"mend the record, or mark the field as what it is: source.mark({self.on}='xywh'), say",
+        )
