@@ -38,7 +38,7 @@ from gpuload.formats.base import ImagesIn, Salvage
 from gpuload.open import open as open_paths
 from gpuload.open import recognize
 from gpuload.ops.decode import Decode
-from gpuload.order import checked_count
+from gpuload.order import check_count
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
@@ -197,7 +197,7 @@ def check(given: Source | Paths, *, num_threads: int | None = None) -> Findings:
         FileError: there is no such path.
         MissingPackageError: there are images, and nothing is installed that decodes them.
     """
-    count = None if num_threads is None else checked_count("num_threads", num_threads, most=MOST_THREADS)
+    count = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
     return Findings(given, count or threads.num_cores())
 
 

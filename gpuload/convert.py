@@ -43,7 +43,7 @@ from gpuload.journal import SUFFIX as JOURNAL
 from gpuload.journal import Journal
 from gpuload.loader import Loader
 from gpuload.open import open as open_paths
-from gpuload.order import checked_count
+from gpuload.order import check_count
 from gpuload.pipeline.epoch import Epoch
 from gpuload.progress import Progress
 from gpuload.sources.base import Source
@@ -116,8 +116,8 @@ def convert(
         FileError: files are there already, another process writes them, the disk is full, or cannot be written.
         RecordError: a record cannot be read, or was not what it should be when it was read back.
     """
-    num_shards = None if num_shards is None else checked_count("num_shards", num_shards)
-    num_threads = threads.num_cores() if num_threads is None else checked_count("num_threads", num_threads)
+    num_shards = None if num_shards is None else check_count("num_shards", num_shards)
+    num_threads = threads.num_cores() if num_threads is None else check_count("num_threads", num_threads)
     records_source = _open_source(source, trusts_pickles=allow_pickle, record=record, epoch=epoch)
     path = _checked_path(out)
     form, make_writer = _format(path, format)

@@ -30,11 +30,13 @@ from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 PAGE_BYTES = 4096
 INSTALL = 'pip install ".[cuda12]" in a checkout of gpuload'
 CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and Minor
-UNSEEN_TOGETHER = 8  # so many arrays are freed together by a thread that waits for the whole GPU
-MOST_UNSEEN = 64  # of these arrays; whoever would exceed that waits, too
+FOREIGN_GROUP = (
+    8  # so many arrays that foreign streams read are freed together, by a thread that waits for the whole GPU
+)
+MAX_FOREIGN = 64  # of these arrays; at that number the lane itself waits, too
 MOST_IDLE_PINNED_BYTES = 1 << 29  # of page-locked memory that waits for its next use
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers
-STREAM_ORDERED = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
+STREAM_ORDERED_KINDS = ("PooledMemory", "MemoryAsync")  # CuPy's kinds of memory that only work of one stream gets again
 
 
 def choose(device: str) -> tuple[str, str]:
@@ -93,7 +95,7 @@ OTHER_PROBLEM = Problem(
 
 def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
-    return aside.call(lambda: _gpu_problem(number))  # what a signal handler raises meanwhile is no fault of the GPU
+    return aside.call(lambda: _gpu_problem(number))  # an exception of a signal handler is no fault of the GPU
 
 
 def _gpu_problem(number: int) -> Problem | None:
@@ -119,14 +121,14 @@ def _driver_problem(error: Exception) -> Problem:
     text = f"({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
     try:
         runtime = cupy().cuda.runtime
-        driver, needed = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+        driver, runtime_version = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
     except Exception:  # CuPy itself cannot be imported, or finds none of CUDA's libraries
         return Problem(f"CuPy cannot be used {text}", f"{INSTALL}, into a new environment")
     if driver == 0:
         remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
-    if driver // 1000 < needed // 1000:
-        cause = f"the driver supports CUDA {_version(driver)}, and CuPy is built for CUDA {_version(needed)}"
+    if driver // 1000 < runtime_version // 1000:
+        cause = f"the driver supports CUDA {_version(driver)}, and CuPy is built for CUDA {_version(runtime_version)}"
         return Problem(cause, "update the NVIDIA driver" + (f", or {INSTALL}" if driver // 1000 == 12 else ""))
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
@@ -139,7 +141,7 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     """Return why no kernel can be compiled for a GPU: CuPy would say so at the first one, in the middle of a batch."""
     try:
         nvrtc = aside.import_package("cupy_backends.cuda.libs.nvrtc")
-        version, known = nvrtc.getVersion(), nvrtc.getSupportedArchs()
+        version, archs = nvrtc.getVersion(), nvrtc.getSupportedArchs()
         card = 10 * runtime.deviceGetAttribute(CAPABILITY[0], number) + runtime.deviceGetAttribute(
             CAPABILITY[1], number
         )
@@ -152,8 +154,8 @@ def _compiler_problem(runtime: Any, number: int) -> Problem | None:
         if int(cupy().__version__.partition(".")[0]) < 14:  # it does not look into NVIDIA's packages
             remedy += "; this CuPy finds libnvrtc of an installed CUDA toolkit, or in LD_LIBRARY_PATH"
         return Problem(cause, remedy)
-    if card < min(known):
-        cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(known)} and later, and the GPU is sm_{card}"
+    if card < min(archs):
+        cause = f"NVRTC {version[0]}.{version[1]} compiles for sm_{min(archs)} and later, and the GPU is sm_{card}"
         return Problem(cause, f"take CuPy for CUDA 12: {INSTALL}")
     return None
 
@@ -261,7 +263,7 @@ def _unlock_pages(most_bytes: int) -> None:
                 num_bytes -= size
 
 
-_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # memory that nobody uses, by its bytes
+_idle_pinned: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # memory that is not in use, by its bytes
 
 
 def upload(host: NDArray[Any], device: str) -> Any:
@@ -333,7 +335,7 @@ class Lane:
         lane.hand_over(event)                the consumer's thread
         image = lane.lend(image)             what the consumer gets
 
-    Who may call: any thread, several at a time.
+    Threads: any thread may call the methods, several at a time.
 
     Args:
         device: ``"gpu:N"``.
@@ -424,7 +426,7 @@ class Lane:
         loan = _Loan(array, track, self._ledger, stream)
         memory = cupy().cuda.UnownedMemory(array.data.ptr, array.nbytes, loan, track.number)
         pointer = cupy().cuda.MemoryPointer(memory, 0)
-        return _lent_class(cupy())(array.shape, array.dtype, pointer, array.strides)
+        return _lane_array_class(cupy())(array.shape, array.dtype, pointer, array.strides)
 
     def reclaim(self, *, wait: bool = False) -> None:
         """Let go of the memory that came back, so that work that is queued on the lane from now on may use it.
@@ -433,29 +435,29 @@ class Lane:
         because CuPy gives such memory only to work of the stream that it was allocated on, which is the lane's. Memory
         of somebody else (DALI's) is kept until its events have passed, because its owner does not wait for our stream.
         Memory that was read on streams that CuPy does not see (TensorFlow's, JAX's) is collected until there are
-        ``UNSEEN_TOGETHER`` arrays; then a thread of its own waits until the GPU has done all that was queued by then,
-        while others queue more work. Only where that falls ``MOST_UNSEEN`` arrays behind, the host waits here.
+        ``FOREIGN_GROUP`` arrays; then a thread of its own waits until the GPU has done all that was queued by then,
+        while others queue more work. Only where that falls ``MAX_FOREIGN`` arrays behind, the host waits here.
 
         Args:
             wait: have the host wait, so that nothing that came back before is left.
         """
         track = self._open()
         with self._reclaiming, self:
-            returned = track.returned
+            releases = track.releases
             # By index: a finalizer may append at any time, and an iterator would not survive that.
-            unseen = [one for one in (returned[i] for i in range(len(returned))) if one.events is None]
-            if unseen and (wait or len(unseen) >= MOST_UNSEEN):
-                track.wait_for_readers(unseen)
-            elif len(unseen) >= UNSEEN_TOGETHER and not track.is_waiting:
-                track.wait_aside(unseen)
-            for _ in range(len(returned)):
-                # What comes back meanwhile is appended at the other end. An entry leaves only after all waits are
+            foreign = [release for release in (releases[i] for i in range(len(releases))) if release.events is None]
+            if foreign and (wait or len(foreign) >= MAX_FOREIGN):
+                track.wait_for_readers(foreign)
+            elif len(foreign) >= FOREIGN_GROUP and not track.is_waiting:
+                track.wait_aside(foreign)
+            for _ in range(len(releases)):
+                # Memory that comes back meanwhile is appended at the other end. An entry leaves after all waits are
                 # queued, so that an exception on the way (Ctrl-C) loses none: the next call begins with it again.
-                if self._may_go(returned[0], track.stream, wait):
-                    returned[0].settle()
-                    returned.popleft()
+                if self._may_go(releases[0], track.stream, wait):
+                    releases[0].settle()
+                    releases.popleft()
                 else:
-                    returned.rotate(-1)
+                    releases.rotate(-1)
 
     def close(self) -> None:
         """Wait until all that was queued has run, and give the stream back; arrays that are still lent stay valid.
@@ -475,14 +477,14 @@ class Lane:
     def __del__(self) -> None:
         self._give_back()
 
-    def _may_go(self, one: _Returned, stream: Any, wait: bool) -> bool:
+    def _may_go(self, release: _Release, stream: Any, wait: bool) -> bool:
         """Return whether memory may go, after ordering what the lane does next behind all that still reads it."""
-        if one.events is None:
+        if release.events is None:
             return False
-        for event in one.events:
+        for event in release.events:
             if wait:
                 event.synchronize()
-            elif one.is_stream_ordered:
+            elif release.is_stream_ordered:
                 event.hold_back(stream)
             elif not event.done:
                 return False
@@ -521,12 +523,12 @@ class Event:
         self._event.synchronize()
 
     def hold_back(self, stream: Any) -> None:
-        """Have what is queued on a CuPy stream from now on run after this point; the host does not wait."""
+        """Order all later work of a CuPy stream behind this point; the host does not wait."""
         stream.wait_event(self._event)
 
     def __del__(self) -> None:
         # CUDA's event is used again. Destroying it would be a call to CUDA, also in a process that was forked off.
-        # Who waits for it already is not touched: a stream waits for the point that was recorded when it was told to.
+        # Streams that wait for it already are not affected: each waits for the point recorded when its wait was queued.
         # The track holds the event, too: see there.
         self._track.idle_events.append(self._event)
 
@@ -548,7 +550,7 @@ class _Track:
         self.number, self.pid = number, os.getpid()
         with cupy().cuda.Device(number):
             self.stream = cupy().cuda.Stream(non_blocking=True)
-        self.returned: deque[_Returned] = deque()
+        self.releases: deque[_Release] = deque()
         self.is_waiting = False  # True while a thread waits for readers that CuPy does not see
         self.events: list[Any] = []
         self.idle_events: deque[Any] = deque()
@@ -566,17 +568,17 @@ class _Track:
                 remedy="make the loader in the process that uses it, or start processes with the 'spawn' method",
             )
 
-    def wait_for_readers(self, unseen: list[_Returned]) -> None:
-        """Wait until the GPU has done all that was queued up to now, so that nobody reads this memory any more."""
+    def wait_for_readers(self, releases: list[_Release]) -> None:
+        """Wait until the GPU has done all that was queued up to now, so that no kernel reads this memory any more."""
         cupy().cuda.Device(self.number).synchronize()
-        for memory in unseen:
+        for memory in releases:
             memory.events = []
 
-    def wait_aside(self, unseen: list[_Returned]) -> None:
+    def wait_aside(self, releases: list[_Release]) -> None:
         """Have a thread wait for the readers of this memory; one at a time."""
         self.is_waiting = True
         try:
-            threads.start(1, _wait_for_readers, self, unseen, name="gpuload-readers", stop=_do_nothing)
+            threads.start(1, _wait_for_readers, self, releases, name="gpuload-readers", stop=_ignore_stop)
         except BaseException:
             self.is_waiting = False
             raise
@@ -594,16 +596,16 @@ class _Track:
         return Event(event, self)
 
 
-def _wait_for_readers(track: _Track, unseen: list[_Returned]) -> None:
+def _wait_for_readers(track: _Track, releases: list[_Release]) -> None:
     """Be the thread that waits; where CUDA fails the memory stays, and the host meets the error where it waits."""
     try:
         with suppress(Exception), cupy().cuda.Device(track.number):
-            track.wait_for_readers(unseen)
+            track.wait_for_readers(releases)
     finally:
         track.is_waiting = False
 
 
-def _do_nothing() -> None:
+def _ignore_stop() -> None:
     """Stop a thread that waits for the GPU: it ends by itself."""
 
 
@@ -625,9 +627,10 @@ class _Loan:
     rule for any array. The loan keeps the stream alive, because an event cannot be recorded on a destroyed one.
 
     Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
-    - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lent_class``). TensorFlow and
-      JAX let go of it when a kernel is queued, on streams that CuPy does not see. Torch reads it on the stream that it
-      names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is enough;
+    - the memory went to another library by DLPack or ``__cuda_array_interface__`` (see ``_lane_array_class``).
+      TensorFlow and JAX let go of it when a kernel is queued, on streams that CuPy does not see. Torch reads it on the
+      stream that it names when it takes the memory, as CuPy does (``stream_export``): an event on that stream is
+      enough;
     - the consumer's stream is garbage together with the memory, and CuPy has destroyed it already;
     - the stream is being captured into a graph, where an event would become a part of that graph;
     - CUDA refuses.
@@ -643,33 +646,33 @@ class _Loan:
         ledger.add(array)
 
     def __del__(self) -> None:
-        self._track.returned.append(_Returned(self._array, self._events(), self._ledger))
+        self._track.releases.append(_Release(self._array, self._events(), self._ledger))
 
     def _events(self) -> list[Event] | None:
         if not self.is_seen or sys.is_finalizing() or not self._track.is_ours() or gc.is_finalized(self._stream):
             return None
         try:
             with cupy().cuda.Device(self._track.number):
-                here = cupy().cuda.get_current_stream()
+                current = cupy().cuda.get_current_stream()
                 streams = []
-                for stream in (*self.readers, self._stream, here):
+                for stream in (*self.readers, self._stream, current):
                     if stream not in streams:
                         streams.append(stream)
                 if any(stream.is_capturing() for stream in streams):
                     return None
                 return [self._track.mark(stream) for stream in streams]
-        except Exception:  # whatever CUDA says: nobody could catch it here, and None is always right
+        except Exception:  # a finalizer has no caller that could catch it, and None is always right
             return None
 
 
-class _Returned:
-    """Device memory that the consumer let go of, and the events after which nobody reads it (None: not known)."""
+class _Release:
+    """Device memory that the consumer let go of, and the events after which no kernel reads it (None: not known)."""
 
     __slots__ = ("_array", "_ledger", "events", "is_stream_ordered")
 
     def __init__(self, array: Any, events: list[Event] | None, ledger: _Ledger) -> None:
         self._array, self.events, self._ledger = array, events, ledger
-        self.is_stream_ordered = type(array.data.mem).__name__ in STREAM_ORDERED
+        self.is_stream_ordered = type(array.data.mem).__name__ in STREAM_ORDERED_KINDS
 
     def settle(self) -> None:
         """Count the memory as reclaimed; it goes when this object does."""
@@ -711,7 +714,7 @@ def memory_bytes(array: Any) -> int:
 
 
 @cache
-def _lent_class(module: Any) -> Any:
+def _lane_array_class(module: Any) -> Any:
     """Return the class of lent arrays: an array that notes when its memory leaves CuPy."""
 
     def leaves(array: Any) -> None:
@@ -720,7 +723,7 @@ def _lent_class(module: Any) -> Any:
         if isinstance(loan, _Loan):
             loan.is_seen = False
 
-    class Lent(module.ndarray):  # type: ignore[misc]  # CuPy has no types
+    class LaneArray(module.ndarray):  # type: ignore[misc]  # CuPy has no types
         """Array over memory that a lane has lent."""
 
         def __dlpack__(self, *args: Any, **options: Any) -> Any:
@@ -737,7 +740,7 @@ def _lent_class(module: Any) -> Any:
             leaves(self)
             return super().__cuda_array_interface__
 
-    return Lent
+    return LaneArray
 
 
 class _StreamExport:

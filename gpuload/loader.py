@@ -32,7 +32,7 @@ from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, left_behind
-from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, checked_count
+from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
 from gpuload.pipeline.oprecords import OpsSource
@@ -55,9 +55,9 @@ class Loader:
     """Batches of a source. A batch is a pure function of (source, ops, seed, epoch, step).
 
     Args:
-        source: where records come from; stays the caller's, who closes it.
+        source: where records come from; the caller keeps it, and closes it.
         batch_size: records of a batch on this shard.
-        ops: what is done to them, in order.
+        ops: the transforms of the records, in order.
         output: a field name, or tuples, lists and dicts of them; ``batch.output`` is so arranged, and only these
             fields are made. None: all fields.
         shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, ``gl.Buckets(...)`` for batches of
@@ -107,8 +107,8 @@ class Loader:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
         _check(source, device, executor)
-        num_threads = None if num_threads is None else checked_count("num_threads", num_threads, most=MOST_THREADS)
-        self._asked_prefetch = None if prefetch is None else checked_count("prefetch", prefetch, most=MAX_LENGTH)
+        num_threads = None if num_threads is None else check_count("num_threads", num_threads, maximum=MOST_THREADS)
+        self._asked_prefetch = None if prefetch is None else check_count("prefetch", prefetch, maximum=MAX_LENGTH)
         self._plan = Plan(
             len(source), batch_size, _with_lengths(shuffle, source), seed, shard_id, num_shards, last_batch
         )
@@ -123,16 +123,16 @@ class Loader:
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
         self._graph = whole.only(names)
-        self.device, self._device_why = devices.choose(device)
-        self._executor_name, self._executor_why = choose.choose(executor, self._graph, self.device)
+        self.device, self._device_reason = devices.choose(device)
+        self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
         self._session = self._make_session(names)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
-        self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of who trains
+        self._ahead: weakref.ref[Epoch] | None = None  # the latest iterator that reads ahead of the training
         self._past = _Past()
         self._warned = set[str]()
         self._feeds = weakref.WeakSet[Session]()
-        self._told: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
         if (line := left_behind(self._graph, names)) is not None:
             log.warning("%s", line)
         if "auto" in (device, executor):
@@ -143,13 +143,13 @@ class Loader:
         """Return the session, with the executor of the lane that its recipe is for."""
         on_host, behind = choose.cut(self._graph, self._executor_name, self.device)
         self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
-        made = self._make_executor()
-        rows, batches = (made, None) if made.kind == "rows" else (None, made)
-        self._executor_lines = made.describe()
+        executor = self._make_executor()
+        rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
+        self._executor_lines = executor.describe()
         if rows is None and on_host:
             rows = choose.on_rows(self._graph.part(on_host))
             self._executor_lines["on host"] = rows.describe()["stages"]
-        asked = self._asked_prefetch
+        requested = self._asked_prefetch
         recipe = make_recipe(
             self.source,
             self._graph,
@@ -159,12 +159,12 @@ class Loader:
             on_host=on_host,
             executor=rows if on_host else None,
             num_threads=self.num_threads,
-            prefetch=asked,
-            any_length=made.kind == "batches" and made.any_length,
+            prefetch=requested,
+            any_length=executor.kind == "batches" and executor.any_length,
             mends=self._damage is not None,
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
-        prefetch = max(1, asked // recipe.num_joined if asked else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
+        prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
         self.prefetch = (recipe.num_ahead if recipe.on_rows else prefetch) * recipe.num_joined
         return Session(
             recipe,
@@ -195,7 +195,7 @@ class Loader:
     @property
     def position(self) -> Position:
         """Where the loader is: epoch and step of the next batch; the end of an epoch is the beginning of the next."""
-        return self._plan.settled(self._place.cursor.saved)
+        return self._plan.normalize(self._place.cursor.saved)
 
     def __iter__(self) -> Epoch:
         """Go on from the position to the end of its epoch; the position moves with each batch."""
@@ -211,7 +211,7 @@ class Loader:
         return Epoch(self._session, self.output, Cursor(Position(rng.checked_word(number, "epoch"))))
 
     def ahead(self, feed: Session | None = None, *, warns: bool = False) -> Epoch:
-        """Return an iterator from the position on, for who reads ahead of the training, as ``tf.data`` may.
+        """Return an iterator from the position on, for a reader that runs ahead of the training, as ``tf.data`` may.
 
         The position stays where it is until the last batch of the epoch is delivered, and then moves to the next epoch.
         So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
@@ -224,7 +224,7 @@ class Loader:
         return self._read_ahead(feed, "end", warns=warns)
 
     def stream(self, feed: Session | None = None, *, num_between: int | None = 0, endless: bool = False) -> Epoch:
-        """Return an iterator from the position on, for who takes a batch only to train on it.
+        """Return an iterator from the position on, for a reader that takes a batch only to train on it.
 
         The position moves with each batch from the second on, so that the next iterator goes on behind them. An
         iterator that takes a single batch only looks: the position stays, unless that batch is the whole epoch.
@@ -294,7 +294,7 @@ class Loader:
         self._ahead = weakref.ref(batches.take_along(self._place))
 
     def num_ready(self) -> int:
-        """Return how many steps are made and wait for whoever takes them."""
+        """Return how many finished steps wait to be taken."""
         return sum(session.num_ready() for session in (self._session, *self._feeds))
 
     @property
@@ -313,19 +313,19 @@ class Loader:
         return self._plan.most_records
 
     def tell(self, name: str, line: str) -> None:
-        """Add a line to ``describe()``; a bridge says there what it chose, and why."""
-        self._told[name] = line
+        """Add a line to ``describe()``: a bridge explains its choices there."""
+        self._lines[name] = line
 
-    def counted(self) -> Epoch:
-        """Return an iterator from the position on, for who reads ahead of the training and knows what was trained.
+    def manual_epoch(self) -> Epoch:
+        """Return an iterator from the position on, for a reader that runs ahead and knows which batches were trained.
 
-        The position goes where ``move`` of the iterator says, and so the state is always that of the training.
+        The position changes only by ``move`` of the iterator, so that the state is always that of the training.
         """
         return Epoch(self._session, self.output, self._begin(), self._place, "told")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """What a state is compared by; found out when it is first needed, for it looks into the data."""
+        """The fields that a state is compared by; computed at the first use, because the fingerprint reads data."""
         raw, ops = self.source.raw, (*self.source.ops, *self.ops)
         marks = compile_ops(raw.spec, ops).marks if any(field.is_marked for field in raw.spec) else ""
         return state.identity(raw.fingerprint(), ops, self._plan, marks)
@@ -364,8 +364,8 @@ class Loader:
     def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
         """Return where the run is, as a dict for JSON: the position, which is that of the next batch to be delivered.
 
-        Who has the loader read by something that reads ahead of the training (``tf.data``, Keras) knows better than the
-        loader which batches were trained, and says it: ``state_dict(epoch, step)``.
+        If something between the loader and the training reads ahead (``tf.data``, Keras), the loader cannot know
+        which batches were trained. The caller knows, and says it: ``state_dict(epoch, step)``.
 
         Args:
             epoch: the state of this epoch instead, before its ``step``; counted as ``batch.epoch`` and ``batch.step``.
@@ -374,7 +374,7 @@ class Loader:
         Raises:
             RecordIndexError: the epoch has no such step.
             SpecError: a step without an epoch, or one of them is no whole number.
-            ChangedFileError: a file is not what it was when the source was opened.
+            ChangedFileError: a file changed after the source was opened.
         """
         if epoch is not None:
             return self.state_at(self._plan.at(self._base(rng.checked_word(epoch, "epoch")), step))
@@ -384,7 +384,7 @@ class Loader:
                 cause="a step is one of an epoch, and none is named; without both, the state is that of the loader",
                 remedy="write loader.state_dict() or loader.state_dict(epoch=0, step=3)",
             )
-        self._tell_what_is_ahead()
+        self._warn_of_read_ahead()
         return self.state_at(self.position)
 
     def state_at(self, position: Position) -> dict[str, Any]:
@@ -397,10 +397,10 @@ class Loader:
         is_other = start.offset != min(len(self.source), start.step * self._plan.global_batch)
         return start if is_other and start.epoch == epoch else Position(epoch)
 
-    def delivered(self) -> Position:
+    def delivery_position(self) -> Position:
         """Return up to where batches were delivered, also to an iterator that reads ahead (``ahead``)."""
         ahead = None if self._ahead is None else self._ahead()
-        return self.position if ahead is None else self._plan.settled(ahead.position)
+        return self.position if ahead is None else self._plan.normalize(ahead.position)
 
     def after(self, position: Position, num_steps: int) -> Position:
         """Return where a run is that has gone so many steps from a position on, over any number of epochs.
@@ -424,9 +424,9 @@ class Loader:
         epochs, step = divmod(num_steps - left, max(len(self), 1))
         return self._plan.at(Position(position.epoch + 1 + epochs), step)
 
-    def _tell_what_is_ahead(self) -> None:
-        delivered = self.delivered()
-        if delivered == self.position or delivered.epoch != self.position.epoch or self._past.moved(self._place):
+    def _warn_of_read_ahead(self) -> None:
+        last = self.delivery_position()
+        if last == self.position or last.epoch != self.position.epoch or self._past.has_moved(self._place):
             return
         log.warning(
             "the state is that of epoch %d, step %d, where its iterator began; cause: a tf.data.Dataset reads ahead of "
@@ -434,7 +434,7 @@ class Loader:
             "by gltf.checkpoint(loader, path) in model.fit(callbacks=...), or loader.state_dict(epoch, step)",
             self.position.epoch,
             self.position.step,
-            delivered.step - self.position.step,
+            last.step - self.position.step,
         )
 
     def _warn_of_peek(self) -> None:
@@ -453,7 +453,7 @@ class Loader:
         """Say once where a dataset goes on in mid-epoch, or where batches come again that were perhaps trained on."""
         past, text = self._past, "an iterator of the dataset begins at epoch %d, step %d of %d, "
         place = (position.epoch, position.step, len(self))
-        if goes_on and position.step and past.moved(self._place):
+        if goes_on and position.step and past.has_moved(self._place):
             self._warn_once(
                 "goes on",
                 text + "behind the batches that the one before was asked for, as steps_per_epoch= and take() need it; "
@@ -463,8 +463,8 @@ class Loader:
         elif past.num_repeated(position) > 1:
             self._warn_once(
                 "again",
-                text + "where the one before it began, that took %d batches and was left; cause: what stands between "
-                "(prefetch, map, a strategy) may read ahead, so that nobody knows what was trained; remedy: pass "
+                text + "where the one before it began, that took %d batches and was left; cause: a stage between "
+                "(prefetch, map, a strategy) may read ahead, so that it is unknown which were trained; remedy: pass "
                 "dataset(loader) itself, or with take() or repeat() alone, for the loader reads ahead; or count the "
                 "steps by callbacks=[gltf.checkpoint(loader, path)]; dataset(loader, restart=True) if it is meant",
                 *place,
@@ -550,7 +550,7 @@ class Loader:
         All records go through these ops now, with progress, and are kept as ``source.cache`` keeps them. The ops from
         the first random one on are run and drawn anew in each epoch. The batches are those of this loader, bit for bit,
         and the states of both can be loaded into either. The loader that is returned is at the beginning of epoch 0;
-        its ``source`` holds what is kept, its ``ops`` are those that are left.
+        its ``source`` holds the values kept, its ``ops`` are the remaining ones.
 
         Files of before are refused where the data, the ops, or the code of a function in ``gl.ops.Python`` are others;
         functions that this one calls are not compared.
@@ -570,9 +570,9 @@ class Loader:
         source = self.source
         if ops:
             graph = compile_ops(source.spec, self.ops, before=source.ops)
-            needed = {name for on in graph.targets for name in on}.union(self._names)
+            names = {name for on in graph.targets for name in on}.union(self._names)
             fields = compile_ops(source.spec, ops, before=source.ops).spec_out
-            source = self._behind(ops, [name for name in fields.names if name in needed])
+            source = self._behind(ops, [name for name in fields.names if name in names])
         log.info("%d of %d ops are done once: %s", len(ops), len(self.ops), ", ".join(map(str, ops)) or "none")
         return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
 
@@ -644,23 +644,23 @@ class Loader:
 
     def describe(self) -> str:
         """Return what was chosen and why, a line each."""
-        more, recipe = dict(self._executor_lines), self._session.recipe
-        together = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
+        executor_lines, recipe = dict(self._executor_lines), self._session.recipe
+        division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
         )  # fmt: skip
         lines = {
             "source": f"{len(self.source)} records; {self.source.spec}",
             "batch": f"{self.batch_size} records, {len(self)} steps; {self.spec_out}",
-            "device": f"{self.device} ({self._device_why})",
-            "executor": f"{more.pop('executor')} ({self._executor_why})",
-            **{name: line for name, line in more.items() if name not in ("device", "threads")},
+            "device": f"{self.device} ({self._device_reason})",
+            "executor": f"{executor_lines.pop('executor')} ({self._executor_reason})",
+            **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
             "core": core.how(),
-            "threads": f"{self.num_threads}; {together}",
+            "threads": f"{self.num_threads}; {division}",
             "prefetch": f"{self.prefetch} steps are made ahead",
             **({} if self._damage is None else {"damaged": self._damage.describe()}),
             "memory": f"{_megabytes(recipe.slot_bytes)} for a step, or for short steps made together; at most "
             f"{_megabytes(self._session.ring.idle_bytes)} are kept for the next ones",
-            **self._told,
+            **self._lines,
         }
         return "\n".join(f"{name + ':':<10} {line}" for name, line in lines.items())
 
@@ -675,14 +675,14 @@ class Loader:
         return f"<gl.Loader: {len(self.source)} records by {self.batch_size}{sharded}; {self.spec_out}; {at}>"
 
     def __str__(self) -> str:
-        """Say what it is and who takes it: this is what errors of Keras show of what ``model.fit`` was given."""
+        """Return a text that names ``dataset``: Keras shows it in its error where ``model.fit`` gets a loader."""
         return f"{self!r}: read it by `for batch in loader`; model.fit takes gpuload.bridges.tensorflow.dataset(loader)"
 
-    if not TYPE_CHECKING:  # who checks types is told by them what there is
+    if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
             guesses.answer("loader", name, guesses.LOADER)
-            return object.__getattribute__(self, name)  # raises what Python says, or what a property raised
+            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
 
     def __enter__(self) -> Loader:
         return self
@@ -693,33 +693,33 @@ class Loader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Loaders are pickled as what they were made from, and where they are."""
+        """Pickle the arguments and the position: the loader is made anew from them."""
         return _again, (self._arguments, self.position)
 
 
 class _Past:
-    """What became of the iterators that read ahead, told by their cursors, which outlive them.
+    """The history of the iterators that read ahead, as their cursors have it, which outlive them.
 
     Attributes:
         endless: the latest is an epoch of an endless loop.
     """
 
     def __init__(self) -> None:
-        self._cursor = self._reached = Cursor(Position())
+        self._cursor = self._end = Cursor(Position())
         self._moves, self._num_before, self.endless = "end", 0, False
 
     def add(self, batches: Epoch, moves: str) -> None:
         """Note an iterator that begins now."""
         self._num_before = self.num_peeks(batches.position)
-        self._cursor, self._reached, self._moves = batches.cursor, batches.reached, moves
+        self._cursor, self._end, self._moves = batches.cursor, batches.reached, moves
 
     def has_ended_endless(self, place: Place) -> bool:
         """Return whether the latest iterator is one epoch of an endless loop, which goes on behind it now."""
-        return self.endless and self._cursor.is_over and self.moved(place)
+        return self.endless and self._cursor.is_over and self.has_moved(place)
 
-    def moved(self, place: Place) -> bool:
+    def has_moved(self, place: Place) -> bool:
         """Return whether the latest iterator has taken the loader where it is."""
-        return place.cursor is self._reached
+        return place.cursor is self._end
 
     def num_repeated(self, position: Position) -> int:
         """Return how many batches the latest iterator delivered, if it was left and began at the same position."""

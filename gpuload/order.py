@@ -35,7 +35,7 @@ MAX_LENGTH = 1 << 62  # halves of a position fit into 31 bits
 RECORDS_STREAM, BLOCKS_STREAM, WINDOW_STREAM, ROTATION_STREAM, SPLIT_STREAM, MIX_STREAM, TURNS_STREAM = range(7)
 SAMPLE_STREAM = 7
 MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, each takes little of it
-LEAST_TAKEN = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
+MIN_SHARE = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
 MOST_LANES = 32  # that a shard asks for; each costs some microseconds a step
 
@@ -77,9 +77,9 @@ class Blocks:
 
     def __post_init__(self) -> None:
         for name in ("block_records", "window_blocks", "lanes"):
-            _keep(self, name, checked_count(f"Blocks.{name}", getattr(self, name), most=MAX_LENGTH))
+            _keep(self, name, check_count(f"Blocks.{name}", getattr(self, name), maximum=MAX_LENGTH))
         if self.chunk is not None:
-            chunk = checked_count("Blocks.chunk", self.chunk, most=MAX_LENGTH)
+            chunk = check_count("Blocks.chunk", self.chunk, maximum=MAX_LENGTH)
             _keep(self, "chunk", chunk if self.lanes > 1 else None)  # one order has one name
         elif self.lanes > 1:
             raise SpecError(
@@ -95,7 +95,7 @@ class Blocks:
     @property
     def window_records(self) -> int:
         """How many records are mixed."""
-        return min(self.block_records * self.window_blocks, MAX_LENGTH)  # what is more makes no difference
+        return min(self.block_records * self.window_blocks, MAX_LENGTH)  # a larger window makes no difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class Buckets:
 
     def __post_init__(self) -> None:
         for name in ("chunk", "window_chunks"):
-            _keep(self, name, checked_count(f"Buckets.{name}", getattr(self, name), most=MAX_LENGTH))
+            _keep(self, name, check_count(f"Buckets.{name}", getattr(self, name), maximum=MAX_LENGTH))
         if isinstance(self.by, str) and self.by:
             return
         lengths = np.asarray(self.by)
@@ -157,9 +157,9 @@ class Buckets:
         windows = positions // self.window_records
         records = np.empty_like(positions)
         for window in np.unique(windows).tolist():
-            chosen = windows == window
+            in_window = windows == window
             order = _bucket_window(self, length, seed, epoch, window)
-            records[chosen] = order[positions[chosen] - window * self.window_records]
+            records[in_window] = order[positions[in_window] - window * self.window_records]
         return records
 
     def order_of_window(self, length: int, seed: int, epoch: int, window: int) -> Positions:
@@ -229,19 +229,19 @@ class Permutation:
         return a.astype(np.int64) * self.low + b.astype(np.int64)
 
 
-def permuted(positions: Positions, length: int, words: NDArray[np.uint64]) -> Positions:
-    """Return what stands at positions of permutations of one length, each position with keys of its own.
+def permute(positions: Positions, length: int, words: NDArray[np.uint64]) -> Positions:
+    """Return the elements at positions of permutations of one length, each position with the keys of its permutation.
 
     Args:
         positions: int64 ``[N]``, each in 0 .. length - 1.
         length: of each of the permutations.
         words: uint64 ``[N, num_rounds(length)]``: the upper and lower halves of each word are the keys of a round.
     """
-    one = Permutation(length, ())
+    permutation_of_length = Permutation(length, ())
     keys = np.stack([words.T >> np.uint64(32), words.T & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-    out = one._walk(positions, keys)
+    out = permutation_of_length._walk(positions, keys)
     while (beyond := np.flatnonzero(out >= length)).size:
-        out[beyond] = one._walk(out[beyond], keys[:, :, beyond])
+        out[beyond] = permutation_of_length._walk(out[beyond], keys[:, :, beyond])
     return out
 
 
@@ -279,7 +279,7 @@ class Plan:
     """The records of every step of every epoch on one shard.
 
     Raises:
-        SpecError: an argument is not what it must be; it is named.
+        SpecError: an argument is wrong; the message names it.
     """
 
     length: int
@@ -293,7 +293,7 @@ class Plan:
     def __post_init__(self) -> None:
         _keep(self, "length", _checked_length(self.length))
         for name in ("batch_size", "num_shards"):
-            _keep(self, name, checked_count(name, getattr(self, name)))
+            _keep(self, name, check_count(name, getattr(self, name)))
         _keep(self, "seed", rng.checked_word(self.seed, "seed"))
         if isinstance(self.shuffle, np.bool_):
             _keep(self, "shuffle", bool(self.shuffle))
@@ -336,8 +336,8 @@ class Plan:
     def end(self, position: Position = Position()) -> int:
         """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
         left = self.length - position.offset
-        whole, more = divmod(left, self.global_batch)
-        return position.step + whole + (more > 0 and self.last_batch != "drop")
+        whole, rest = divmod(left, self.global_batch)
+        return position.step + whole + (rest > 0 and self.last_batch != "drop")
 
     def at(self, position: Position, step: int) -> Position:
         """Return the position of a later step of the epoch that is at ``position``, or of its end.
@@ -361,7 +361,7 @@ class Plan:
         offset = position.offset + (step - position.step) * self.global_batch
         return Position(position.epoch, step, min(self.length, offset))
 
-    def settled(self, position: Position) -> Position:
+    def normalize(self, position: Position) -> Position:
         """Return the position as such: the end of an epoch is the beginning of the next."""
         end = self.end(position)
         return Position(position.epoch + 1) if end and position.step >= end else position
@@ -399,13 +399,13 @@ class Plan:
         if left >= self.global_batch:
             begin = first + self.shard_id * self.batch_size
             return np.arange(begin, begin + self.batch_size, dtype=np.int64), np.ones(self.batch_size, np.bool_)
-        begin, count, wanted = self._last(first, left)
+        begin, count, batch_length = self._last(first, left)
         begin %= self.length  # where a shard is given padding only
         try:
-            return np.arange(begin, begin + wanted, dtype=np.int64) % self.length, np.arange(wanted) < count
+            return np.arange(begin, begin + batch_length, dtype=np.int64) % self.length, np.arange(batch_length) < count
         except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
             raise TooLargeError(
-                f"a batch of {wanted} records, with last_batch={self.last_batch!r}",
+                f"a batch of {batch_length} records, with last_batch={self.last_batch!r}",
                 cause=f"there is no memory for so many record numbers: {error}",
                 remedy="use a smaller batch_size",
             ) from None
@@ -415,9 +415,9 @@ class Plan:
         if self.last_batch == "pad":
             begin = self.shard_id * self.batch_size
             return first + begin, min(max(left - begin, 0), self.batch_size), self.batch_size
-        share, more = divmod(left, self.num_shards)
-        count = share + (self.shard_id < more)
-        begin = self.shard_id * share + min(self.shard_id, more)
+        share, rest = divmod(left, self.num_shards)
+        count = share + (self.shard_id < rest)
+        begin = self.shard_id * share + min(self.shard_id, rest)
         return first + begin, count, max(count, 1)
 
     def _records(self, positions: Positions, epoch: int) -> Positions:
@@ -456,7 +456,7 @@ class Plan:
         until = self._horizon(step + num_steps - 1, start)
         parts = [np.empty(0, np.int64)]
         for lane in _lanes_of(self, start.offset):
-            begin, after = self._asked(lane, before, start), self._asked(lane, until, start)
+            begin, after = self._readahead_end(lane, before, start), self._readahead_end(lane, until, start)
             if begin < after:
                 parts += self._in_windows(np.arange(begin, after, dtype=np.int64), start)
         return np.sort(np.concatenate(parts), kind="stable")  # by merging, since blocks are runs
@@ -477,11 +477,11 @@ class Plan:
         """
         return self.later(start, step + 1).offset + max(self._window * self._lanes.lanes, self.global_batch)
 
-    def _asked(self, lane: int, horizon: int, start: Position) -> int:
+    def _readahead_end(self, lane: int, horizon: int, start: Position) -> int:
         """Return the place in a lane up to which storage has been asked: where the window of the horizon ends."""
-        first, reached = self._lanes.reached(lane, start.offset), self._lanes.reached(lane, horizon)
-        end_of_window = -(-reached // self._window) * self._window
-        return first if reached == first else min(end_of_window, self._lanes.reached(lane, self.length))
+        first, horizon_place = self._lanes.first_place(lane, start.offset), self._lanes.first_place(lane, horizon)
+        end_of_window = -(-horizon_place // self._window) * self._window
+        return first if horizon_place == first else min(end_of_window, self._lanes.first_place(lane, self.length))
 
     def _in_windows(self, places: Positions, start: Position) -> tuple[Positions, ...]:
         """Return of the records at these places those that steps take, in windows of which this shard takes enough."""
@@ -489,17 +489,17 @@ class Plan:
             return ()
         positions = self._lanes.positions(places)
         in_steps = positions < self.later(start, self.end(start)).offset
-        places, own = places[in_steps], self._own(positions[in_steps], start)
+        places, in_shard = places[in_steps], self._in_shard(positions[in_steps], start)
         windows = places // self._window
         windows -= windows.min(initial=self.length)
         sizes = np.bincount(windows)
-        enough = np.bincount(windows, own) >= LEAST_TAKEN * sizes
+        enough = np.bincount(windows, in_shard) >= MIN_SHARE * sizes
         whole = places[(enough & (sizes == self._window))[windows]]
         parts = places[(enough & (sizes < self._window))[windows]]
         about = (self.length, self.shuffle, self.seed, start.epoch)
         return block_records(whole, *about), _in_blocks(parts, *about)  # mixing a whole window does not change its set
 
-    def _own(self, positions: Positions, start: Position) -> NDArray[np.bool_]:
+    def _in_shard(self, positions: Positions, start: Position) -> NDArray[np.bool_]:
         """Return which of the positions this shard takes."""
         num_whole = (self.length - start.offset) // self.global_batch
         last = start.offset + num_whole * self.global_batch  # where the last step begins, if it is not a whole one
@@ -511,13 +511,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Lanes:
-    """How an order interleaves so many sequences of places, ``chunk`` positions at a time; what is left stays in order.
+    """How an order interleaves sequences of places, ``chunk`` positions at a time; the remainder stays in order.
 
     A place is where a record stands after blocks were shuffled; a position is where it stands in the order:
 
         13 places, 3 lanes, chunk 2     position     0  1  2  3  4  5  6  7  8  9 10 11 12
                                         place        0  1  4  5  8  9  2  3  6  7 10 11 12
-                                        lane         0  0  1  1  2  2  0  0  1  1  2  2 (3: what is left)
+                                        lane         0  0  1  1  2  2  0  0  1  1  2  2 (3: remainder)
     """
 
     length: int
@@ -536,7 +536,7 @@ class Lanes:
 
     @cached_property
     def whole(self) -> int:
-        """The places of all lanes; what is left is less than a row."""
+        """The places of all lanes; the remainder is shorter than a row."""
         return self.lane_length * self.lanes
 
     def places(self, positions: Positions) -> Positions:
@@ -555,7 +555,7 @@ class Lanes:
         positions: Positions = within // self.chunk * self.row + lanes * self.chunk + within % self.chunk
         return np.where(places < self.whole, positions, places)
 
-    def reached(self, lane: int, position: int) -> int:
+    def first_place(self, lane: int, position: int) -> int:
         """Return the first place of a lane that does not stand before a position, or where the lane ends."""
         if lane == self.lanes:
             return max(position, self.whole)
@@ -565,7 +565,7 @@ class Lanes:
 
 @lru_cache(maxsize=64)
 def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
-    """Return the lanes whose windows a shard asks for if it begins at a position, and last what is left after them.
+    """Return the lanes whose windows a shard asks for if it begins at a position, and last the remainder behind them.
 
     The batches of a shard begin ``global_batch`` apart. So modulo a row they begin ``gcd(global_batch, row)`` apart,
     all round, and each covers some lanes.
@@ -573,19 +573,19 @@ def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
     if not isinstance(plan.shuffle, Blocks):
         return ()
     num_lanes, chunk, row = plan.shuffle.lanes, plan._lanes.chunk, plan._lanes.row
-    apart = gcd(plan.global_batch, row)
-    own: set[int] | range = range(num_lanes)
-    if max(plan.batch_size, chunk) < apart:  # else there is no lane between two batches
-        if row // apart > MOST_LANES:
+    stride = gcd(plan.global_batch, row)
+    lanes: set[int] | range = range(num_lanes)
+    if max(plan.batch_size, chunk) < stride:  # else there is no lane between two batches
+        if row // stride > MOST_LANES:
             return ()
-        first = (position + plan.shard_id * plan.batch_size) % apart
-        begins = range(first, first + row, apart)
+        first = (position + plan.shard_id * plan.batch_size) % stride
+        begins = range(first, first + row, stride)
         last = plan.batch_size - 1
-        own = {lane % num_lanes for begin in begins for lane in range(begin // chunk, (begin + last) // chunk + 1)}
-    too_many = len(own) > MOST_LANES or len(own) * 2 * plan.shuffle.window_records > MOST_AHEAD
-    if too_many or len(own) * plan.num_shards > MOST_SHARDS * num_lanes:
+        lanes = {lane % num_lanes for begin in begins for lane in range(begin // chunk, (begin + last) // chunk + 1)}
+    is_costly = len(lanes) > MOST_LANES or len(lanes) * 2 * plan.shuffle.window_records > MOST_AHEAD
+    if is_costly or len(lanes) * plan.num_shards > MOST_SHARDS * num_lanes:
         return ()
-    return (*sorted(own), *([num_lanes] if plan.num_shards <= MOST_SHARDS else []))
+    return (*sorted(lanes), *([num_lanes] if plan.num_shards <= MOST_SHARDS else []))
 
 
 @dataclass(frozen=True)
@@ -598,7 +598,7 @@ class Split:
         length 11, count 3      cells [0 1 2 3] [4 5 6 7] [8 9 10]      the first part, say      1  7  8
                                                                         the second part          0 2 3  4 5 6  9 10
 
-    So both parts are spread evenly over the source, and who reads one of them reads neighbours. The choice depends on
+    So both parts are spread evenly over the source, and a reader of one part reads neighbours. The choice depends on
     length, count, seed and number alone: cell c takes the first word of ``rng.bits``, epoch ``number``, record c, in a
     stream of its own, modulo its size, which is exact to size / 2**64.
 
@@ -610,7 +610,7 @@ class Split:
         number: of splits with one seed, which this is; those of other numbers are independent.
 
     Raises:
-        SpecError: an argument is not what it must be; it is named.
+        SpecError: an argument is wrong; the message names it.
     """
 
     length: int
@@ -671,15 +671,15 @@ def _in_blocks(places: Positions, length: int, blocks: Blocks, seed: int, epoch:
     """Return the records at these places of a block shuffle."""
     per_window = blocks.window_records
     windows = places // per_window
-    mixed = np.empty_like(places)
+    block_places = np.empty_like(places)
     for window in np.unique(windows).tolist():
-        chosen = windows == window
+        in_window = windows == window
         begin = window * per_window
         inside = permutation(
             min(per_window, length - begin), seed=seed, epoch=epoch, stream=WINDOW_STREAM, number=window
         )
-        mixed[chosen] = begin + inside.at(places[chosen] - begin)
-    return block_records(mixed, length, blocks, seed, epoch)
+        block_places[in_window] = begin + inside.at(places[in_window] - begin)
+    return block_records(block_places, length, blocks, seed, epoch)
 
 
 def block_records(places: Positions, length: int, blocks: Blocks, seed: int, epoch: int) -> Positions:
@@ -717,13 +717,13 @@ def _keep(plan: Blocks | Buckets | Plan | Split, name: str, value: object) -> No
     object.__setattr__(plan, name, value)
 
 
-def checked_count(name: str, value: int, *, most: int | None = None) -> int:
+def check_count(name: str, value: int, *, maximum: int | None = None) -> int:
     """Return a whole number of at least 1; raises ``SpecError`` that names the argument."""
-    if not is_whole(value, least=1) or (most is not None and value > most):
-        wanted = "of at least 1" if most is None else f"from 1 to {most}"
+    if not is_whole(value, least=1) or (maximum is not None and value > maximum):
+        demand = "of at least 1" if maximum is None else f"from 1 to {maximum}"
         raise SpecError(
             f"{name} = {short_repr(value)}",
-            cause=f"it must be a whole number {wanted}",
+            cause=f"it must be a whole number {demand}",
             remedy=f"write {name.rpartition('.')[2]}=4, say",
         )
     return int(value)

@@ -3,8 +3,8 @@
     lengths 2, 0, 3      payload [a b c d e]      offsets [0 2 2 5]
 
 It is the layout of Apache Arrow's lists (Arrow columnar format, "Variable-size List Layout") with int64 offsets. The
-payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are always NumPy arrays on the host, for
-whoever cuts the payload needs them there. A field is ragged where only its first axis varies (`spec.Field.ragged`);
+payload is a NumPy array on the host or a CuPy array on a GPU; the offsets are always NumPy arrays on the host, because
+cutting the payload needs them there. A field is ragged where only its first axis varies (`spec.Field.ragged`);
 where several axes vary, a list of arrays stands in its place.
 """
 
@@ -114,7 +114,7 @@ class Ragged:
         if length is not None and longest > length and not truncate:
             raise SpecError(
                 f"to_dense({length}) of a ragged whose value {int(self.lengths.argmax())} has {longest} elements",
-                cause="what is longer than a row would be lost",
+                cause="elements beyond a row would be lost",
                 remedy=f"write to_dense({longest}), or to_dense({length}, truncate=True)",
             )
         if not holds(self.dtype, value):

@@ -2,8 +2,8 @@
 
 In     uint8 ``[N, record_bytes]`` and the ``Layout`` that says where the fields lie in a record.
 Out    for each field ``[N, *shape]``, native byte order, C order within a record.
-Views  where the bytes already are what is asked, no byte is copied: on NumPy at any alignment and distance, on CuPy
-       (which has neither) where a field fills the record or its numbers are bytes. Anything else is one pass.
+Views  where the stored bytes are those of the result, no byte is copied: on NumPy at any alignment and stride, on
+       CuPy (which has neither) where a field fills the record or its numbers are bytes. Anything else is one pass.
 """
 
 from __future__ import annotations

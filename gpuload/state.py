@@ -56,29 +56,29 @@ def identity(fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "
     }
 
 
-def save(plan: Plan, position: Position, known: Mapping[str, Any]) -> dict[str, Any]:
+def save(plan: Plan, position: Position, identity_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state in which a position is the next to be delivered."""
-    position = plan.settled(position)
+    position = plan.normalize(position)
     return {
         "version": VERSION,
         "epoch": position.epoch,
         "step": position.step,
         "position": position.offset,
-        **known,
+        **identity_fields,
     }
 
 
-def load(state: object, plan: Plan, known: Mapping[str, Any]) -> Position:
+def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Position:
     """Return the position at which a state goes on under this plan.
 
     Raises:
         StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
     """
     fields = _of_this_version(state)
-    differing = [name for name in IDENTITY if fields.get(name) != known[name]]
+    differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
     if differing:
         lines = "; ".join(
-            f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here {known[name]!r}"
+            f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here {identity_fields[name]!r}"
             for name in differing
         )
         raise StateError(

@@ -12,12 +12,13 @@ Who owns what   A thread refers to what it works on, and this module refers to t
                 as they live. So neither the arguments nor ``stop`` may refer to an object whose garbage collection is
                 to end the threads.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a lock. They may call
-                ``stop``, which takes no lock and waits for nobody. They never join: who closes explicitly does.
+                ``stop``, which takes no lock and waits for nothing. Only an explicit close joins threads; a finalizer
+                never does.
 Fork            The child has no threads but its own, and none of those here; it keeps an empty list. `aside` has a
-                fork wait for its threads. Python calls what is registered for a fork in reverse, and two modules of
-                its own register to take a lock: ``logging`` and ``concurrent.futures.thread``. They are imported here
-                so that they come first, and so are called last: otherwise the fork would hold a lock that the thread
-                it waits for may want.
+                fork wait for its threads. Python calls the functions registered for a fork in reverse order, and two
+                of its modules register functions that take a lock: ``logging`` and ``concurrent.futures.thread``. They
+                are imported here, so that they register first and are called last: otherwise the fork would hold a
+                lock that the thread it waits for may need.
 
 Sources  sched_getaffinity(2); proc(5): /proc/self/cgroup; the kernel's Documentation/admin-guide/cgroup-v2 (cpu.max)
          and scheduler/sched-bwc (cpu.cfs_quota_us, cpu.cfs_period_us); OpenMP 5.2 (OMP_NUM_THREADS).
@@ -51,14 +52,14 @@ log = logging.getLogger("gpuload")
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
-END_S = 30.0  # Python's end waits so long; what a thread does without looking whether it was stopped takes 2 s at most
+END_S = 30.0  # the longest wait at Python's end; a thread looks at least every 2 s whether it was stopped
 
 # Where threads stand that import something, or wait to (CPython 3.10 to 3.14).
 IMPORTLIB, FIND_AND_LOAD = "<frozen importlib._bootstrap>", "_find_and_load"
 LOCKS_OF_IMPORTS = ("acquire", "_get_module_lock", "_lock_unlock_module")
 
 _running: dict[threading.Thread, Stop] = {}  # each operation on it is one step of the interpreter; there is no lock
-_ended = False
+_is_ending = False
 
 
 def start(
@@ -68,17 +69,17 @@ def start(
 
     Args:
         count: how many threads.
-        target: what each does; its exceptions are its own affair.
+        target: called in each thread; it must handle its own exceptions, which reach no caller.
         arguments: of the target.
         name: of the threads, a number follows.
         stop: lets all of these threads return soon, whatever they wait for. Python's end calls it, and so may garbage
             collection, in any thread and more than once: it sets flags and puts into a ``SimpleQueue``, and nothing
-            else. It takes no lock and joins nobody.
+            else. It takes no lock and joins no thread.
 
     Raises:
         GpuloadError: the system gives no more threads, or Python has ended; none of these threads goes on.
     """
-    if _ended:
+    if _is_ending:
         raise GpuloadError(
             f"threads {name!r} cannot start",
             cause="Python is ending and has stopped all threads of gpuload",
@@ -130,10 +131,12 @@ class _Starter:
     def __init__(self, threads: Sequence[threading.Thread]) -> None:
         self.error: BaseException | None = None
         self._threads = threads
-        self._turn: list[None] = [None]  # who pops it starts the threads, or forgets them; one step of the interpreter
-        self._withdrawn = False
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._turn: list[None] = [
+            None
+        ]  # the thread that pops it starts the threads, or forgets them: exactly one can, pop is one step
+        self._is_withdrawn = False
+        self._end_of_start = threading.Lock()
+        self._end_of_start.acquire()
 
     def run_aside(self) -> None:
         """Start the threads from another thread, and wait until it has done so."""
@@ -146,7 +149,7 @@ class _Starter:
             self.error = error
             self.withdraw()
             return
-        while not self._done.acquire(timeout=LOOK_AGAIN_S):
+        while not self._end_of_start.acquire(timeout=LOOK_AGAIN_S):
             if os.getpid() != process:  # a signal handler has forked, and the starting thread is in the parent
                 raise GpuloadError(
                     "threads cannot start in a process that was forked while they did",
@@ -160,18 +163,18 @@ class _Starter:
             return
         try:
             for thread in self._threads:
-                if self._withdrawn:
+                if self._is_withdrawn:
                     break
                 thread.start()
         except BaseException as error:
             self.error = error
         finally:
             self._forget()
-            self._done.release()
+            self._end_of_start.release()
 
     def withdraw(self) -> None:
         """Have no more of the threads started."""
-        self._withdrawn = True
+        self._is_withdrawn = True
         if self._claim():  # the starting thread has not begun, and now it never will
             self._forget()
 
@@ -237,7 +240,7 @@ def _has_ended(thread: threading.Thread) -> bool:
 
 
 def check_imports() -> None:
-    """Raise an error if a thread of ours waits for an import that no thread does; whoever waits for threads calls it.
+    """Raise an error if a thread of ours waits for an import that no thread does; called by all that waits for threads.
 
     An exception of a signal handler that breaks off an import in the main thread may leave a lock of Python's imports
     locked for ever (CPython 3.11: between two lines of ``importlib._bootstrap._get_module_lock``). gpuload imports
@@ -246,10 +249,10 @@ def check_imports() -> None:
     Raises:
         GpuloadError: a thread waits so, and did half a second ago.
     """
-    if not _waits_for_nobody():
+    if not _is_import_deadlock():
         return
-    time.sleep(LOOK_AGAIN_S)  # a lock that was just released may not have woken who waits for it
-    if _waits_for_nobody():
+    time.sleep(LOOK_AGAIN_S)  # a lock that was just released may not have woken the waiting thread yet
+    if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
             cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's lock locked",
@@ -257,7 +260,7 @@ def check_imports() -> None:
         )
 
 
-def _waits_for_nobody() -> bool:
+def _is_import_deadlock() -> bool:
     """Return True if a thread of ours waits for a lock of imports, and each thread that imports something does."""
     frames = sys._current_frames()
     try:
@@ -285,11 +288,6 @@ def is_import(frame: FrameType) -> bool:
     return frame.f_code.co_filename == IMPORTLIB and frame.f_code.co_name == FIND_AND_LOAD
 
 
-def ended() -> bool:
-    """Return True if Python is ending, so that no thread can be started any more."""
-    return _ended
-
-
 def running(name: str) -> list[threading.Thread]:
     """Return the threads that were started with this name and have not ended; some may be about to start."""
     return [thread for thread in list(_running) if thread.name.startswith(f"{name}-")]
@@ -304,9 +302,9 @@ def parallel_map(
     after one has failed, and none is worked on any more when this returns or raises.
 
     Args:
-        function: what is called.
-        items: with these.
-        num_threads: by so many threads; the caller waits.
+        function: called with each item.
+        items: its arguments.
+        num_threads: the most threads that call it; the caller waits.
         stop_now: for items that take long: called at Ctrl-C and at Python's end, so that ``function`` can break off. It
             sets a flag and nothing else (see ``start``).
     """
@@ -315,20 +313,20 @@ def parallel_map(
     results: list[Any] = [None] * len(items)
     errors: dict[int, BaseException] = {}
     numbers = itertools.count()  # next() is one step of the interpreter: each thread gets numbers of its own
-    stopped: list[bool] = []
+    stop_flags: list[bool] = []
 
     def work() -> None:
         # Numbers are given out in order, and an item that was begun is finished. So when item i has failed, all items
         # before it have been done or will be, and the first error of all is known at the end.
-        while not stopped and (number := next(numbers)) < len(items):
+        while not stop_flags and (number := next(numbers)) < len(items):
             try:
                 results[number] = function(items[number])
             except BaseException as error:
                 errors[number] = error
-                stopped.append(True)
+                stop_flags.append(True)
 
     def stop() -> None:
-        stopped.append(True)
+        stop_flags.append(True)
         stop_now()
 
     try:
@@ -355,9 +353,9 @@ def num_cores() -> int:
     sets it to 1, unless it is set).
     """
     limits = [_num_allowed(), *(max(1, math.ceil(cores)) for cores in _quotas())]
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested teams
-    if asked.isdecimal() and int(asked) > 0:
-        limits.append(int(asked))
+    omp_threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is for nested teams
+    if omp_threads.isdecimal() and int(omp_threads) > 0:
+        limits.append(int(omp_threads))
     return min(limits)
 
 
@@ -409,7 +407,7 @@ def _read_v1(folder: str) -> tuple[int, int]:
 
 
 def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """What a thread does: its target, and before it what every thread of gpuload needs."""
+    """Run a thread: set up what every thread of gpuload needs, then call its target."""
     try:
         if hasattr(signal, "pthread_sigmask") and hasattr(signal, "SIGBUS"):
             # A thread inherits what the one that started it has blocked. A mapped file that was cut short raises SIGBUS
@@ -426,8 +424,8 @@ def _end() -> None:
     A thread leaves the list by itself. One that another thread is just about to start is asked again until it has.
     A thread that does not end would keep the process for ever, so the wait has a limit.
     """
-    global _ended
-    _ended = True
+    global _is_ending
+    _is_ending = True
     end = time.monotonic() + END_S
     while running := list(_running.items()):
         for stop in {id(stop): stop for _, stop in running}.values():

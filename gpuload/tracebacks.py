@@ -1,7 +1,7 @@
 """Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place that raised it.
 
-What lies between is of use to us alone: with ``GPULOAD_DEBUG=1`` in the environment all frames are shown. Only errors
-of gpuload are cut; an exception of the user's own function keeps all of its frames.
+The frames between help only the authors of gpuload: with ``GPULOAD_DEBUG=1`` in the environment all frames are shown.
+Only errors of gpuload are cut; an exception of the user's own function keeps all of its frames.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 ErrorType = TypeVar("ErrorType", bound=BaseException)
 
 
-def trimmed(error: ErrorType) -> ErrorType:
+def trim_frames(error: ErrorType) -> ErrorType:
     """Return the error; of our frames in its traceback, if it is one of gpuload, the innermost alone is left."""
     if not isinstance(error, GpuloadError) or os.environ.get(DEBUG, "0") not in ("", "0"):
         return error
@@ -29,10 +29,10 @@ def trimmed(error: ErrorType) -> ErrorType:
     while entry is not None:
         entries.append(entry)
         entry = entry.tb_next
-    ours = [entry for entry in entries if _is_ours(entry)]
+    own_entries = [entry for entry in entries if _is_ours(entry)]
     trace: TracebackType | None = None
     for entry in reversed(entries):
-        if entry not in ours[:-1]:
+        if entry not in own_entries[:-1]:
             trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return error.with_traceback(trace)
 
@@ -50,7 +50,7 @@ def public(function: Call) -> Call:
         try:
             return function(*args, **arguments)
         except GpuloadError as error:
-            raise trimmed(error)  # noqa: B904  it is the same error
+            raise trim_frames(error)  # noqa: B904  it is the same error
 
     return call  # type: ignore[return-value]
 

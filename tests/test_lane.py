@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from gpuload import device as devices
-from gpuload.device import UNSEEN_TOGETHER, Event, Lane, stream_export
+from gpuload.device import FOREIGN_GROUP, Event, Lane, stream_export
 from gpuload.errors import ClosedError, DeviceError, SpecError
 from tests import simdevice
 from tests.threads import until
@@ -241,7 +241,7 @@ class TestLentMemory:
     def test_that_is_read_on_a_stream_nobody_sees_is_not_overwritten(self, gpu, lane):
         hidden = gpu.cupy.cuda.Stream(non_blocking=True)  # as TensorFlow's: known to whoever takes the capsule alone
         results = []
-        for number in range(3 * UNSEEN_TOGETHER):
+        for number in range(3 * FOREIGN_GROUP):
             lane.reclaim()
             result, event = step(lane, pinned(ROWS + number))
             lane.hand_over(event)
@@ -441,7 +441,7 @@ class TestNobodyWaits:
 
     def test_a_reader_that_names_its_stream_is_waited_for_by_the_lane_alone(self, sim):
         lane, stream = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
-        for number in range(3 * UNSEEN_TOGETHER):
+        for number in range(3 * FOREIGN_GROUP):
             lane.reclaim()
             result, event = step(lane, pinned(ROWS + number))
             lane.hand_over(event)
@@ -468,7 +468,7 @@ class TestNobodyWaits:
 
     def test_unseen_readers_are_waited_for_together(self, sim):
         lane = Lane("gpu:0")
-        for number in range(4 * UNSEEN_TOGETHER):
+        for number in range(4 * FOREIGN_GROUP):
             lane.reclaim()
             result, event = step(lane, pinned(ROWS + number))
             lane.hand_over(event)
@@ -477,7 +477,7 @@ class TestNobodyWaits:
 
         assert [wait.what for wait in sim.host_waits] == ["Device.synchronize"] * 3
         assert all(wait.thread.startswith("gpuload-readers") for wait in sim.host_waits)
-        assert sim.used_bytes <= 3 * UNSEEN_TOGETHER * ROWS.nbytes
+        assert sim.used_bytes <= 3 * FOREIGN_GROUP * ROWS.nbytes
 
 
 class TestEachWaitIsNeeded:
@@ -548,7 +548,7 @@ class TestEachWaitIsNeeded:
         lane, hidden = Lane("gpu:0"), sim.cupy.cuda.Stream(non_blocking=True)
 
         def consume():
-            for _ in range(UNSEEN_TOGETHER):
+            for _ in range(FOREIGN_GROUP):
                 result, event = step(lane, pinned(ROWS))
                 lane.hand_over(event)
                 image = lane.lend(result)

@@ -994,7 +994,7 @@ def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_not
 
 def test_a_state_that_is_where_what_reads_ahead_left_the_loader_changes_nothing():
     load = loader()
-    run = load.counted()
+    run = load.manual_epoch()
     next(run), next(run)
     run.move(run.position)
     next(run)

@@ -247,7 +247,7 @@ def test_a_lane_is_reached_where_its_places_before_a_position_end(length, num_la
     before = lanes.places(np.arange(position))
     for lane in range(num_lanes + 1):
         taken = np.count_nonzero((before >= bounds[lane]) & (before < bounds[lane + 1]))
-        assert lanes.reached(lane, position) == bounds[lane] + taken
+        assert lanes.first_place(lane, position) == bounds[lane] + taken
 
 
 def test_one_lane_is_the_order_without_lanes_whatever_the_chunk():

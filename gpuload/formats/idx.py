@@ -23,7 +23,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name
 from gpuload.storage import kept
 from gpuload.storage.files import Paths, expand
@@ -89,7 +89,7 @@ class IdxSource(RecordFiles):
         originals: the files that were named; some may have been unpacked.
     """
 
-    def __init__(self, table: Stored, opening: Opening, originals: Sequence[str]) -> None:
+    def __init__(self, table: FileTable, opening: Opening, originals: Sequence[str]) -> None:
         super().__init__(table, opening)
         self.originals = originals
 
@@ -98,7 +98,7 @@ class IdxSource(RecordFiles):
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
-        return self.originals, self._stored.counts
+        return self.originals, self._table.counts
 
 
 class IdxFields(Zipped):
@@ -129,7 +129,7 @@ def _field(name: str, paths: Paths) -> IdxSource:
         layout = layout_of(first.dtype, first.shape[1:], field=name)
     except GpuloadError as error:
         raise error.within(originals[0]) from None
-    table = Stored(
+    table = FileTable(
         with_names(files, originals),
         counts=[header.shape[0] for header in headers],
         offsets=[header.offset_bytes for header in headers],
@@ -189,7 +189,7 @@ def _check_lengths(sources: Sequence[IdxSource]) -> None:
     for source in sources:
         pairs = [(source._place(), len(source), first._place(), len(first))]
         if len(source.originals) == len(first.originals):
-            counts = source._stored.counts, first._stored.counts
+            counts = source._table.counts, first._table.counts
             pairs += zip(source.originals, counts[0], first.originals, counts[1], strict=True)
         for path, count, first_path, first_count in pairs:
             if count != first_count:

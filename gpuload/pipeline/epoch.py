@@ -20,7 +20,7 @@ from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
-from gpuload.tracebacks import trimmed
+from gpuload.tracebacks import trim_frames
 
 
 class Cursor:
@@ -66,7 +66,7 @@ class Place:
     def begin(self, plan: Plan) -> Cursor:
         """Return the cursor of an iterator that begins now."""
         cursor = self.cursor
-        return Cursor(plan.settled(cursor.saved), cursor.origin)
+        return Cursor(plan.normalize(cursor.saved), cursor.origin)
 
     def go_to(self, position: Position) -> None:
         """Move the loader; iterators go on where they are, and take it along when they are asked next."""
@@ -173,7 +173,7 @@ class Epoch:
                     cursor.now = failed
                     # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
                     made.error = made.step.error = None
-                    raise trimmed(error)
+                    raise trim_frames(error)
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
@@ -235,12 +235,12 @@ class Epoch:
         place.cursor = reached
 
     def _is_where_it_left(self, place: Place) -> bool:
-        settled = self._session.recipe.plan.settled
-        return settled(place.cursor.saved) == settled(self._run.reached.saved)
+        normalize = self._session.recipe.plan.normalize
+        return normalize(place.cursor.saved) == normalize(self._run.reached.saved)
 
     def _error_of_move(self, place: Place) -> SpecError:
-        settled = self._session.recipe.plan.settled
-        here, left = settled(place.cursor.saved), settled(self._run.reached.saved)
+        normalize = self._session.recipe.plan.normalize
+        here, left = normalize(place.cursor.saved), normalize(self._run.reached.saved)
         return SpecError(
             f"the loader is at epoch {here.epoch}, step {here.step}, and what reads ahead of it left it at epoch "
             f"{left.epoch}, step {left.step}",
@@ -316,7 +316,7 @@ class Epoch:
         start, num_between = run.cursor.start, self._num_between
         if self._moves == "end":
             # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
-            here = self._session.recipe.plan.settled(place.cursor.saved)
+            here = self._session.recipe.plan.normalize(place.cursor.saved)
             if step == run.end and here.epoch == start.epoch:
                 cursor = Cursor(Position(start.epoch + 1), place.cursor.origin)
                 return cursor, cursor.now

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from gpuload import guesses, rawdecode
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
-from gpuload.order import MAX_LENGTH, Split, checked_count
+from gpuload.order import MAX_LENGTH, Split, check_count
 from gpuload.sources import cached, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import compact_layout
@@ -805,7 +805,7 @@ class Sampled(Composed):
                 remedy="sample its parts, or a part of it: source[:].sample(...)",
             )
         self._source, self._weights = source, weights
-        self._length = len(source) if num_records is None else checked_count("num_records", num_records)
+        self._length = len(source) if num_records is None else check_count("num_records", num_records)
         super().__init__(source.groups, source)
 
     def _made_of(self) -> tuple[Any, ...]:

@@ -197,14 +197,14 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
         FileError: a file changed, disappeared or cannot be read.
         RowError: a record holds text that is none.
     """
-    own = _shares_of(shares, group, len(out) if out.ndim else 0)
+    group_shares = _shares_of(shares, group, len(out) if out.ndim else 0)
     if out.dtype != UINT8 or out.ndim != 2 or out.shape[1] != layout.record_bytes or not out.flags.carray:
         raise SpecError(
             f"rows of {out.dtype} {out.shape}",
             cause=f"the records of this group go into contiguous, writeable uint8 (records, {layout.record_bytes})",
             remedy="make it as Source.groups says, with a row for each record",
         )
-    for share in own:
+    for share in group_shares:
         if _is_copied(share, layout):
             share.leaf.read(share.numbers, out.reshape(-1), _begins(share, layout.record_bytes))
         else:
@@ -218,10 +218,10 @@ def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, coun
 
     The block of memory that the records go to has the number of the group.
     """
-    own = _shares_of(shares, group, count)
-    if layout.texts or not all(_is_copied(share, layout) for share in own):
+    group_shares = _shares_of(shares, group, count)
+    if layout.texts or not all(_is_copied(share, layout) for share in group_shares):
         return False
-    return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in own)
+    return all(share.leaf.add_to(plan, share.numbers, share.rows, group) for share in group_shares)
 
 
 def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: Memory | None = None) -> list[Values]:
@@ -242,30 +242,32 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
         RecordError, FileError: a record or its file cannot be read.
         RowError: a record holds text that is none, or needs more memory than there is.
     """
-    own = _shares_of(shares, group, count)
+    group_shares = _shares_of(shares, group, count)
     if not count:
         return [_no_values(field) for field in spec]
-    merged: list[Values]
-    if all(share.leaf.is_direct for share in own):
+    columns: list[Values]
+    if all(share.leaf.is_direct for share in group_shares):
         field = spec.fields[0]
-        merged = [_of_elements(field.stored, _side_by_side(own, count, (not field.text and memory) or _empty))]
+        columns = [
+            _of_elements(field.stored, _side_by_side(group_shares, count, (not field.text and memory) or _empty))
+        ]
     else:
-        made = [_of_share(share) for share in own]
-        merged = [
-            _merged(
+        columns_of_shares = [_of_share(share) for share in group_shares]
+        columns = [
+            _merge(
                 field.stored,
-                [(share.rows, some[number]) for share, some in zip(own, made, strict=True)],
+                [(share.rows, fields[number]) for share, fields in zip(group_shares, columns_of_shares, strict=True)],
                 count,
                 None if field.text else memory,
             )
             for number, field in enumerate(spec)
         ]
-    for number, (field, some) in enumerate(zip(spec, merged, strict=True)):
+    for number, (field, column) in enumerate(zip(spec, columns, strict=True)):
         if field.text:
-            merged[number] = strings.unpack(field, some)
+            columns[number] = strings.unpack(field, column)
         elif field.dtype.kind == "U":
-            rawdecode.check_text(some)
-    return merged
+            rawdecode.check_text(column)
+    return columns
 
 
 def plain(numbers: Indices) -> Indices:
@@ -364,22 +366,22 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
     """Return the shares of a group, which together must have ``count`` records."""
-    own = [share for share in shares if share.group == group]
-    for share in own:
+    group_shares = [share for share in shares if share.group == group]
+    for share in group_shares:
         if share.rows is not None and share.rows.size and int(plain(share.rows).view(np.uint64).max()) >= count:
             raise RecordIndexError(
                 f"a record to row {int(share.rows.max())} of {count}",
                 cause="there is no such row",
                 remedy="make a row for each record that was asked for",
             )
-    num_records = sum(share.numbers.size for share in own)
+    num_records = sum(share.numbers.size for share in group_shares)
     if num_records != count:
         raise SpecError(
             f"{num_records} records of group {group} to {count} rows",
             cause="the shares of a group are all the records that were asked for, each with a row of its own",
             remedy="pass what Source.resolve returned, and a row for each of the numbers that it was given",
         )
-    return own
+    return group_shares
 
 
 def _is_copied(share: Share, layout: Layout) -> bool:
@@ -397,24 +399,24 @@ def _begins(share: Share, record_bytes: int) -> Indices:
 
 def _convert(share: Share, layout: Layout, out: Bytes) -> None:
     """Read records in the layout of their leaf and write them in another."""
-    leaf, stored = share.leaf, share.leaf.layout
-    parts = () if stored is None else stored.parts
+    leaf, stored_layout = share.leaf, share.leaf.layout
+    parts = () if stored_layout is None else stored_layout.parts
     if share.picks is not None:
         parts = tuple(parts[pick] for pick in share.picks)
-    if stored is None or [_kind(part) for part in parts] != [_kind(part) for part in layout.parts]:
+    if stored_layout is None or [_kind(part) for part in parts] != [_kind(part) for part in layout.parts]:
         raise SpecError(
             f"records of {leaf.spec} in rows of {layout.spec}",
             cause="the fields of a group have the dtypes and shapes of those that come out of its leaves",
             remedy="pass the layout of the group; `values` is for records that vary in length",
         )
-    rows, at_once = _rows(share), max(1, SCRATCH_BYTES // max(stored.record_bytes, 1))
-    scratch = room((min(at_once, rows.size), stored.record_bytes), UINT8)
+    rows, at_once = _rows(share), max(1, SCRATCH_BYTES // max(stored_layout.record_bytes, 1))
+    scratch = room((min(at_once, rows.size), stored_layout.record_bytes), UINT8)
     for first in range(0, rows.size, at_once):
         numbers, to = share.numbers[first : first + at_once], rows[first : first + at_once]
         raw = scratch[: numbers.size]
-        leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored.record_bytes)
-        for wanted, part in zip(layout.parts, parts, strict=True):
-            rawdecode.view_part(out, wanted)[to] = rawdecode.view_part(raw, part)
+        leaf.read(numbers, raw.reshape(-1), np.arange(numbers.size, dtype=np.int64) * stored_layout.record_bytes)
+        for target, part in zip(layout.parts, parts, strict=True):
+            rawdecode.view_part(out, target)[to] = rawdecode.view_part(raw, part)
 
 
 def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
@@ -423,17 +425,17 @@ def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
 
 def _of_share(share: Share) -> list[Values]:
     """Return the fields of the group of the records of one share, in their order there."""
-    leaf, made = share.leaf, list[Values]()
+    leaf, columns = share.leaf, list[Values]()
     try:
         if leaf.layout is None:
-            made = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
+            columns = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
         else:
             raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)
             fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
-            made += rawdecode.decode(np, raw, leaf.layout).values()
+            columns += rawdecode.decode(np, raw, leaf.layout).values()
     except RowError as error:
         raise error.shift_rows(int(_rows(share)[error.row]) - error.row) from None
-    return made if share.picks is None else [made[pick] for pick in share.picks]
+    return columns if share.picks is None else [columns[pick] for pick in share.picks]
 
 
 def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged:
@@ -457,19 +459,19 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
     return Ragged(payload, offsets)
 
 
-def _merged(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None) -> Values:
+def _merge(field: Field, parts: Sequence[tuple[Indices | None, Values]], count: int, memory: Memory | None) -> Values:
     """Return the values of a field that several shares have, each at its row; of a single share as they are."""
-    rows, some = parts[0]
+    rows, part_values = parts[0]
     if rows is None and (memory is None or not field.ragged):
-        return some
+        return part_values
     if field.uniform:
         array = room((count, *field.fixed_shape), field.dtype)
-        for rows, some in parts:
-            array[... if rows is None else rows] = some
+        for rows, part_values in parts:
+            array[... if rows is None else rows] = part_values
         return array
     by_row: list[Any] = [None] * count
-    for rows, some in parts:
-        for row, value in zip(range(count) if rows is None else rows.tolist(), some, strict=True):
+    for rows, part_values in parts:
+        for row, value in zip(range(count) if rows is None else rows.tolist(), part_values, strict=True):
             by_row[row] = value
     if not field.ragged:
         return by_row

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from gpuload import rng
 from gpuload.errors import SpecError
-from gpuload.order import MIX_STREAM, TURNS_STREAM, Permutation, checked_count, num_rounds, permuted
+from gpuload.order import MIX_STREAM, TURNS_STREAM, Permutation, check_count, num_rounds, permute
 from gpuload.sources.base import Composed, Source
 from gpuload.sources.compose import concat
 from gpuload.sources.leaf import Indices, Share, starts_of
@@ -64,7 +64,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     pairs = _pairs(parts)
     rng.checked_word(seed, "seed")
     total = sum(len(source) for source, _ in pairs)
-    num_records = total if num_records is None else checked_count("num_records", num_records)
+    num_records = total if num_records is None else check_count("num_records", num_records)
     for number, (source, _) in enumerate(pairs):
         if source.endless or not len(source):
             raise SpecError(
@@ -206,7 +206,7 @@ def _in_own_order(turns: Indices, length: int, seed: int, part: int) -> Indices:
     different, inverse = np.unique(epochs, return_inverse=True)
     words = rng.bits(num_rounds(length), seed=seed, epoch=part, records=different, stream=MIX_STREAM)
     if different.size > MOST_EPOCHS:
-        return permuted(places, length, words[inverse])
+        return permute(places, length, words[inverse])
     records = np.empty(turns.size, np.int64)
     for number, keys in enumerate(words):
         rows = np.flatnonzero(inverse == number)

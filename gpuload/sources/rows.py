@@ -52,8 +52,8 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What files hold: for each file how many records, where they begin, and in which form.
+class FileTable:
+    """The records of files: for each file how many there are, where they begin, and in which form.
 
     Attributes:
         files: the files.
@@ -77,7 +77,7 @@ class Stored:
 
 
 class FormLeaf(Leaf):
-    """Records of files of one form; how they are read says a subclass.
+    """Records of files of one form; a subclass reads them.
 
     Args:
         form: how the files store records.
@@ -160,8 +160,8 @@ class ColumnLeaf(FormLeaf):
         check_places(numbers, self.layout.record_bytes, out.size, begins)  # of all, before the first items are read
         in_file_order = np.argsort(numbers)
         for first in range(0, numbers.size, MOST_EXTENTS):
-            chosen = in_file_order[first : first + MOST_EXTENTS]
-            self._read_records(numbers[chosen], out, begins[chosen])
+            batch_rows = in_file_order[first : first + MOST_EXTENTS]
+            self._read_records(numbers[batch_rows], out, begins[batch_rows])
 
     def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
         size, owners = self._item.itemsize, self._owners(numbers)
@@ -189,28 +189,32 @@ class ColumnLeaf(FormLeaf):
 class RecordFiles(FileSource):
     """Records of fixed size in files."""
 
-    def __init__(self, stored: Stored, opening: Opening) -> None:
-        storage, layouts = stored.storage or open_storage(stored.files), [form.layout for form in stored.forms]
-        layout = layouts[0] if all(one.same_bytes(layouts[0]) for one in layouts) else compact_layout(layouts[0])
-        super().__init__(stored.files, opening, (Group.of(layout),), storage)
-        self._stored, self._starts = stored, starts_of(stored.counts)
+    def __init__(self, table: FileTable, opening: Opening) -> None:
+        storage, layouts = table.storage or open_storage(table.files), [form.layout for form in table.forms]
+        layout = (
+            layouts[0]
+            if all(layout_of_form.same_bytes(layouts[0]) for layout_of_form in layouts)
+            else compact_layout(layouts[0])
+        )
+        super().__init__(table.files, opening, (Group.of(layout),), storage)
+        self._table, self._starts = table, starts_of(table.counts)
         self._length = int(self._starts[-1])
-        counts, offsets = np.array(stored.counts, np.int64), np.array(stored.offsets, np.int64)
-        places = np.arange(len(counts), dtype=np.int64) if stored.places is None else stored.places
+        counts, offsets = np.array(table.counts, np.int64), np.array(table.offsets, np.int64)
+        places = np.arange(len(counts), dtype=np.int64) if table.places is None else table.places
         self._shift = np.zeros(len(counts), np.int64)  # from record numbers of the source to those of the file's leaf
         leaves = []
-        for number, form in enumerate(stored.forms):
-            files = np.flatnonzero(stored.form_of == number)
+        for number, form in enumerate(table.forms):
+            files = np.flatnonzero(table.form_of == number)
             leaves.append(self._leaf(form, storage, places[files], counts[files], offsets[files]))
             self._shift[files] = leaves[-1]._starts[:-1] - self._starts[files]
         self._leaves: tuple[Leaf, ...] = tuple(self._gaps(number, leaf) for number, leaf in enumerate(leaves))
 
     def _gaps(self, form: int, leaf: Leaf) -> Leaf:
         """Return the leaf of a form, whose records that are bad files cannot be read."""
-        bad = self._stored.bad
+        bad = self._table.bad
         if not bad:
             return leaf
-        numbers = [number for number in bad.numbers if self._stored.form_of[number] == form]
+        numbers = [number for number in bad.numbers if self._table.form_of[number] == form]
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
     def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
@@ -227,10 +231,11 @@ class RecordFiles(FileSource):
         if len(leaves) == 1:
             return [Share(leaves[0], 0, numbers)]
         owners = self._owners(numbers)
-        forms, inside = self._stored.form_of[owners], numbers + self._shift[owners]
-        chosen = [(form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()]
+        forms, inside = self._table.form_of[owners], numbers + self._shift[owners]
+        rows_of_forms = [(form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()]
         return [
-            Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows) for form, rows in chosen
+            Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows)
+            for form, rows in rows_of_forms
         ]
 
     def _owners(self, numbers: Indices) -> Indices:
@@ -242,9 +247,9 @@ class RecordFiles(FileSource):
 
     def file_counts(self) -> tuple[Sequence[str], Sequence[int]] | None:
         """Return the files, and how many records each has."""
-        return self._files.paths, self._stored.counts
+        return self._files.paths, self._table.counts
 
     def _digest(self) -> str:
-        about = [(describe_layout(form.layout), form.item_bytes) for form in self._stored.forms]
-        bad = (self._stored.bad.numbers,) if self._stored.bad else ()
-        return self._files.digest(about, self._stored.form_of.tolist(), list(self._stored.counts), *bad)
+        about = [(describe_layout(form.layout), form.item_bytes) for form in self._table.forms]
+        bad = (self._table.bad.numbers,) if self._table.bad else ()
+        return self._files.digest(about, self._table.form_of.tolist(), list(self._table.counts), *bad)

@@ -1226,7 +1226,7 @@ def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_c
 
     stream, copies = sim.cupy.cuda.Stream(), []
     with stream:
-        for batch in loader.counted():
+        for batch in loader.manual_epoch():
             images, labels, angles = made.values(batch)
             assert type(images) is type(labels) is sim.cupy.ndarray  # DALI knows CuPy by the name of the class
             assert images.data.ptr == batch["image"].data.ptr

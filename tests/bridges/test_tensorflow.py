@@ -428,7 +428,7 @@ def test_a_dataset_reads_nothing_ahead_of_what_is_asked_of_it() -> None:
     next(elements), next(elements)
     threading.Event().wait(0.2)  # the time in which a dataset that reads ahead would do it
 
-    assert loader.delivered().step == 2
+    assert loader.delivery_position().step == 2
     assert loader.position.step == 2
 
 

@@ -80,7 +80,7 @@ class Feed:
             if batches is None:
                 if self.name is not None:
                     check_whole(self._loader.position)
-                self._batches = batches = self._loader.counted().then(self._with_columns())
+                self._batches = batches = self._loader.manual_epoch().then(self._with_columns())
             for self._waiting in batches:  # a loop: behind next() a signal handler might drop what it returned
                 return
         except Exception as error:

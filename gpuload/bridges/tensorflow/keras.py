@@ -24,7 +24,7 @@ from gpuload import aside, stats
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
-from gpuload.order import checked_count
+from gpuload.order import check_count
 from gpuload.spec import is_whole
 from gpuload.storage import derived
 
@@ -66,7 +66,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
             SpecError: more steps were trained than the loader has delivered.
         """
         loader = self.loader
-        position, last_position = loader.after(self._start, self._num_trained), loader.delivered()
+        position, last_position = loader.after(self._start, self._num_trained), loader.delivery_position()
         if (last_position.epoch, last_position.step) < (position.epoch, position.step):
             raise SpecError(
                 f"{self._num_trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
@@ -169,7 +169,7 @@ def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int
         every_steps: save after so many steps, too.
     """
     common.check_loader("checkpoint", loader, arguments=', "state.json"')
-    return Checkpoint(loader, path, None if every_steps is None else checked_count("every_steps", every_steps))
+    return Checkpoint(loader, path, None if every_steps is None else check_count("every_steps", every_steps))
 
 
 def _checked_path(path: object) -> str:

@@ -10,8 +10,8 @@ Traps     of the plugin (2.4), and what is done about them. Garbage from operato
           inputs, refused dtypes: refused by name before.
 Errors    come as TensorFlow's, with ours in their text, and up to two batches early, because the plugin reads ahead.
 GPU       Other datasets of TensorFlow cannot follow one on a GPU, so there it is handed out as it is: ``prefetch``,
-          ``map`` and ``repeat`` are for the CPU. What was taken is what was fed without what is in the queue; an
-          iterator that is left one step before the end of an epoch counts as one that came to the end.
+          ``map`` and ``repeat`` are for the CPU. The batches taken are those fed less those in the queue; an iterator
+          that is left one step before the end of an epoch counts as one that came to the end.
 Source    dali_dataset_op.cc of nvidia-dali-tf-plugin 2.4.0
 """
 
@@ -107,33 +107,33 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
         feed = feeds.Feed(loader.graph, outputs, device=loader.device, batch_size=loader.most_records)
         return feed, feed.pipeline(loader.num_threads)
 
-    feed, pipeline = aside.call(make_feed)  # what a signal handler raises meanwhile is no refusal of DALI's
+    feed, pipeline = aside.call(make_feed)  # an exception of a signal handler is no refusal of DALI's
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
     counts = counts and loader.device == "cpu"
-    begun: deque[Epoch] = deque(maxlen=1)  # the iterator whose batches are counted next
+    iterators: deque[Epoch] = deque(maxlen=1)  # the iterator whose batches are counted next
 
-    def packed() -> Iterator[NDArray[np.uint8]]:
+    def packed_batches() -> Iterator[NDArray[np.uint8]]:
         loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
         batches = begin(loader, session, None if counts else AHEAD)
-        begun.append(batches)
+        iterators.append(batches)
         for batch in batches:
             yield feed.pack(batch)
 
     def numbers() -> Iterator[int]:
-        batches = begun.pop()
+        batches = iterators.pop()
         for number in itertools.count(1):
             batches.has_taken(number)
             yield number
 
     with tf.device("/cpu:0"):
-        fed = tf.data.Dataset.from_generator(packed, output_signature=tf.TensorSpec((None, None), tf.uint8))
+        fed = tf.data.Dataset.from_generator(packed_batches, output_signature=tf.TensorSpec((None, None), tf.uint8))
     place = f"/{loader.device}" if loader.device != "cpu" else "/cpu:0"
     with tf.device(place):
         if loader.device != "cpu":
             fed = fed.apply(tf.data.experimental.copy_to_device(place))
-        made = plugin.experimental.DALIDatasetWithInputs(
+        dali_dataset = plugin.experimental.DALIDatasetWithInputs(
             pipeline,
             input_datasets={"packed": plugin.experimental.Input(fed, layout="X", batch=True)},
             output_dtypes=tuple(_signature(loader, name).dtype for name in outputs),
@@ -144,8 +144,8 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
             exec_dynamic=True,
             prefetch_queue_depth=AHEAD,
         )
-        nested = tf.data.experimental.from_variant(made._variant_tensor, structure)
-    nested._gpuload_parts = made, fed, feed, session  # the variant tensor does not keep them
+        nested = tf.data.experimental.from_variant(dali_dataset._variant_tensor, structure)
+    nested._gpuload_parts = dali_dataset, fed, feed, session  # the variant tensor does not keep them
     if not counts:
         return nested
     # Both are asked once for each batch, this one first.
@@ -163,27 +163,29 @@ def _signature(loader: Loader, name: str) -> Any:
 
 def _load() -> Any:
     """Return the plugin's module."""
-    return aside.call(_load_here)
+    return aside.call(_import_plugin)
 
 
-def _load_here() -> Any:
-    """Do it, aside: what is caught here comes from the plugin, and from no signal handler."""
+def _import_plugin() -> Any:
+    """Import the plugin; called aside, so that an error caught here is the plugin's and no signal handler's."""
     try:
         return aside.import_package("nvidia.dali.plugin.tf")
-    except Exception as error:  # TensorFlow's for what it cannot load, and the plugin's own for what it lacks
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    except Exception as error:  # TensorFlow's where it cannot load a library, and the plugin's where one is missing
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MissingPackageError(
             "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
             cause="the one that is installed does not load: it was compiled for another TensorFlow than "
-            f"{tf.__version__}, or for another DALI: {said}",
+            f"{tf.__version__}, or for another DALI: {message}",
             remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {BUILD}; or write "
             "via='generator'",
         ) from error
 
 
-def _no_form(what: str, cause: str) -> SpecError:
+def _no_form(subject: str, cause: str) -> SpecError:
     return SpecError(
-        f"{what} in DALI's TensorFlow plugin", cause=cause, remedy="leave it out with output=, or write via='generator'"
+        f"{subject} in DALI's TensorFlow plugin",
+        cause=cause,
+        remedy="leave it out with output=, or write via='generator'",
     )
 
 

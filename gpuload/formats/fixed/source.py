@@ -18,7 +18,7 @@ from gpuload.errors import FormatError, SpecError
 from gpuload.sources.badfiles import bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name, dtype_of, is_whole
 from gpuload.storage.files import GZIP, Paths, expand, gzip_error, look_at, read_bytes
 
@@ -74,7 +74,7 @@ def fixed(
     all_paths = expand(paths)
     files, results = look_at(all_paths, 0, tolerant(count, on_error, "gl.fixed", len(all_paths)))
     bad = bad_files(files, results, "gl.fixed")
-    table = Stored(
+    table = FileTable(
         files,
         counts=bad.fill(results, 1),
         offsets=[int(header_bytes)] * len(files),

@@ -25,7 +25,7 @@ from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
-from gpuload.sources.rows import Form, RecordFiles, Stored
+from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import Layout, Shape, Spec, check_name, dtype_of
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
@@ -204,7 +204,7 @@ def _layouts(files: Files, kinds: Sequence[Kind], field: str) -> dict[Kind, Layo
 
 def _table_of(
     files: Files, headers: Sequence[Header], kinds: Sequence[Kind], layouts: dict[Kind, Layout], record: str
-) -> Stored:
+) -> FileTable:
     def form(kind: Kind) -> Form:
         dtype, fortran, _ = kind
         has_strides = record == "row" and fortran and layouts[kind].record_bytes > 0  # a whole file lies in one piece
@@ -212,7 +212,7 @@ def _table_of(
 
     form_of = {kind: form(kind) for kind in layouts}
     forms = tuple(dict.fromkeys(form_of.values()))
-    return Stored(
+    return FileTable(
         files,
         counts=[header.shape[0] if record == "row" else 1 for header in headers],
         offsets=[header.offset_bytes for header in headers],

@@ -33,7 +33,7 @@ from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
-from gpuload.sources.rows import Form, FormLeaf, RecordFiles, Stored
+from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
 from gpuload.spec import Layout, Spec, check_name
 from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
@@ -170,7 +170,7 @@ class NpzSource(Zipped):
 class WholeArrays(RecordFiles):
     """One array of each archive, all of one shape."""
 
-    def __init__(self, table: Stored, opening: Opening, contents: Contents) -> None:
+    def __init__(self, table: FileTable, opening: Opening, contents: Contents) -> None:
         self._contents = contents
         super().__init__(table, opening)
 
@@ -365,7 +365,7 @@ def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
 
 def _table_of(
     files: Files, column: Sequence[Array], layouts: Sequence[Layout], record: str, storage: Storage
-) -> Stored:
+) -> FileTable:
     """Return the table of one field: where its records lie in the archives."""
     different, form_of = _different(layouts)
     forms = []
@@ -373,7 +373,7 @@ def _table_of(
         header = column[int(np.argmax(form_of == number))].header
         has_strides = record == "row" and header.fortran and layout.record_bytes > 0  # a whole array lies in one piece
         forms.append(Form(layout, header.dtype.itemsize if has_strides else 0))
-    return Stored(
+    return FileTable(
         files,
         counts=[array.header.shape[0] if record == "row" else 1 for array in column],
         offsets=[array.offset_bytes for array in column],
