@@ -38,7 +38,12 @@ EMULATED_STAMP := $(EMULATED)/gpuload-$(VERSION).stamp
 EMULATED_PACKAGES := cupy-cuda13x nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-nvrtc numpy ml_dtypes pillow \
   opencv-python-headless hypothesis pytest pytest-timeout
 
-.PHONY: setup core demo test test-all lint pytest bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+# Tests beside torchvision and timm: their packages alone, beside .venv, which has torch for the benchmarks.
+TORCH := build/torch
+TORCH_STAMP := $(TORCH)/gpuload-$(VERSION).stamp
+TORCH_PACKAGES := torchvision==0.28.0 timm==1.0.31
+
+.PHONY: setup core demo test test-all test-torch lint pytest bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -114,6 +119,15 @@ test test-all: setup emulated-gpu-if-possible
 
 pytest: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal --max-worker-restart 0 $(TESTS)
+
+# What the augmentations make beside torchvision and timm, ten thousand draws an op. These tests are skipped elsewhere.
+test-torch: setup $(TORCH_STAMP)
+	PYTHONPATH=$(CURDIR)/$(TORCH) $(BIN)/pytest -rs tests/ops/test_*_torch.py
+
+$(TORCH_STAMP): $(BENCH_STAMP)
+	rm -rf $(TORCH)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(TORCH) $(TORCH_PACKAGES)
+	@touch $@
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

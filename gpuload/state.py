@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from gpuload.order import Plan, Position
 
 VERSION = 2
 MAX_CHARACTERS = 10_000  # characters of what an error shows
+MEANING = re.compile(r"(, )?meaning=\d+")  # of an op, in its text
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
 IDENTITY = {
     "source": "the source's files, lengths, fields or bytes",
@@ -76,6 +78,12 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     """
     fields = _of_this_version(state)
     differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
+    if differing == ["ops"] and (ops := _changed_ops(fields["ops"], identity_fields["ops"])):
+        raise StateError(
+            f"the state was saved when {MEANING.sub('', ' and '.join(ops))} had another meaning",
+            cause="the op makes other pixels of the same images since then; its docstring has the formula of today",
+            remedy="end that run with the version of gpuload that it began with, or begin a new run",
+        )
     if differing:
         lines = "; ".join(
             f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here {identity_fields[name]!r}"
@@ -92,8 +100,9 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
 def canonical_text(value: object) -> str:
     """Return a text of a value that is the same in every process, and for equal values the same.
 
-    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults. The text of a function
-    has its module and its name, not its code; of an object of any other kind it has the class.
+    The text of a dataclass (ops, `Blocks`) has the arguments that differ from their defaults, and the ``meaning`` of an
+    op from 2 on. The text of a function has its module and its name, not its code; that of an object of any other kind
+    has the class.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -120,7 +129,10 @@ def canonical_text(value: object) -> str:
         changed = [
             name for name in arguments if name not in defaults or not _is_default(arguments[name], defaults[name])
         ]
-        return f"{type(value).__name__}({', '.join(f'{name}={canonical_text(arguments[name])}' for name in changed)})"
+        texts = [f"{name}={canonical_text(arguments[name])}" for name in changed]
+        if (meaning := getattr(value, "meaning", 1)) > 1:
+            texts.append(f"meaning={meaning}")
+        return f"{type(value).__name__}({', '.join(texts)})"
     owner = value if hasattr(value, "__qualname__") else type(value)
     module = getattr(owner, "__module__", None) or "builtins"  # methods of built-in types, str.upper say, have none
     return f"{module}.{owner.__qualname__}"
@@ -144,6 +156,13 @@ def _is_default(value: object, default: object) -> bool:
     if isinstance(value, tuple) and isinstance(default, tuple):
         return len(value) == len(default) and all(map(_is_default, value, default))
     return canonical_text(value) == canonical_text(default)
+
+
+def _changed_ops(saved_ops: object, ops: Sequence[str]) -> list[str]:
+    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts of today."""
+    if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [MEANING.sub("", text) for text in ops]:
+        return []
+    return [text for before, text in zip(saved_ops, ops, strict=True) if before != text]
 
 
 def _shortened(text: str) -> str:

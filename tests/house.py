@@ -128,7 +128,6 @@ UNNAMED = (
     "core/*",
     "executors/*",
     "images/*",
-    "ops/colour.py",
     "pipeline/*",
 )
 

@@ -810,6 +810,10 @@ def _cupy(sim: Simulation) -> Any:
         setattr(module, name, _function(sim, name))
     for name in ("stack", "concatenate"):
         setattr(module, name, _function(sim, name))
+    module.sort = lambda x: _launch(sim, "sort", np.sort, x)
+    module.searchsorted = lambda x, values, side="left": _launch(
+        sim, "searchsorted", lambda *inputs: np.searchsorted(*inputs, side=side), x, values
+    )
     _add_creation(module, sim)
     module.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
     module.broadcast_to = lambda x, shape: x._at(np.broadcast_to(x._view, shape))

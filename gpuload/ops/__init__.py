@@ -3,7 +3,8 @@
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
-from gpuload.ops.colour import Brightness, Contrast
+from gpuload.ops.colour_ops import Brightness, Contrast, Saturation, Sharpness
+from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, Solarize
 from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
@@ -19,6 +20,7 @@ from gpuload.ops.views import Copy, repeat
 from gpuload.tracebacks import publish
 
 __all__ = [
+    "AutoContrast",
     "Brightness",
     "Cast",
     "CenterCrop",
@@ -26,18 +28,24 @@ __all__ = [
     "Copy",
     "Dali",
     "Decode",
+    "Equalize",
+    "Invert",
     "Normalize",
     "OneHot",
     "Op",
     "Pad",
     "PadTo",
     "PerImageStandardization",
+    "Posterize",
     "Python",
     "RandomCrop",
     "RandomFlip",
     "RandomResizedCrop",
     "Reshape",
     "Resize",
+    "Saturation",
+    "Sharpness",
+    "Solarize",
     "Transpose",
     "repeat",
 ]

@@ -95,6 +95,11 @@ class Op:
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
 
     @property
+    def meaning(self) -> int:
+        """A number that grows when the same arguments come to mean something else; saved states have it, from 2 on."""
+        return 1
+
+    @property
     def has_dali_form(self) -> bool:
         """True if DALI can run the op: it has ``lower``, or ``lower_fields`` if it is joint."""
         kind = type(self)

@@ -1,144 +1,267 @@
-"""Brightness and Contrast: a random factor for each image.
+"""Colour: what torchvision's colour functions make of images, over NumPy and CuPy; the colour ops call these.
 
-Formula  DALI's ``brightness_contrast``: ``x * factor`` for the brightness, ``x * factor + (center - factor * center)``
-         for the contrast, each step rounded to float32. uint8 results are rounded to nearest, halves up, and bounded;
-         float results are not bounded.
-Others   torchvision's ``ColorJitter(brightness=)`` multiplies too, and cuts off where this rounds (1 level less on half
-         of the pixels); ``tf.image.random_brightness`` adds. For the contrast both move the pixels away from the
-         image's own mean, DALI and this away from a constant gray.
-Source   https://docs.nvidia.com/deeplearning/dali/user-guide/docs/operations/nvidia.dali.fn.brightness_contrast.html
+Images   ``x``: uint8, or float32 from 0 to 1, ``[H, W, C]``, or ``[N, H, W, C]`` for a batch. Channels are red, green,
+         blue, or a single one.
+Numbers  A parameter is one number, or a NumPy array ``[N]`` with one for each image of a batch. It lies on the host: on
+         a GPU nothing here waits for the device.
+Bits     uint8 results are those of torchvision on uint8 tensors (0.28, on x86-64 with AVX2 or AVX-512). They are cut
+         off to whole numbers, not rounded. torch adds ``a + alpha * b`` with one rounding where it works on vectors,
+         and with two for the last elements of a tensor, at most 31. Here it is one for all, by way of float64, which
+         holds the sum: so one of 100,000 values of very small images differs, by 1 level. float32 results may be 1e-6
+         off where torch sums over pixels in an order of its own.
+Pillow   ``gpuload.ops.colour_pillow`` has the same for 8-bit images of Pillow, where the two differ.
+Source   torchvision 0.28, ``torchvision/transforms/v2/functional/_color.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
-from gpuload.ops.cast import ALMOST_HALF
-from gpuload.spec import Field
+from gpuload.ops import tables
 
-MIDDLE = 128.0  # of uint8, as DALI has it
+GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue
+LEVELS = 255.999  # torchvision's, from 0 to 1 to bytes: 256 - 0.001, then cut off
+RED, GREEN, BLUE = range(3)
 
 
-@dataclass(frozen=True)
-class _Factor(Op):
-    """What the two have in common: the factor, uniform from low to high, and how it is applied."""
-
-    low: float
-    high: float
-
-    num_uniforms: ClassVar[int] = 1
-    any_size: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        low, high = arguments.low_and_high(self, self.low, self.high)
-        arguments.keep(self, low=low, high=high)
-
-    @property
-    def gray(self) -> float:
-        """The value that stays what it is, whatever the factor."""
-        return 0.0
-
-    def field_after(self, field: Field) -> Field:
-        """The shape and the dtype stay."""
-        images.bytes_or_floats(self, field, "colours are changed in uint8 or float32 images")
-        return field.with_(shape=images.image(self, field), axes="HWC")
-
-    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``factor``, float32 ``[N]``."""
-        return {"factor": (self.low + u[:, 0] * (self.high - self.low)).astype(np.float32)}
-
-    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image."""
-        if x.dtype == np.uint8:
-            return xp.asarray(self._bytes(draw["factor"])).take(x)
-        return self._changed(x.astype(xp.float32), draw["factor"])
-
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
-        if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
-        if x.dtype == np.uint8:
-            tables = xp.asarray(self._bytes(draw["factor"][:, None]))
-            return tables[xp.arange(len(x))[:, None, None, None], x]
-        return self._changed(x.astype(xp.float32), xp.asarray(draw["factor"])[:, None, None, None])
-
-    def _bytes(self, factor: Any) -> NDArray[np.uint8]:
-        """Return what becomes of the values 0 to 255: to look them up is three times faster than to compute each."""
-        made = self._changed(np.arange(256, dtype=np.float32), factor)
-        return np.asarray(np.floor(made.clip(0, 255) + np.float32(ALMOST_HALF)), np.uint8)
-
-    def _changed(self, x: Any, factor: Any) -> Any:
-        gray = np.float32(self.gray)
-        return x * factor + (gray - factor * gray)
+def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return ``x * factor``, bounded."""
+    return _bounded(x.astype(xp.float32) * across(xp, factor), x.dtype)
 
 
-@dataclass(frozen=True)
-class Brightness(_Factor):
-    """Multiply each image by a random factor from ``low`` to ``high``; uint8 or float32, HWC.
+def contrast(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return ``x * factor + mean * (1 - factor)``, bounded, with the mean of the image's `gray`."""
+    return blend(xp, x, mean(xp, gray(xp, x)), factor)
 
-    Example:
-        ``gl.ops.Brightness(0.8, 1.2)``
+
+def contrast_about(xp: ModuleType, x: Any, factor: Any, center: float) -> Any:
+    """Return ``x * factor + (center - factor * center)``; uint8 is rounded, halves up, and float32 not bounded."""
+    middle, factor = np.float32(center), across(xp, factor)
+    result = x.astype(xp.float32) * factor + (middle - factor * middle)
+    return tables.rounded(xp, result) if x.dtype == np.uint8 else result
+
+
+def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return ``x * factor + gray * (1 - factor)``, bounded; an image of one channel stays as it is."""
+    return x if x.shape[-1] == 1 else blend(xp, x, gray(xp, x), factor)
+
+
+def hue(xp: ModuleType, x: Any, shift: Any) -> Any:
+    """Return images whose hue is turned by ``shift`` of a full turn, -0.5 to 0.5; one of one channel stays as it is."""
+    if x.shape[-1] == 1:
+        return x
+    turns, saturations, values = hsv(xp, unit(xp, x))
+    turn = across(xp, shift)
+    turns = turns + (turn[..., 0] if turn.ndim else turn)
+    turns = turns - _whole_part(xp, turns)
+    turns = xp.where(turns < 0, turns + np.float32(1), turns)
+    return to_dtype(xp, _rgb(xp, turns, saturations, values), x.dtype)
+
+
+def gamma(xp: ModuleType, x: Any, exponent: Any, gain: float = 1) -> Any:
+    """Return ``gain * x ** exponent`` of values from 0 to 1, bounded where ``gain`` is not 1."""
+    if x.dtype == np.uint8:  # by a table of the host: powers of a GPU have other last bits
+        exponents = np.asarray(exponent, np.float32).reshape(-1, 1)
+        levels = tables.BYTES.astype(np.float32) * np.float32(1 / 255)
+        powers = (levels.astype(np.float64) ** exponents).astype(np.float32)
+        table = (_gained(powers, gain) * np.float32(LEVELS)).astype(np.uint8)
+        return tables.look_up(xp, x, table if np.ndim(exponent) else table[0])
+    return _gained(x ** across(xp, exponent), gain)
+
+
+def _gained(powers: Any, gain: float) -> Any:
+    return powers if gain == 1 else (powers * np.float32(gain)).clip(0, 1)
+
+
+def invert(xp: ModuleType, x: Any) -> Any:
+    """Return ``255 - x``, of float32 ``1 - x``."""
+    return ~x if x.dtype == np.uint8 else np.float32(1) - x
+
+
+def posterize(xp: ModuleType, x: Any, bits: Any) -> Any:
+    """Return images of which each value keeps its first ``bits`` bits, 0 to 8."""
+    levels = 1 << np.asarray(bits, np.int32)
+    if x.dtype == np.uint8:
+        return x & _across(xp, (256 - 256 // levels).astype(np.uint8))
+    steps = across(xp, levels)
+    step = xp.maximum(xp.floor(x * steps), np.float32(0))
+    return xp.minimum(step, steps - np.float32(1)) * across(xp, 1 / levels)
+
+
+def solarize(xp: ModuleType, x: Any, threshold: Any) -> Any:
+    """Return images of which the values at the threshold and above are inverted."""
+    return xp.where(x >= across(xp, threshold), invert(xp, x), x)
+
+
+def autocontrast(xp: ModuleType, x: Any) -> Any:
+    """Return images of which each channel reaches from 0 to the largest value; a channel of one value stays."""
+    values = x.astype(xp.float32)
+    low, high = values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True)
+    is_flat = low == high
+    scale = (high - low) * np.float32(1 / _largest(x.dtype))
+    low, scale = xp.where(is_flat, np.float32(0), low), xp.where(is_flat, np.float32(1), scale)
+    return _bounded((values - low) / scale, x.dtype)
+
+
+def equalize(xp: ModuleType, x: Any) -> Any:
+    """Return images of which the histogram of each channel is as even as a table of 256 values can make it."""
+    levels = to_dtype(xp, x, np.dtype(np.uint8))
+    result = tables.look_up(xp, levels, tables.even_tables(xp, tables.counts_up_to(xp, levels)))
+    return result if x.dtype == np.uint8 else unit(xp, result)
+
+
+def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return ``x * factor + smooth * (1 - factor)``, bounded; the pixels at the edge stay as they are.
+
+    Smooth is the mean of 3 x 3 pixels with weight 5 in the middle, rounded for uint8. An image of less than 3 pixels in
+    a direction stays as it is.
+    """
+    height, width = x.shape[-3:-1]
+    if min(height, width) < 3:
+        return x
+    middle = x[..., 1:-1, 1:-1, :].astype(xp.float32)
+    difference = _smooth(xp, x, height, width) - middle
+    weight = _across(xp, _weight(factor))
+    inside = (middle.astype(xp.float64) + difference.astype(xp.float64) * weight).astype(xp.float32)
+    result = x.clip(0, _largest(x.dtype))
+    result[..., 1:-1, 1:-1, :] = _bounded(inside, x.dtype)
+    return result
+
+
+def _smooth(xp: ModuleType, x: Any, height: int, width: int) -> Any:
+    """Return the mean of the 3 x 3 pixels around each that is not at the edge, float32."""
+    if x.dtype == np.uint8:  # (2 * sum + 13) // 26 rounds sum / 13, which has no halves
+        pixels, scale = x.astype(xp.int32), None
+    else:
+        pixels, scale = x, (np.float32(1 / 13), np.float32(5 / 13))
+    total: Any = None
+    for top in range(3):
+        for left in range(3):
+            part = pixels[..., top : top + height - 2, left : left + width - 2, :]
+            is_middle = top == left == 1
+            part = part * (5 if is_middle else 1) if scale is None else part * scale[is_middle]
+            total = part if total is None else total + part
+    return ((2 * total + 13) // 26).astype(xp.float32) if scale is None else total
+
+
+def gray(xp: ModuleType, x: Any) -> Any:
+    """Return the gray of images, float32 with one channel, cut off to whole numbers for uint8; see `grayscale`."""
+    if x.shape[-1] == 1:
+        return x.astype(xp.float32)
+    red, green, blue = (x[..., channel : channel + 1] for channel in range(3))
+    total = red.astype(xp.float32) * np.float32(GRAY[RED])
+    for part, weight in ((green, GRAY[GREEN]), (blue, GRAY[BLUE])):
+        total = (total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(weight))).astype(xp.float32)
+    return xp.floor(total) if x.dtype == np.uint8 else total
+
+
+def grayscale(xp: ModuleType, x: Any, channels: int) -> Any:
+    """Return ``0.2989 * red + 0.587 * green + 0.114 * blue`` as images of 1 or 3 equal channels."""
+    single = x if x.shape[-1] == 1 else gray(xp, x).astype(x.dtype)
+    return single if channels == 1 else xp.concatenate([single] * channels, axis=-1)
+
+
+def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
+    """Return ``x * factor + base * (1 - factor)``, bounded.
 
     Args:
-        low: the least factor, at least 0; 1 changes nothing.
-        high: the greatest.
+        xp: NumPy or CuPy.
+        x: the images.
+        base: float32, of the same shape, or of a shape that is broadcast to it.
+        factor: 0 gives ``base``, 1 gives ``x``, more goes on beyond ``x``.
     """
-
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``brightness_contrast``."""
-        dtype = dali.types.UINT8 if field.dtype == np.uint8 else dali.types.FLOAT
-        return dali.fn.brightness_contrast(x, brightness=draw["factor"], dtype=dtype)
+    first = x.astype(xp.float32) * across(xp, factor)
+    total = first.astype(xp.float64) + base.astype(xp.float64) * _across(xp, _weight(factor))
+    return _bounded(total.astype(xp.float32), x.dtype)
 
 
-@dataclass(frozen=True)
-class Contrast(_Factor):
-    """Move the pixels of each image away from a gray, or towards it, by a random factor; uint8 or float32, HWC.
+def mean(xp: ModuleType, x: Any) -> Any:
+    """Return the mean of each image of one channel, float32 ``[..., 1, 1, 1]``."""
+    total = x.astype(xp.float64).sum(axis=(-3, -2, -1), keepdims=True).astype(xp.float32)
+    return total / np.float32(x.shape[-3] * x.shape[-2])
 
-    Example:
-        ``gl.ops.Contrast(0.8, 1.2)``
 
-    Args:
-        low: the least factor, at least 0; 0 makes the image gray, 1 changes nothing.
-        high: the greatest.
-        center: the gray. 128 if left out, which is for uint8; float32 images need it, for nothing tells whether their
-            pixels go to 1 or to 255.
-    """
+def hsv(xp: ModuleType, x: Any) -> tuple[Any, Any, Any]:
+    """Return hue (of a full turn), saturation and value of float32 images, 0 to 1, without the axis of channels."""
+    red, green, blue = (x[..., channel] for channel in range(3))
+    high, low = x.max(axis=-1), x.min(axis=-1)
+    is_gray, span, unity = high == low, high - low, np.float32(1)
+    saturations = span / xp.where(is_gray, unity, high)
+    divisor = xp.where(is_gray, unity, span)
+    reds, greens, blues = (high - red) / divisor, (high - green) / divisor, (high - blue) / divisor
+    of_green, of_blue = (reds + np.float32(2)) - blues, (greens + np.float32(4)) - reds
+    turns = xp.where(high == red, blues - greens, xp.where(high == green, of_green, of_blue))
+    turns = turns * np.float32(1 / 6) + unity
+    return turns - _whole_part(xp, turns), saturations, high
 
-    center: float | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.center is not None:
-            arguments.keep(self, center=arguments.number(self, "center", self.center))
+def _rgb(xp: ModuleType, turns: Any, saturations: Any, values: Any) -> Any:
+    """Return the images of these, float32 with three channels."""
+    unity, six = np.float32(1), turns * np.float32(6)
+    sector = xp.floor(six)
+    rest = six - sector
+    sector = sector.astype(xp.int32) % 6
+    ramp, pale = saturations * rest, unity - saturations
+    falling = ((unity - ramp) * values).clip(0, 1)
+    rising = ((ramp + pale) * values).clip(0, 1)
+    least = (pale * values).clip(0, 1)
 
-    @property
-    def gray(self) -> float:
-        """The center."""
-        return MIDDLE if self.center is None else self.center
+    def channel(*of_sectors: Any) -> Any:
+        result = of_sectors[5]
+        for number in range(5):
+            result = xp.where(sector == number, of_sectors[number], result)
+        return result
 
-    def field_after(self, field: Field) -> Field:
-        """The shape and the dtype stay."""
-        made = super().field_after(field)
-        if self.center is None and field.dtype != np.uint8:
-            raise SpecError(
-                f"{self}: field {field.name!r} has dtype {field.dtype}",
-                cause="nothing tells which gray is in the middle of its range",
-                remedy=f"write gl.ops.Contrast({self.low}, {self.high}, center=0.5) for pixels from 0 to 1, "
-                f"or gl.ops.Contrast({self.low}, {self.high}, center=128) for pixels from 0 to 255",
-            )
-        return made
+    return xp.stack(
+        [
+            channel(values, falling, least, least, rising, values),
+            channel(rising, values, values, falling, least, least),
+            channel(least, least, rising, values, values, falling),
+        ],
+        axis=-1,
+    )
 
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``brightness_contrast``."""
-        dtype = dali.types.UINT8 if field.dtype == np.uint8 else dali.types.FLOAT
-        settings = {"contrast": draw["factor"], "contrast_center": self.gray}
-        return dali.fn.brightness_contrast(x, dtype=dtype, **settings)
+
+def unit(xp: ModuleType, x: Any) -> Any:
+    """Return images as float32 from 0 to 1."""
+    return x.astype(xp.float32) * np.float32(1 / 255) if x.dtype == np.uint8 else x
+
+
+def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return images, float32 from 0 to 1 or uint8, as one of the two."""
+    if x.dtype == dtype:
+        return x
+    return (x * np.float32(LEVELS)).astype(xp.uint8) if dtype == np.uint8 else unit(xp, x)
+
+
+def across(xp: ModuleType, numbers: Any) -> Any:
+    """Return one number as float32, or one for each image of a batch as an array ``[N, 1, 1, 1]`` of ``xp``."""
+    return _across(xp, np.asarray(numbers, np.float32))
+
+
+def _across(xp: ModuleType, numbers: NDArray[Any]) -> Any:
+    return xp.asarray(numbers.reshape(-1, 1, 1, 1)) if numbers.ndim else numbers[()]
+
+
+def _weight(factor: Any) -> NDArray[np.float64]:
+    """Return what is left of ``factor``, ``1 - factor``, rounded to float32."""
+    return np.asarray((1 - np.asarray(factor, np.float64)).astype(np.float32), np.float64)
+
+
+def _whole_part(xp: ModuleType, x: Any) -> Any:
+    """Return numbers without what is behind the point."""
+    return xp.where(x < 0, xp.ceil(x), xp.floor(x))
+
+
+def _largest(dtype: np.dtype[Any]) -> int:
+    return 255 if dtype == np.uint8 else 1
+
+
+def _bounded(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return float32 values within the range of an image, cut off to whole numbers for uint8."""
+    result = x.clip(0, _largest(dtype))
+    return result if result.dtype == dtype else result.astype(dtype)

@@ -77,7 +77,7 @@ OPS = {
     "pad": [gl.ops.Pad(32, 40, fill=7)],
     "flip": [gl.ops.RandomFlip(on=("image", "mask"))],
     "resize": [gl.ops.Resize(13, 17)],
-    "colour": [gl.ops.Brightness(0.5, 1.5), gl.ops.Contrast(0.5, 1.5)],
+    "colour": [gl.ops.Brightness(0.5, 1.5), gl.ops.Contrast(0.5, 1.5, center=128)],
     "normalise": [gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))],
     "standardise": [gl.ops.PerImageStandardization()],
     "axes": [gl.ops.Transpose("CHW")],

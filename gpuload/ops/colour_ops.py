@@ -1,0 +1,233 @@
+"""Brightness, Contrast, Saturation, Hue, Gamma and Sharpness: a random number for each image, from low to high.
+
+`gpuload.ops.colour` has the formulas, which are torchvision's, and what is exact. DALI's ``color_twist`` rounds where
+these cut off, turns the hue by a linear transform of red, green and blue, and moves the contrast about a constant gray:
+so DALI runs `Brightness`, by arithmetic, and `Contrast` with a center; the others run in their array forms behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, colour, images
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.spec import Field
+
+RGB_OR_GRAY = (1, 3)
+
+
+@dataclass(frozen=True)
+class ColourOp(Op):
+    """What ops on colours share: they take uint8 or float32 images in HWC order, whose shape and dtype stay."""
+
+    any_size: ClassVar[bool] = True
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """How many channels an image may have; any number if this is empty."""
+        return RGB_OR_GRAY
+
+    def field_after(self, field: Field) -> Field:
+        """The shape and the dtype stay."""
+        images.bytes_or_floats(self, field, "colours are changed in uint8 or float32 images")
+        shape = images.image(self, field)
+        if self.channels and shape[2] not in self.channels:
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {field.shape}",
+                cause=f"it acts on images of {' or '.join(map(str, self.channels))} channels",
+                remedy="gl.ops.Decode() makes images of 3 channels; name the field that is for it with on=",
+            )
+        return field.with_(shape=shape, axes="HWC")
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image."""
+        return self.change(xp, x, draw)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once."""
+        return super().array_batch(xp, x, draw) if isinstance(x, VARYING) else self.change(xp, x, draw)
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image, or a batch of one size with the draws of all of its images."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Factor(ColourOp):
+    """What the ops with a factor share: it is drawn uniformly from low to high."""
+
+    low: float
+    high: float
+
+    num_uniforms: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = arguments.low_and_high(self, self.low, self.high)
+        arguments.keep(self, low=low, high=high)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``factor``, float32 ``[N]``."""
+        return {"factor": (self.low + u[:, 0] * (self.high - self.low)).astype(np.float32)}
+
+
+@dataclass(frozen=True)
+class Brightness(_Factor):
+    """Multiply each image by a random factor from `low` to `high`; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_brightness``: ``x * factor``, bounded by 0 and 255, for float32 by
+    0 and 1; uint8 is cut off to whole numbers.
+    Pillow and timm are the same; DALI rounds; Keras and Albumentations' ``RandomBrightnessContrast`` add instead.
+
+    Example:
+        ``gl.ops.Brightness(0.8, 1.2)``
+
+    Args:
+        low: the least factor, at least 0; 1 changes nothing. torchvision's ``brightness=0.4`` is 0.6 to 1.4.
+        high: the greatest.
+    """
+
+    @property
+    def meaning(self) -> int:
+        """See ``Op``."""
+        return 2
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Any number."""
+        return ()
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.brightness(xp, x, draw["factor"])
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """Arithmetic: ``brightness_contrast`` rounds."""
+        math, types = dali.math, dali.types
+        product = x * (draw["factor"].gpu() if device == "gpu" else draw["factor"])
+        if field.dtype == np.float32:
+            return math.clamp(product, 0.0, 1.0)
+        return dali.fn.cast(math.floor(math.clamp(product, 0.0, 255.0)), dtype=types.UINT8)
+
+
+@dataclass(frozen=True)
+class Contrast(_Factor):
+    """Move the pixels of each image away from its mean, or towards it, by a random factor; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_contrast``: ``x * factor + mean * (1 - factor)``, bounded and cut
+    off as `Brightness`. The mean is that of the image's gray, ``0.2989 * red + 0.587 * green + 0.114 * blue``, which
+    for uint8 is cut off to whole numbers first. 1 or 3 channels.
+    Pillow and timm round the mean and the gray; Keras takes the mean of each channel; DALI and Albumentations'
+    ``RandomBrightnessContrast`` a constant.
+
+    Example:
+        ``gl.ops.Contrast(0.8, 1.2)``
+
+    Args:
+        low: the least factor, at least 0; 0 makes the image gray, 1 changes nothing. torchvision's ``contrast=0.4`` is
+            0.6 to 1.4.
+        high: the greatest.
+        center: a constant gray instead of the mean, in units of the pixels, for images of any number of channels:
+            ``x * factor + (center - factor * center)``; uint8 is rounded, halves up, and float32 is not bounded. DALI's
+            ``brightness_contrast`` is that.
+    """
+
+    center: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.center is not None:
+            arguments.keep(self, center=arguments.number(self, "center", self.center))
+
+    @property
+    def meaning(self) -> int:
+        """See ``Op``."""
+        return 2 if self.center is None else 1
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """1 or 3, whose gray is known; any number with a center."""
+        return RGB_OR_GRAY if self.center is None else ()
+
+    @property
+    def has_dali_form(self) -> bool:
+        """See ``Op``: with a center."""
+        return self.center is not None
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        if self.center is None:
+            return colour.contrast(xp, x, draw["factor"])
+        return colour.contrast_about(xp, x, draw["factor"], self.center)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``brightness_contrast``."""
+        dtype = dali.types.UINT8 if field.dtype == np.uint8 else dali.types.FLOAT
+        return dali.fn.brightness_contrast(x, dtype=dtype, contrast=draw["factor"], contrast_center=self.center)
+
+
+@dataclass(frozen=True)
+class Saturation(_Factor):
+    """Move the colours of each image away from its gray, or towards it, by a random factor; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_saturation``: ``x * factor + gray * (1 - factor)``, bounded and cut
+    off as `Brightness`, with the gray of `Contrast`. Images of 1 channel stay as they are.
+    Pillow's ``Color`` and timm round the gray; Keras and TensorFlow multiply the saturation of HSV; DALI transforms the
+    colours linearly and rounds.
+
+    Example:
+        ``gl.ops.Saturation(0.8, 1.2)``
+
+    Args:
+        low: the least factor, at least 0; 0 makes the image gray, 1 changes nothing. torchvision's ``saturation=0.4``
+            is 0.6 to 1.4.
+        high: the greatest.
+    """
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.saturation(xp, x, draw["factor"])
+
+
+@dataclass(frozen=True)
+class Sharpness(_Factor):
+    """Sharpen or smooth each image by a random factor; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_sharpness``: ``x * factor + smooth * (1 - factor)``, bounded and
+    cut off as `Brightness`. Smooth is the mean of 3 x 3 pixels with weight 5 in the middle (a sum over 13), rounded for
+    uint8. The pixels at the edge stay as they are, and so does an image of fewer than 3 in a direction. 1 or 3
+    channels.
+    Pillow and timm are the same but for the rounding; Albumentations' ``Sharpen`` has another kernel.
+
+    Example:
+        ``gl.ops.Sharpness(0, 2)``
+
+    Args:
+        low: the least factor, at least 0; 0 smooths, 1 changes nothing, 2 sharpens as much as 0 smooths.
+        high: the greatest.
+        p: the probability that an image is changed; torchvision's ``RandomAdjustSharpness(2)`` is
+            ``Sharpness(2, 2, p=0.5)``.
+    """
+
+    p: float = field(default=1.0, kw_only=True)
+
+    num_uniforms: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.keep(self, p=arguments.probability(self, "p", self.p))
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``factor``, float32 ``[N]``: 1 where an image stays as it is."""
+        draw = super().draw(u, size)
+        return {"factor": np.where(u[:, 1] < self.p, draw["factor"], np.float32(1))}
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.sharpness(xp, x, draw["factor"])
