@@ -44,6 +44,18 @@ def example_arguments(name: str) -> dict[str, Any]:
     return {key: arguments[key] for key in arguments if signature.parameters[key].kind is not Parameter.VAR_KEYWORD}
 
 
+def beside_boxes(images: gl.Source) -> gl.Source:
+    """Return a source of images of 32 x 32 pixels with boxes beside them, 0 to 3 each."""
+    source = gl.records(len(images), read_boxes, fields={"boxes": ("float32", (None, 4))})
+    return gl.zip(images, source).mark(boxes="xyxy")
+
+
+def read_boxes(numbers: Any) -> dict[str, Any]:
+    """Return the boxes of some records."""
+    boxes = [[[4, 6, 20 + i, 24] for i in range(number % 4)] for number in numbers]
+    return {"boxes": [np.array(rows, np.float32).reshape(-1, 4) for rows in boxes]}
+
+
 def table() -> str:
     """Return the table of all ops in Markdown: the example and the first sentence of each docstring."""
     lines = ["| op | does |", "|---|---|"]

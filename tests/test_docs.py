@@ -21,6 +21,7 @@ PAGES = {  # and what a page needs
     "converting": "PIL",
     "balance": None,
     "augmentation": None,
+    "boxes": "PIL",
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
 }
@@ -71,6 +72,12 @@ def test_the_page_about_augmentation_runs(defined):
     large, small = defined["loader"].batch_at(0)[0:2]
     assert [view.shape for view in large] == [(8, 32, 32, 3)] * 2
     assert [view.shape for view in small] == [(8, 12, 12, 3)] * 8
+
+
+@pytest.mark.parametrize("defined", ["boxes"], indirect=True)
+def test_the_page_about_boxes_runs(defined):
+    _, mask = defined["loader"].batch_at(1)
+    assert set(np.unique(mask)) == {0, 7, 255}
 
 
 @pytest.mark.slow

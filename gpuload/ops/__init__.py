@@ -3,6 +3,7 @@
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
+from gpuload.ops.cleanboxes import CleanBoxes
 from gpuload.ops.colour_ops import Brightness, Contrast, Saturation, Sharpness
 from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, Solarize
 from gpuload.ops.crop import CenterCrop, RandomCrop
@@ -24,6 +25,7 @@ __all__ = [
     "Brightness",
     "Cast",
     "CenterCrop",
+    "CleanBoxes",
     "Contrast",
     "Copy",
     "Dali",

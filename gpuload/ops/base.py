@@ -72,6 +72,9 @@ class Op:
     """True if pixels of an image come to lie elsewhere, so that a mask and boxes beside it must go the same way: those
     that are marked do (`ops.follow`). Where ``on`` is left out, a loader tells of others that stay."""
 
+    reads_marks: ClassVar[bool] = False
+    """True if what the op does depends on what its fields are marked as, so that states tell their marks."""
+
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
     batch, and the payload of a ``Ragged``, as it takes one record; it draws nothing."""
@@ -117,9 +120,12 @@ class Op:
         """The op that draws for this one: itself, but of what moves boxes beside an image that another op moves."""
         return self
 
-    @property
-    def sized_by(self) -> str | None:
-        """The field of the images whose sizes ``draw`` gets; None for the fields that the op acts on."""
+    def sized_by(self, before: Spec) -> str | None:
+        """Return the field of the images whose sizes ``draw`` gets; None for the fields that the op acts on.
+
+        Args:
+            before: the spec before the op.
+        """
         return None
 
     @property

@@ -130,8 +130,7 @@ class MoveAnnotations(Op):
         """See ``Op``."""
         return self.op
 
-    @property
-    def sized_by(self) -> str | None:
+    def sized_by(self, before: Spec) -> str | None:
         """See ``Op``."""
         return self.image
 
@@ -220,15 +219,17 @@ class MoveAnnotations(Op):
         place = int(bad.argmax())
         record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
         number = place - int(lengths[:record].sum())
+        form = "xywh" if self.kind.endswith("xyxy") else "xyxy"
+        remedy = f"mend the record; or its form is another one, source.mark({self.on}={form!r}) say"
         if not is_finite[place]:
-            cause = "it holds nan or inf"
+            cause, remedy = "it holds nan or inf", "mend the record, or leave the box out"
         elif not is_ordered[place]:
-            cause = f"as {self.kind!r} it ends before it begins: its form may be another one"
+            cause = f"as {self.kind!r} it ends before it begins"
         else:
             cause = f"it lies outside of its image of {height[place]} x {width[place]} pixels"
         raise RowError(
             record,
             f"field {self.on!r}: box {number} is {corners[place].round(3).tolist()} in pixels (xyxy)",
             cause=cause,
-            remedy=f"mend the record, or mark the field as what it is: source.mark({self.on}='xywh'), say",
+            remedy=remedy,
         )

@@ -96,9 +96,7 @@ class Graph:
         A field that shares an op with one of these is made too: the op needs them all. So is the image of boxes.
         """
         fields = set(names)
-        sources = [
-            {*on, *([op.sized_by] if op.sized_by else [])} for op, on in zip(self.ops, self.outputs, strict=True)
-        ]
+        sources = [{*on, *([name] if name else [])} for on, name in zip(self.outputs, self._size_fields, strict=True)]
         pairs = list(zip(self.outputs, sources, strict=True))
         while partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields:
             fields |= partners
@@ -163,9 +161,9 @@ class Graph:
         leader_draws: dict[int, Draw] = {}  # by stream: what moves boxes beside an image has the image's
         no_numbers = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
-        ops = zip(self.ops, self.targets, self.streams, self._known_sizes, self._head_fields, strict=True)
-        for op, on, stream, fixed_sizes, field in ops:
-            size = _common_size(op, on, now) if op.sized_by is None else now.get(op.sized_by, unknown)
+        columns = self.targets, self.streams, self._known_sizes, self._head_fields, self._size_fields
+        for op, on, stream, fixed_sizes, field, size_field in zip(self.ops, *columns, strict=True):
+            size = _common_size(op, on, now) if size_field is None else now.get(size_field, unknown)
             if stream not in leader_draws:
                 count = op.leader.num_uniforms
                 u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else no_numbers
@@ -193,6 +191,11 @@ class Graph:
         """
         ops = zip(self.ops, self.targets, self._files, strict=True)
         return [files.get(on[0]) if op.codec and len(on) == 1 else None for op, on, files in ops]
+
+    @cached_property
+    def _size_fields(self) -> list[str | None]:
+        """For each op the field whose sizes it draws for, where it does not act on that; else None."""
+        return [op.sized_by(self.before(place)) for place, op in enumerate(self.ops)]
 
     @cached_property
     def _files(self) -> list[dict[str, str]]:
@@ -280,7 +283,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             raise error.within(f"ops[{place}]") from None
         entries.append((op, on, now, numbers[place]))
         changed.update(on)
-        by_mark.update(name for name in on if op is not user_op and previous[name].is_marked)
+        by_mark.update(name for name in on if previous[name].is_marked and (op is not user_op or op.reads_marks))
     all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())
     crops = _crops(all_ops, all_targets)
     return Graph(spec, all_ops, all_targets, specs, all_streams, crops, frozenset(by_mark))

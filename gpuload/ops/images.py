@@ -128,9 +128,8 @@ def _remedy(field: Field) -> str:
         out = "{'shape': (None, None, 1)}"
         return f"put gl.ops.Python(lambda mask: mask[..., None], out={out}, on={field.name!r}) before it"
     if shape is not None and (len(shape) == 1 or field.ragged):
-        fields = f"('image', {field.name!r})"
         return (
-            f"leave {field.name!r} out of on=; what goes with an image and is none, boxes say, changes with it "
-            f"in gl.ops.Python(function, on={fields}, out={{}}), see docs/own-op.md"
+            f"leave {field.name!r} out of on=; boxes and points that are marked, source.mark({field.name}='xyxy') say, "
+            "go with their image; what else changes with it changes in gl.ops.Python, see docs/own-op.md"
         )
     return f"name the image field with on=, or give {field.name!r} three axes with gl.ops.Reshape"

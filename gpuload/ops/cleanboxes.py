@@ -1,0 +1,134 @@
+"""CleanBoxes: boxes of which too little is left are dropped, and with them the rows that go with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import RowError, SpecError
+from gpuload.ops import arguments, boxes, follow
+from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.spec import Field, Spec
+
+OUTSIDE = 1e-3  # pixels by which a box may be outside: of float32 numbers, by way of width and height
+
+
+@dataclass(frozen=True)
+class CleanBoxes(Op):
+    """Drop marked boxes that are too small, or that lie outside of their image, with all rows that go with them.
+
+    A box stays if its sides have ``min_size`` pixels or more, its area is ``min_area`` or more, and it lies inside of
+    the image. Crops cut off what is outside, so that a box of which nothing is left has no area. It is torchvision's
+    ``SanitizeBoundingBoxes``, but for labels of a value that it drops. Put it behind all ops that move pixels.
+
+        source = source.mark(boxes="xyxy", labels="with boxes")
+        ops = [gl.ops.RandomCrop(300, 300), gl.ops.CleanBoxes(min_size=4)]
+
+    Example:
+        ``gl.ops.CleanBoxes(min_size=4)``
+
+    Args:
+        min_size: the least width and height that a box may have, pixels.
+        min_area: the least area that a box may have, pixels.
+        on: the fields of boxes; all that are marked if left out. Fields that are marked ``"with boxes"`` come along.
+    """
+
+    min_size: float = 1.0
+    min_area: float = 1.0
+
+    needs_numpy: ClassVar[bool] = True
+    any_size: ClassVar[bool] = True
+    reads_marks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("min_size", "min_area"):
+            value = arguments.number(self, name, getattr(self, name))
+            if value < 0:
+                raise arguments.refuse(self, name, value, "a number of at least 0")
+            arguments.keep(self, **{name: value})
+
+    @property
+    def joint(self) -> bool:
+        """See ``Op``."""
+        return True
+
+    def targets(self, spec: Spec) -> tuple[str, ...]:
+        """Return the fields of boxes, and those with rows that go with them.
+
+        Raises:
+            UnknownFieldError: a name in ``on`` is not a field.
+            SpecError: no boxes are marked, or ``on`` names something else.
+        """
+        names = tuple(field.name for field in spec if field.holds_boxes) if self.on is None else super().targets(spec)
+        wrong = [name for name in names if not spec[name].holds_boxes]
+        if wrong or not names:
+            raise SpecError(
+                f"{self}: {'no field' if not names else f'the fields {wrong}'} marked as boxes",
+                cause=f"the fields are {'; '.join(map(str, spec))}",
+                remedy="say which are boxes: source.mark(boxes='xyxy')",
+            )
+        return (*names, *(field.name for field in spec if field.rows_of in names))
+
+    def spec_after(self, spec: Spec) -> Spec:
+        """Dtypes and shapes stay.
+
+        Raises:
+            SpecError: a field has as many rows in each record, so that none can be dropped.
+        """
+        for name in self.targets(spec):
+            self._check_length(spec[name])
+        self.sized_by(spec)
+        return spec
+
+    def _check_length(self, field: Field) -> None:
+        if not field.shape or field.shape[0] is not None:
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {field.shape}",
+                cause="rows of it are dropped, and each record has as many",
+                remedy="have the source give as many rows as there are, a shape of (None, 4), and put gl.ops.PadTo(50, "
+                f"on={field.name!r}) behind CleanBoxes",
+            )
+
+    def sized_by(self, before: Spec) -> str | None:
+        """Return the field of the images to which the boxes belong."""
+        return follow.image_of(self, before, self.targets(before)[0])
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``size``: height and width of the image of each record, int32 ``[N, 2]``, pixels."""
+        return {"size": size}
+
+    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """Return the rows that stay."""
+        result: dict[str, Any] = {}
+        for boxes_field in [field for field in after if field.holds_boxes]:
+            companions = [field.name for field in after if field.rows_of == boxes_field.name]
+            result |= {name: [] for name in (boxes_field.name, *companions)}
+            for row, values in enumerate(fields[boxes_field.name]):
+                is_left = self._are_left(values, boxes_field.kind, draw["size"][row])
+                result[boxes_field.name].append(values[is_left])
+                for name in companions:
+                    self._check_rows(row, boxes_field.name, len(values), name, len(fields[name][row]))
+                    result[name].append(np.asarray(fields[name][row])[is_left])
+        return result
+
+    def _are_left(self, values: NDArray[Any], kind: str, size: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return which boxes of a record stay, bool ``[M]``."""
+        corners = boxes.to_corners(values, kind, np.broadcast_to(size, (len(values), 2)))
+        sides = corners[:, 2:] - corners[:, :2]
+        inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (corners[:, 2:] <= size[::-1] + OUTSIDE).all(axis=1)
+        left: NDArray[np.bool_] = inside & (sides >= self.min_size).all(axis=1) & (sides.prod(axis=1) >= self.min_area)
+        return left
+
+    def _check_rows(self, row: int, boxes_name: str, num_boxes: int, name: str, num_rows: int) -> None:
+        if num_boxes != num_rows:
+            raise RowError(
+                row,
+                f"field {boxes_name!r} has {num_boxes} boxes, and field {name!r} {num_rows} rows",
+                cause=f"{name!r} is marked as 'with {boxes_name}': a row for each box",
+                remedy="mend the record, or leave that mark out",
+            )
