@@ -383,3 +383,23 @@ class Native(Protocol):
             first: the first source pixel of each pixel of the result, int32 ``[count]``; written.
             weights: the coefficients, float32 ``[support, count]``; written.
         """
+
+    def warp_nearest(self, image: Bytes, matrix: Floats, fill: Bytes, out: Bytes) -> None:
+        """Take the nearest pixels where a matrix says; see `ops.warp`.
+
+        Args:
+            image: uint8 ``[height, width, bytes of a pixel]``.
+            matrix: float32 ``[6]`` or ``[8]``.
+            fill: the bytes of a pixel outside.
+            out: the result, ``[new height, new width, bytes of a pixel]``.
+        """
+
+    def warp_linear(self, image: NDArray[Any], matrix: Floats, fill: Floats, out: NDArray[Any]) -> None:
+        """Blend four pixels where a matrix says; see `ops.warp`.
+
+        Args:
+            image: uint8, uint16 or float32 ``[height, width, channels]``.
+            matrix: float32 ``[6]`` or ``[8]``.
+            fill: of each channel, float32 ``[channels]``.
+            out: the result, of the image's dtype, ``[new height, new width, channels]``.
+        """

@@ -1,5 +1,6 @@
 """Ops: what happens to the fields of a record between the source and the batch."""
 
+from gpuload.ops.affine import Affine, Shear, Translate
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
@@ -14,13 +15,16 @@ from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
 from gpuload.ops.padto import PadTo
+from gpuload.ops.perspective import Perspective
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
+from gpuload.ops.rotate import Rotate, Rotate90
 from gpuload.ops.standardize import PerImageStandardization
 from gpuload.ops.views import Copy, repeat
 from gpuload.tracebacks import publish
 
 __all__ = [
+    "Affine",
     "AutoContrast",
     "Brightness",
     "Cast",
@@ -38,6 +42,7 @@ __all__ = [
     "Pad",
     "PadTo",
     "PerImageStandardization",
+    "Perspective",
     "Posterize",
     "Python",
     "RandomCrop",
@@ -45,9 +50,13 @@ __all__ = [
     "RandomResizedCrop",
     "Reshape",
     "Resize",
+    "Rotate",
+    "Rotate90",
     "Saturation",
     "Sharpness",
+    "Shear",
     "Solarize",
+    "Translate",
     "Transpose",
     "repeat",
 ]

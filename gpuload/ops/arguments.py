@@ -79,6 +79,22 @@ def interval(op: Any, name: str, value: Any) -> tuple[float, float]:
     return pair
 
 
+def spread(op: Any, name: str, value: Any) -> tuple[float, float]:
+    """Return two numbers ``(low, high)`` with low <= high; one number at least 0 is ``(-value, value)``."""
+    pair = numbers(op, name, value)
+    if not isinstance(pair, tuple):
+        pair = (-pair, pair)
+    if len(pair) != 2 or not pair[0] <= pair[1]:
+        raise refuse(op, name, value, "a number of at least 0, or two numbers, low and high, with low <= high")
+    return pair
+
+
+def between(pair: Any, u: Any) -> Any:
+    """Return the number ``low + u * (high - low)`` of a pair for each number of ``u`` in [0, 1)."""
+    low, high = pair
+    return low + u * (high - low)
+
+
 def low_and_high(op: Any, low: Any, high: Any) -> tuple[float, float]:
     """Return the arguments ``low`` and ``high`` with 0 <= low <= high."""
     pair = number(op, "low", low), number(op, "high", high)

@@ -9,3 +9,4 @@
 #define CLONES
 #endif
 #define INLINE static inline __attribute__((always_inline))  // what a clone calls is compiled for its processor only so
+#define INLINE_MEMBER inline __attribute__((always_inline))  // the same for a function of a class

@@ -28,6 +28,7 @@
 #include "scans.hpp"
 #include "tfrecord.hpp"
 #include "walk.hpp"
+#include "warp.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -492,6 +493,41 @@ void resize(const Array<const T, 1>& image, int64_t offset, int64_t stride, int6
                  vertical_first, core::Image<T>{out.data(), new_width * channels, vertical.count, new_width, channels});
 }
 
+constexpr int64_t MOST_SIDE = 1 << 24;  // float32 has all whole numbers up to it
+
+// Checks that an image has pixels, and sides that float32 has.
+template <class T>
+core::Image<T> image_of(const Array<T, 3>& image) {
+    const int64_t height = image.shape(0), width = image.shape(1), channels = image.shape(2);
+    require(height > 0 && width > 0 && channels > 0 && height <= MOST_SIDE && width <= MOST_SIDE, "warp: sizes");
+    return {image.data(), width * channels, height, width, channels};
+}
+
+template <class T>
+void check_warp(const core::Image<const T>& from, const core::Image<T>& to, const Array<const float, 1>& matrix, int64_t fill) {
+    require(from.channels == to.channels && fill == from.channels, "warp: channels");
+    require(matrix.size() == 6 || matrix.size() == 8, "warp: a matrix has six numbers or eight");
+}
+
+void warp_nearest(const Array<const uint8_t, 3>& image, const Array<const float, 1>& matrix, const Bytes& fill,
+                  const Array<uint8_t, 3>& out) {
+    const core::Image<const uint8_t> from = image_of(image);
+    const core::Image<uint8_t> to = image_of(out);
+    check_warp(from, to, matrix, fill.size());
+    Release lock;
+    core::warp_nearest(from, {matrix.data(), matrix.size()}, fill.data(), to);
+}
+
+template <class T>
+void warp_linear(const Array<const T, 3>& image, const Array<const float, 1>& matrix, const Array<const float, 1>& fill,
+                 const Array<T, 3>& out) {
+    const core::Image<const T> from = image_of(image);
+    const core::Image<T> to = image_of(out);
+    check_warp(from, to, matrix, fill.size());
+    Release lock;
+    core::warp_linear(from, {matrix.data(), matrix.size()}, fill.data(), to);
+}
+
 // --- rows of images
 
 const int32_t* each_or_none(const Array<const int32_t, 2>& numbers, int64_t count, int64_t columns) {
@@ -594,6 +630,10 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<uint8_t>);
     module.def("resize", resize<float>);
     module.def("taps", taps);
+    module.def("warp_nearest", warp_nearest);
+    module.def("warp_linear", warp_linear<uint8_t>);
+    module.def("warp_linear", warp_linear<uint16_t>);
+    module.def("warp_linear", warp_linear<float>);
     nb::class_<core::Codec>(module, "Codec")
         .def(nb::init<const std::string&, const std::string&>())
         .def_prop_ro("version", &core::Codec::version)
