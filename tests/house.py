@@ -127,7 +127,6 @@ FLAGS = ("is", "are", "has", "was", "were", "can", "num")
 UNNAMED = (
     "core/*",
     "executors/*",
-    "images/*",
     "pipeline/*",
 )
 

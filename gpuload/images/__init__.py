@@ -1,1 +1,1 @@
-"""Encoded images: what their heads say (`head`) and their pixels (`decode`)."""
+"""Encoded images: their heads (`head`) and their pixels (`decode`)."""

@@ -1,8 +1,8 @@
 """Decode: an encoded image to upright pixels, equal to those of DALI's CPU decoder; the importer of the codecs.
 
 nvImageCodec  the codec that DALI uses, on the CPU (`nvidia.nvimgcodec`, installed with DALI). It decodes only the
-              region that is asked for, and turns by the EXIF orientation itself. What has more than 8 bits is asked for
-              at its own depth: at 8 bits the low byte would be cut off, where DALI rounds.
+              region that is asked for, and turns by the EXIF orientation itself. Images of more than 8 bits are decoded
+              at their own depth: at 8 bits the low byte would be cut off, where DALI rounds.
 Pillow        for machines without the first (macOS, Windows). Only its decoders are used, not its readers of files:
               those pass over damage, warn, and obey settings of the whole process. It decodes whole images. Of formats
               other than JPEG and PNG its readers are used, one by name, behind our own reading of the header.
@@ -15,7 +15,7 @@ Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` o
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, whatever the kind of file.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
-Memory        what nvImageCodec decoded is handed out without a copy. It lies in ordinary memory that the array keeps
+Memory        the pixels of nvImageCodec are handed out without a copy. They lie in ordinary memory that the array keeps
               alive. Decoding into memory of ours is not faster: the codec copies there from a buffer of its own. So it
               takes 6 bytes for each pixel, and 12 of 16 bits; Pillow 7. Values are converted some rows at a time.
 Measured      milliseconds for a JPEG of 500 x 375, one thread: 0.64, of a random-resized-crop region 0.55; Pillow 1.1,
@@ -26,13 +26,13 @@ Short data    Where the data of a scan end early, libjpeg makes the rest of the 
               suspects are read again: those whose last stored pixel has the gray of missing blocks.
               Pillow reads such suspects with longer data, which must change nothing.
 Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too short; less than a unit
-              (8 to 16 pixels a side) that is missing; what lies behind a region; data that end early before a restart
+              (8 to 16 pixels a side) that is missing; damage behind a region; data that end early before a restart
               marker, in a progressive file, or in one of several scans. The pixels are wrong then, and a region may
               differ from the cut of the whole image by some levels, in DALI likewise.
               libjpeg and libpng in nvImageCodec 0.9 write such warnings to stderr: there is no option against it, the
               functions are not exported, and to redirect the descriptor would take it from the whole process. Files
               that `scans` refuses, and those that are read without an end marker and too short, cause none. Messages
-              of nvImageCodec itself are switched off, unless somebody imported it before. OpenCV in it warns of every
+              of nvImageCodec itself are switched off, unless the program imported it before. OpenCV in it warns of each
               raw codestream of JPEG 2000, which says no colours; OPENCV_LOG_LEVEL=OFF, set before, silences it.
 """
 
@@ -73,9 +73,9 @@ FILL = 128  # each channel of a block that libjpeg makes up where the data of a 
 # data are made longer, which changes the pixels only if they were short of data.
 STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
-DAMAGED = "its pixels cannot be decoded: the file is damaged behind its header"
-SHORT = f"{DAMAGED}, most likely because the data of its scan ends before the image is complete"
-UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; nobody writes them with a quarter
+DAMAGE_TEXT = "its pixels cannot be decoded: the file is damaged behind its header"
+SHORT_TEXT = f"{DAMAGE_TEXT}, most likely because the data of its scan ends before the image is complete"
+UNIT_ROWS = 16  # of a JPEG whose colours have half the rows; programs do not write a quarter
 START_OF_SCAN, APP14 = 0xDA, 0xEE
 GRAYSCALE, TRUECOLOUR, GRAY_WITH_ALPHA = 0, 2, 4  # colour types of a PNG
 READERS = {  # the module of each reader of Pillow, and its class
@@ -107,12 +107,12 @@ def decode(
 
     Args:
         data: the file, uint8 ``[num_bytes]``.
-        head: what `head.read` says of it.
+        head: the result of `head.read` for it.
         mode: ``"RGB"`` or ``"GRAY"``.
         region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
         dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value.
         strict: True to look at each JPEG twice, and refuse one whose data end early also if that left no trace in the
-            last pixels; what decodes a region may find it.
+            last pixels. Decoding a region may find such damage without it.
 
     Raises:
         ImageError: the bytes are damaged, or the codec that is there does not decode such a file.
@@ -124,13 +124,13 @@ def decode(
     if region is not None:
         _check_region(region, head)
     in_codec = FORMATS[head.kind].in_dali and head.form != "default bits"
-    chosen = _chosen() if in_codec else _of_pillow(FORMATS[head.kind].title)
-    pixels = chosen.decode(data, head, region, dtype, strict)
-    size, own = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
-    if pixels.shape != (*size, 3) or pixels.dtype not in (own, dtype):  # who takes the pixels trusts the size
+    codec = _process_codec() if in_codec else _of_pillow(FORMATS[head.kind].title)
+    pixels = codec.decode(data, head, region, dtype, strict)
+    size, depth = (head.height, head.width) if region is None else region[2:], np.uint16 if head.bits > 8 else np.uint8
+    if pixels.shape != (*size, 3) or pixels.dtype not in (depth, dtype):  # callers trust the size
         raise ImageError(f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}")
     if pixels.dtype != dtype:
-        pixels = _converted(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
+        pixels = _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
     if mode == "RGB":
         return pixels
     # The weights add up to 1: where the three channels are equal, gray is any of them.
@@ -140,7 +140,7 @@ def decode(
 def codec() -> str | None:
     """Return the codec that decodes images in this process, with its version; None where none is installed."""
     try:
-        return _chosen().name
+        return _process_codec().name
     except MissingPackageError:
         return None
 
@@ -148,10 +148,10 @@ def codec() -> str | None:
 def library_folder() -> str | None:
     """Return the folder of the package nvImageCodec; None where another codec decodes images in this process."""
     try:
-        chosen = _chosen()
+        codec = _process_codec()
     except MissingPackageError:
         return None
-    return chosen.folder if isinstance(chosen, _NvImageCodec) else None
+    return codec.folder if isinstance(codec, _NvImageCodec) else None
 
 
 def gray(pixels: NDArray[Any]) -> NDArray[Any]:
@@ -188,7 +188,7 @@ class _Codec(Protocol):
 
 
 @cache
-def _chosen() -> _Codec:
+def _process_codec() -> _Codec:
     """Return the codec of this process."""
     try:
         return _nvimagecodec()
@@ -223,18 +223,18 @@ class _NvImageCodec:
 
     def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
         if not head.scan_end:
-            return self._decoded(data, head, region)
+            return self._decode(data, head, region)
         endless = np.concatenate([data[: head.scan_end], STRICT_END])
         if not _reaches_the_end(region, head):
-            return self._decoded(endless, head, region, has_end=False)  # nobody looks for the end: this is as fast
-        pixels, made_up = self._decoded(data, head, region), FILL if head.channels < 4 else FILL // 2
-        if strict or _is_level(_as_stored(pixels, head.orientation)[-1, -1], made_up):
-            again = self._decoded(endless, head, region, has_end=False)
+            return self._decode(endless, head, region, has_end=False)  # the end is not needed: this is as fast
+        pixels, filler = self._decode(data, head, region), FILL if head.channels < 4 else FILL // 2
+        if strict or _is_level(_to_stored_order(pixels, head.orientation)[-1, -1], filler):
+            again = self._decode(endless, head, region, has_end=False)
             if head.channels < 4 and not np.array_equal(again, pixels):  # of four, OpenCV makes other colours
-                raise ImageError(SHORT)
+                raise ImageError(SHORT_TEXT)
         return pixels
 
-    def _decoded(self, data: Pixels, head: Head, region: Region | None, has_end: bool = True) -> NDArray[Any]:
+    def _decode(self, data: Pixels, head: Head, region: Region | None, has_end: bool = True) -> NDArray[Any]:
         library, params = self._library, self._own_depth if head.bits > 8 else self._eight_bits
         try:
             stream = library.CodeStream(np.ascontiguousarray(data))
@@ -245,21 +245,21 @@ class _NvImageCodec:
         except RuntimeError as error:
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
-            raise ImageError(DAMAGED if has_end else SHORT)
+            raise ImageError(DAMAGE_TEXT if has_end else SHORT_TEXT)
         return np.asarray(image)
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
-        own, process = self._of_thread, os.getpid()
-        if getattr(own, "process", None) != process:
+        local, process = self._of_thread, os.getpid()
+        if getattr(local, "process", None) != process:
             library = self._library
-            own.decoder = library.Decoder(
+            local.decoder = library.Decoder(
                 device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,  # the default asks CUDA, and fails without a driver
                 max_num_cpu_threads=1,
                 backends=[library.Backend(library.BackendKind.CPU_ONLY)],
             )
-            own.process = process
-        return own.decoder
+            local.process = process
+        return local.decoder
 
 
 @cache
@@ -268,8 +268,8 @@ def _nvimagecodec() -> _NvImageCodec:
     silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
     os.environ.update(silence)
     try:
-        found = _NvImageCodec(aside.import_package("nvidia.nvimgcodec"))
-        pixel = found.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
+        codec = _NvImageCodec(aside.import_package("nvidia.nvimgcodec"))
+        pixel = codec.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
     except ModuleNotFoundError:
@@ -280,7 +280,7 @@ def _nvimagecodec() -> _NvImageCodec:
     finally:
         for name in silence:
             os.environ.pop(name, None)
-    return found
+    return codec
 
 
 class _Pillow:
@@ -293,31 +293,31 @@ class _Pillow:
     def decode(self, data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool = False) -> NDArray[Any]:
         data = np.ascontiguousarray(data)
         try:
-            pixels = self._read(data, head) if head.kind in READERS else self._decoded(data, head, dtype, strict)
+            pixels = self._read(data, head) if head.kind in READERS else self._decode(data, head, dtype, strict)
         except (ImageError, MemoryError, SpecError, MissingPackageError):
             raise
         except (ValueError, OSError) as error:
-            raise ImageError(f"{DAMAGED} ({error})") from None
+            raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
         if region is None:
             return pixels
         top, left, height, width = region
         return pixels[top : top + height, left : left + width].copy()
 
-    def _decoded(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
+    def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
         """Return a JPEG or PNG, by the decoders alone."""
         pixels = np.empty((head.height, head.width, 3), np.uint8 if head.bits <= 8 else dtype)
-        stored = _as_stored(pixels, head.orientation)
+        stored_order = _to_stored_order(pixels, head.orientation)
         if head.kind == "jpeg":
-            self._jpeg(data, head, stored, strict)
+            self._jpeg(data, head, stored_order, strict)
         else:
-            self._png(data, head, stored)
+            self._png(data, head, stored_order)
         return pixels
 
     def _read(self, data: Pixels, head: Head) -> NDArray[Any]:
         """Return an image of another format, by its reader, which may raise anything for a damaged file."""
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
-            what = UNLIKE.get(head.form, "colours of more than 8 bits")
-            raise ImageError(f"Pillow does not decode {what} as DALI does; nvImageCodec does, which comes with DALI")
+            form = UNLIKE.get(head.form, "colours of more than 8 bits")
+            raise ImageError(f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI")
         files = aside.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
             raise SpecError(
@@ -338,7 +338,7 @@ class _Pillow:
         except self._library.DecompressionBombError as error:
             raise ImageError(f"Pillow refuses it ({error}); PIL.Image.MAX_IMAGE_PIXELS is the limit") from None
         except (SyntaxError, EOFError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
-            raise ImageError(f"{DAMAGED} ({error})") from None
+            raise ImageError(f"{DAMAGE_TEXT} ({error})") from None
 
     def _reader(self, kind: str) -> Callable[[io.BytesIO], Any]:
         """Return the reader of a format, which an old Pillow may not have, or not with its library."""
@@ -371,18 +371,22 @@ class _Pillow:
             out[rows] = _ink(planes, inverted, head.orientation) if head.channels == 4 else _three(planes)
         if head.scan_end and (strict or _is_level(planes[-1, -1], FILL)):
             longer = np.concatenate([data[: head.scan_end], LONGER_END])
-            one, other = (self._bands(out, mode, coded, "jpeg", mode, "") for coded in (data, longer))
-            if not all(np.array_equal(planes, again) for (_, planes), (_, again) in zip(one, other, strict=True)):
-                raise ImageError(SHORT)
+            bands, longer_bands = (
+                self._bands(out, mode, file_bytes, "jpeg", mode, "") for file_bytes in (data, longer)
+            )
+            if not all(
+                np.array_equal(planes, again) for (_, planes), (_, again) in zip(bands, longer_bands, strict=True)
+            ):
+                raise ImageError(SHORT_TEXT)
 
     def _png(self, data: Pixels, head: Head, out: NDArray[Any]) -> None:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, palette = _parts(data.data, has_palette=colour == INDEXED)
         check_pixels(parts, out.shape[0], out.shape[1], SAMPLES[colour] * bits, interlace)  # Pillow does not
-        coded = b"".join(parts)
+        stream = b"".join(parts)
 
         def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-            for rows, values in self._bands(out, mode, coded, "zip", order, interlace):
+            for rows, values in self._bands(out, mode, stream, "zip", order, interlace):
                 out[rows] = convert(values)
 
         if colour == INDEXED or bits < 8:
@@ -398,7 +402,7 @@ class _Pillow:
         else:
             mode = "RGB" if colour == TRUECOLOUR else "RGBA"
             fill(mode, f"{mode};16B", _three)
-            for rows, low in self._bands(out, mode, coded, "zip", f"{mode};16L", interlace):
+            for rows, low in self._bands(out, mode, stream, "zip", f"{mode};16L", interlace):
                 out[rows] = _of(out[rows].astype(np.uint16) << np.uint16(8) | _three(low), out.dtype)
 
     def _bands(self, out: Pixels, mode: str, data: Any, *decoder: Any) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -434,7 +438,7 @@ def _three(pixels: NDArray[Any]) -> NDArray[Any]:
     return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
 
 
-def _converted(
+def _convert(
     pixels: NDArray[Any], convert: Callable[[NDArray[Any]], NDArray[Any]], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Return an image in another dtype, made some rows at a time."""
@@ -496,9 +500,9 @@ def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memor
 
     `head` has checked that the chunks are whole and in order. Of the pixels the first run counts, as in libpng.
     """
-    coded: list[memoryview] = []
+    pixel_parts: list[memoryview] = []
     palette, place, name = view[:0], 8, b""
-    while name in (b"IDAT", b"") or not coded:
+    while name in (b"IDAT", b"") or not pixel_parts:
         length, name = CHUNK.unpack_from(view, place)
         end = place + 8 + length
         if name == b"IDAT" or (name == b"PLTE" and has_palette):
@@ -507,9 +511,9 @@ def _parts(view: memoryview, has_palette: bool) -> tuple[list[memoryview], memor
             if name == b"PLTE":
                 palette = view[place + 8 : end]
             else:
-                coded.append(view[place + 8 : end])
+                pixel_parts.append(view[place + 8 : end])
         place = end + 4
-    return coded, palette
+    return pixel_parts, palette
 
 
 def _colours(palette: memoryview, bits: int) -> Pixels:
@@ -534,8 +538,8 @@ def _reaches_the_end(region: Region | None, head: Head) -> bool:
     return behind <= (rows - 1) % UNIT_ROWS
 
 
-def _as_stored(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+def _to_stored_order(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32, section 4.6.4)."""
-    mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
-    pixels = pixels[:: -1 if upside_down else 1, :: -1 if mirrored else 1]
+    is_mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+    pixels = pixels[:: -1 if upside_down else 1, :: -1 if is_mirrored else 1]
     return pixels.transpose(1, 0, 2) if orientation >= 5 else pixels

@@ -1,10 +1,10 @@
 """Head of an encoded image: kind, size and orientation from its bytes, and whether it is whole.
 
-Formats are told by their first bytes, whatever a file is called; `heads` has a module for each.
+A format is known by the first bytes of a file, not by its name; `heads` has a module for each.
 Bounds  no memory is taken on a file's word: a size is refused that so few bytes cannot hold, and above MAX_PIXELS.
 Agrees  the size is that of DALI's decoder. Where DALI's own parts would disagree about it, which would make it write
         beyond its buffer (measured with 2.4: the process dies), where it would read other pixels than the format's own
-        specification says, or fill up what is damaged, the file is refused.
+        specification says, or fill up damaged parts, the file is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Format:
     Attributes:
         title: its name for people.
         suffixes: of its files, in small letters.
-        beginnings: what its files begin with.
+        beginnings: the first bytes of its files.
         read: returns the head.
         in_dali: True if DALI decodes it too; the others are Pillow's.
     """
@@ -66,10 +66,10 @@ FORMATS = {
     "gif": Format("GIF", (".gif",), (b"GIF87a", b"GIF89a"), gif.read, in_dali=False),
     "avif": Format("AVIF", (".avif",), (b"ftypavif", b"ftypavis"), avif.read, in_dali=False),
 }
-SUFFIXES = tuple(suffix for one in FORMATS.values() for suffix in one.suffixes)
-TITLES = ", ".join(one.title for one in FORMATS.values())
-# What a file of a format begins with, even if it is damaged there: its reader says more than that it is of no format.
-DAMAGED = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
+SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
+TITLES = ", ".join(form.title for form in FORMATS.values())
+# The first bytes that show the format of a file whose beginning is damaged: its reader gives the better error.
+SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
 
 
 def kind_of(beginning: bytes) -> str | None:
@@ -80,7 +80,7 @@ def kind_of(beginning: bytes) -> str | None:
         return None
     if beginning[4:8] == b"ftyp":
         beginning = beginning[4:]
-    return next((kind for kind, one in FORMATS.items() if beginning.startswith(one.beginnings)), None)
+    return next((kind for kind, form in FORMATS.items() if beginning.startswith(form.beginnings)), None)
 
 
 def foreign_to_dali(data: NDArray[Any]) -> str:
@@ -105,7 +105,9 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
     if len(view) == 0:
         raise HeadError("the file is empty")
     beginning = bytes(view[:LOOKED_AT_BYTES])
-    kind = kind_of(beginning) or next((name for start, name in DAMAGED.items() if beginning.startswith(start)), None)
+    kind = kind_of(beginning) or next(
+        (name for start, name in SHORT_MAGICS.items() if beginning.startswith(start)), None
+    )
     if kind is None:
         raise HeadError(f"it is no image file of these formats: {TITLES}; it begins with {beginning[:8].hex(' ')}")
     try:
@@ -127,7 +129,7 @@ def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]
     heads: NDArray[np.int32] = np.zeros((len(files), len(COLUMNS)), np.int32)
     if core.native is not None and isinstance(files, Ragged) and len(files):
         core.native.read_jpeg_heads(np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads)
-    for row in np.flatnonzero(heads[:, 0] == 0).tolist():  # what the core did not understand
+    for row in np.flatnonzero(heads[:, 0] == 0).tolist():  # rows that the core did not understand
         try:
             head = read(files[row])
         except HeadError as error:

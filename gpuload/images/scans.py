@@ -1,15 +1,15 @@
-"""Scans of a JPEG: what their bytes tell of damage, without decoding them.
+"""Scans of a JPEG: the damage that their bytes show, without decoding them.
 
 Data    of a scan ends at the first 0xFF that is not followed by 0 (then it is a value) or by a restart marker. The
         marker there must be one that may stand there.
 Between the data of two scans, and before the end, segments stand one after the other, without a gap.
-Whole   the end-of-image marker is reached from segment to segment; what follows it does not matter. Each channel has a
+Whole   the end-of-image marker is reached from segment to segment; bytes behind it do not matter. Each channel has a
         scan. Of a progressive image its first scan counts: the others may be left out (as in libjpeg's jcmaster.c).
 Restart markers are as many as frame and interval say, and are numbered in turn. One more may stand at the end.
 Zeros   256 zero bytes in a row, as a file has them where blocks of a disk or of a download are missing, would be ten
         blocks or more with 63 equal values each. They are no damage where one code of zeros stands for a flat block,
         and none at the end of the data, where some writers fill up a buffer.
-Core    `core/cpp/scans.cpp` is the same; what it refuses is read here again, to say what is wrong.
+Core    `core/cpp/scans.cpp` does the same; a file that it refuses is read here again, for the text of the error.
 Not     seen are bits that changed without making a marker: a Huffman decoder takes nearly all bits for something.
 Source  ITU-T T.81, annexes B and E.1.4 (restart), F.2.2.3 (Huffman codes are given in order, the first is all zeros).
 """
@@ -33,7 +33,7 @@ ZEROS = bytes(256)
 EOI, SOS, DHT, DRI = 0xD9, 0xDA, 0xC4, 0xDD
 SEQUENTIAL, HUFFMAN = {0xC0, 0xC1, 0xC9}, {0xC0, 0xC1}
 RESTART = range(0xD0, 0xD8)
-OTHERS = {0xFF, *RESTART}  # what may follow 0xFF in the data of a scan, beside 0
+FOLLOWERS = {0xFF, *RESTART}  # the bytes that may follow 0xFF in the data of a scan, beside 0
 SEGMENTS = {DHT, 0xCC, 0xDB, 0xDC, DRI, *range(0xE0, 0xF0), 0xFE}  # and DAC, DQT, DNL, APPn, COM
 MARKER, FILLED_MARKER = re.compile(rb"\xff[^\x00\xff]"), re.compile(rb"\xff+[^\xff]")
 
@@ -44,7 +44,7 @@ class ScanError(ValueError):
 
 @dataclass(frozen=True)
 class Scans:
-    """What was found: the number of scans, up to MAX_SCANS, and where the data of the only one ends.
+    """The number of scans, up to MAX_SCANS, and where the data of the only one ends.
 
     The end is 0 where there are several scans, or arithmetic coding.
     """
@@ -76,21 +76,21 @@ def read(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int,
 def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tuple[int, int]]) -> Scans:
     """Do the same in NumPy; see ``read``."""
     settings = _Settings()
-    for marker, where in segments:
-        settings.take(view, marker, where)
+    for marker, segment_place in segments:
+        settings.take(view, marker, segment_place)
     kind, channels = view[frame - 1], _channels(view, frame)
     one_scan = kind in SEQUENTIAL and view[place + 2] == len(channels)
     missing, number, end = set(channels), 0, 0
     while number < (1 if one_scan else MAX_SCANS):
         begin = _begin(view, place)
-        chosen = _chosen(view, place, channels)
+        ac_tables = _scan_tables(view, place, channels)
         end, restarts = _data(view, begin)
         interval = settings.interval
-        expected = -(-_units(view, frame, chosen.keys(), channels) // interval) - 1 if interval else 0
-        if kind in HUFFMAN and any(settings.firsts.get(table, 0) & 15 for table in chosen.values()):
+        expected = -(-_units(view, frame, ac_tables.keys(), channels) // interval) - 1 if interval else 0
+        if kind in HUFFMAN and any(settings.firsts.get(table, 0) & 15 for table in ac_tables.values()):
             _check_zeros(view, begin, end)
         if kind in SEQUENTIAL or view[begin - 3] == 0:  # the scan has the means of the blocks
-            missing -= chosen.keys()
+            missing -= ac_tables.keys()
         number += 1
         marker, place = _next_header(view, end, settings)
         if expected or len(restarts):
@@ -105,7 +105,7 @@ def read_plain(view: memoryview, frame: int, place: int, segments: Iterable[tupl
 
 
 class _Settings:
-    """What segments set for the scans behind them."""
+    """The settings that segments make for the scans behind them."""
 
     def __init__(self) -> None:
         self.interval = 0  # of restart markers, in units; 0 for none
@@ -139,19 +139,19 @@ def _begin(view: memoryview, place: int) -> int:
     return place + length
 
 
-def _chosen(view: memoryview, place: int, channels: dict[int, tuple[int, int]]) -> dict[int, int]:
+def _scan_tables(view: memoryview, place: int, channels: dict[int, tuple[int, int]]) -> dict[int, int]:
     """Return the channels of a scan, each with its AC table."""
-    chosen = {view[at]: view[at + 1] & 15 for at in range(place + 3, place + 3 + 2 * view[place + 2], 2)}
-    if not chosen.keys() <= channels.keys() or len(chosen) < view[place + 2]:
-        raise ScanError(f"the scan at byte {place} is of channels {list(chosen)}; the image has {list(channels)}")
-    return chosen
+    ac_tables = {view[at]: view[at + 1] & 15 for at in range(place + 3, place + 3 + 2 * view[place + 2], 2)}
+    if not ac_tables.keys() <= channels.keys() or len(ac_tables) < view[place + 2]:
+        raise ScanError(f"the scan at byte {place} is of channels {list(ac_tables)}; the image has {list(channels)}")
+    return ac_tables
 
 
 def _data(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
     """Return where the data of a scan ends, and the places of its restart markers."""
-    found = MARKER.search(view, begin, begin + FEW_BYTES)
-    if found and found[0][1] not in RESTART:
-        return found.start(), np.empty(0, np.intp)
+    match = MARKER.search(view, begin, begin + FEW_BYTES)
+    if match and match[0][1] not in RESTART:
+        return match.start(), np.empty(0, np.intp)
     data, restarts = np.frombuffer(view, np.uint8), [np.empty(0, np.intp)]
     for start in range(begin, len(view) - 1, SEARCHED_BYTES):
         part = data[start : start + SEARCHED_BYTES + 1]  # a marker may lie across two parts
@@ -160,7 +160,7 @@ def _data(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
         first = is_marker.argmax()
         if not is_marker[first]:
             continue
-        if following[first] not in OTHERS:  # the usual case, by itself because it is faster
+        if following[first] not in FOLLOWERS:  # the usual case, by itself because it is faster
             return int(start + first), np.concatenate(restarts)
         places = np.flatnonzero(is_marker)
         places = places[following[places] != 0xFF]  # fill bytes may stand before a marker
@@ -171,7 +171,7 @@ def _data(view: memoryview, begin: int) -> tuple[int, NDArray[np.intp]]:
     raise ScanError("the file ends before the end-of-image marker: it was cut off")
 
 
-def _units(view: memoryview, frame: int, chosen: Collection[int], channels: dict[int, tuple[int, int]]) -> int:
+def _units(view: memoryview, frame: int, scan_channels: Collection[int], channels: dict[int, tuple[int, int]]) -> int:
     """Return how many units (MCU) the data of a scan holds (T.81, A.2)."""
     factors = channels.values()
     if not all(0 < factor <= 4 for pair in factors for factor in pair):
@@ -181,7 +181,7 @@ def _units(view: memoryview, frame: int, chosen: Collection[int], channels: dict
         int.from_bytes(view[frame + 5 : frame + 7], "big"),
     )
     most_across, most_down = max(across for across, _ in factors), max(down for _, down in factors)
-    across, down = channels[next(iter(chosen))] if len(chosen) == 1 else (1, 1)
+    across, down = channels[next(iter(scan_channels))] if len(scan_channels) == 1 else (1, 1)
     return -(-width * across // (8 * most_across)) * -(-height * down // (8 * most_down))
 
 
@@ -212,11 +212,11 @@ def _check_zeros(view: memoryview, begin: int, end: int) -> None:
 def _next_header(view: memoryview, end: int, settings: _Settings) -> tuple[int, int]:
     """Return the marker SOS or EOI that comes next behind the data of a scan, and the place behind it."""
     while True:
-        found = FILLED_MARKER.match(view, end)
-        if found is None:
-            what = f"byte {end} is {view[end]:#04x}, where a marker must begin" if end < len(view) - 1 else ""
-            raise ScanError(what or "the file ends before the end-of-image marker: it was cut off")
-        marker, place = found[0][-1], found.end()
+        match = FILLED_MARKER.match(view, end)
+        if match is None:
+            reason = f"byte {end} is {view[end]:#04x}, where a marker must begin" if end < len(view) - 1 else ""
+            raise ScanError(reason or "the file ends before the end-of-image marker: it was cut off")
+        marker, place = match[0][-1], match.end()
         if marker in (SOS, EOI):
             return marker, place
         if marker not in SEGMENTS:

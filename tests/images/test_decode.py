@@ -37,13 +37,15 @@ def chosen(request, monkeypatch):
 
 
 def use(monkeypatch, name):
-    monkeypatch.setattr(decoding, "_chosen", decoding._nvimagecodec if name == "nvimgcodec" else decoding._pillow)
+    monkeypatch.setattr(
+        decoding, "_process_codec", decoding._nvimagecodec if name == "nvimgcodec" else decoding._pillow
+    )
 
 
 @pytest.fixture
 def first_choice():
     """Forget which codec was chosen, before and after."""
-    memories = decoding._chosen, decoding._nvimagecodec, decoding._pillow
+    memories = decoding._process_codec, decoding._nvimagecodec, decoding._pillow
     for memory in memories:
         memory.cache_clear()
     yield
@@ -293,7 +295,7 @@ class TestRegions:
          (0, 0, 0, 1), (0, 0, 1, 0), (5, 5, -1, -1), (2**40, 0, 1, 1)],
     )  # fmt: skip
     def test_a_region_outside_the_image_is_refused_before_it_is_decoded(self, monkeypatch, region):
-        monkeypatch.setattr(decoding, "_chosen", None)
+        monkeypatch.setattr(decoding, "_process_codec", None)
 
         with pytest.raises(SpecError, match="of an image of 57 x 83"):
             decoded(JPEGS["4:2:0"], region=region)
@@ -361,7 +363,7 @@ class TestDamage:
                                         np.zeros((5, 6, 3), np.uint16)])  # fmt: skip
     def test_pixels_that_are_not_as_the_header_says_are_refused(self, monkeypatch, pixels, mode):
         liar = types.SimpleNamespace(decode=lambda data, head, region, dtype, strict: pixels)
-        monkeypatch.setattr(decoding, "_chosen", lambda: liar)
+        monkeypatch.setattr(decoding, "_process_codec", lambda: liar)
         empty, head = np.empty(0, np.uint8), Head("jpeg", 5, 6, 3, 8, 1)
 
         with pytest.raises(ImageError, match=r"where its header says \[5, 6, 3\]"):
@@ -472,7 +474,7 @@ class TestProcess:
         program = f"""
 from gpuload.images import decode, head
 from tests.images.test_decode import MADE
-decode._chosen = decode.{own}
+decode._process_codec = decode.{own}
 
 def decoded():
     arrays = [np.frombuffer(data, np.uint8) for data in MADE.values()]
@@ -493,7 +495,7 @@ print(same, os.waitpid(child, 0)[1])
         program = f"""
 from gpuload.images import decode, head
 from tests.images.test_decode import JPEGS
-decode._chosen = decode.{own}
+decode._process_codec = decode.{own}
 for data in (JPEGS["4:2:0"][:-100], b""):
     try:
         decode.decode(np.frombuffer(data, np.uint8), head.read(JPEGS["4:2:0"]), "RGB")

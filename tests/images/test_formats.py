@@ -66,7 +66,7 @@ def chosen(request, monkeypatch):
     """Decode with one of the codecs; gives its name."""
     pytest.importorskip("nvidia.nvimgcodec" if request.param == "nvimgcodec" else "PIL")
     use = decoding._nvimagecodec if request.param == "nvimgcodec" else decoding._pillow
-    monkeypatch.setattr(decoding, "_chosen", use)
+    monkeypatch.setattr(decoding, "_process_codec", use)
     return request.param
 
 
@@ -637,7 +637,7 @@ class TestFormatsOfPillow:
 
     def test_pillow_s_own_limit_is_said(self, monkeypatch):
         monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
-        monkeypatch.setattr(decoding, "_chosen", decoding._pillow)
+        monkeypatch.setattr(decoding, "_process_codec", decoding._pillow)
 
         with pytest.raises(ImageError, match="MAX_IMAGE_PIXELS is the limit"):
             decoded(saved(photograph(), "WEBP"))

@@ -230,7 +230,7 @@ class TestShortData:
 
     @pytest.mark.parametrize("name", [name for name in PHOTOGRAPHS if name != "restart markers"])
     def test_a_region_is_refused_if_it_reaches_what_is_missing_and_right_if_it_does_not(self, monkeypatch, name):
-        monkeypatch.setattr(decoding, "_chosen", decoding._nvimagecodec)
+        monkeypatch.setattr(decoding, "_process_codec", decoding._nvimagecodec)
         data = PHOTOGRAPHS[name]
         whole = decoded(data)
         begin = data_begin(data)

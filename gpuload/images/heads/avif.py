@@ -2,7 +2,7 @@
 
 Read    still images of 8 bits; 10 and 12 bits would be cut to 8 by Pillow. Turned and mirrored as ``irot`` and ``imir``
         say; an EXIF block does not count.
-Whole   is left to the decoder, libavif, which refuses what is cut off.
+Whole   is left to the decoder, libavif, which refuses files that were cut off.
 Source  ISO/IEC 23008-12 (HEIF), sections 6.5 and 8.11; AV1 Image File Format 1.1.
 """
 
@@ -33,29 +33,29 @@ def read(view: memoryview) -> Head:
     begin, _ = inside[b"pitm"]
     item = struct.unpack_from(">I" if view[begin] else ">H", view, begin + 4)[0]
     properties: list[tuple[bytes, int, int]] = []
-    chosen: list[int] = []
+    numbers: list[int] = []
     for name, start, stop in _boxes(view, *inside[b"iprp"]):
         if name == b"ipco":
             properties = list(_boxes(view, start, stop))
         elif name == b"ipma":
-            chosen = _chosen(view, start, stop, item)
-    own: dict[bytes, int] = {}
-    for number in chosen:
+            numbers = _property_numbers(view, start, stop, item)
+    places: dict[bytes, int] = {}
+    for number in numbers:
         if 0 < number <= len(properties):
             name, start, _ = properties[number - 1]
-            own.setdefault(name, start)
-    if b"ispe" not in own:
+            places.setdefault(name, start)
+    if b"ispe" not in places:
         raise HeadError("it gives no size (ispe) of its primary image")
-    width, height = struct.unpack_from(">II", view, own[b"ispe"] + 4)
+    width, height = struct.unpack_from(">II", view, places[b"ispe"] + 4)
     if not height or not width:
         raise HeadError(f"it would be {height} x {width} pixels")
     check_size(height * width)
-    if b"av1C" in own and view[own[b"av1C"] + 2] & 0x40:
+    if b"av1C" in places and view[places[b"av1C"] + 2] & 0x40:
         raise HeadError("it has more than 8 bits per sample, which would be cut")
-    if b"clap" in own:
+    if b"clap" in places:
         raise HeadError("it is to be cut (clap), which decoders do or do not")
-    turn = view[own[b"irot"]] & 3 if b"irot" in own else 0
-    mirror = view[own[b"imir"]] & 1 if b"imir" in own else None
+    turn = view[places[b"irot"]] & 3 if b"irot" in places else 0
+    mirror = view[places[b"imir"]] & 1 if b"imir" in places else None
     return upright("avif", height, width, 3, 8, TURNS[turn, mirror])
 
 
@@ -74,7 +74,7 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         begin = behind
 
 
-def _chosen(view: memoryview, place: int, end: int, item: int) -> list[int]:
+def _property_numbers(view: memoryview, place: int, end: int, item: int) -> list[int]:
     """Return the numbers of the properties of an item."""
     version, is_wide = view[place], view[place + 3] & 1
     count = struct.unpack_from(">I", view, place + 4)[0]
@@ -87,8 +87,8 @@ def _chosen(view: memoryview, place: int, end: int, item: int) -> list[int]:
         associations = view[place]
         place += 1
         size = 2 if is_wide else 1
-        found = [int.from_bytes(view[place + size * i : place + size * (i + 1)], "big") for i in range(associations)]
+        numbers = [int.from_bytes(view[place + size * i : place + size * (i + 1)], "big") for i in range(associations)]
         place += size * associations
         if number == item:
-            return [value & (0x7FFF if is_wide else 0x7F) for value in found]
+            return [value & (0x7FFF if is_wide else 0x7F) for value in numbers]
     return []

@@ -1,4 +1,4 @@
-"""What the head of every kind of image says, and the bounds that hold for all."""
+"""The head of an image, the same for every kind, and the bounds that hold for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class HeadError(ValueError):
 
 @dataclass(frozen=True)
 class Head:
-    """What the header of an image says; height and width in pixels as displayed, after the orientation."""
+    """The contents of an image's header; height and width in pixels as displayed, after the orientation."""
 
     kind: str  # a name in `images.head.FORMATS`
     height: int
@@ -25,15 +25,17 @@ class Head:
     scan_end: int = field(
         default=0, compare=False
     )  # where the data of the only scan of a JPEG ends; 0 where codecs do not see it
-    form: str = field(default="", compare=False)  # what a codec must know beside: a word of the format's module
+    form: str = field(
+        default="", compare=False
+    )  # a property that a codec must know, too: a word of the format's module
 
 
-def check_size(pixels: int, most: int | None = None) -> None:
+def check_size(pixels: int, capacity: int | None = None) -> None:
     """Refuse an image of too many pixels, or of more than its bytes can hold, if that is known."""
     if pixels > MAX_PIXELS:
         raise HeadError(f"it would have {pixels} pixels; at most {MAX_PIXELS} are decoded")
-    if most is not None and pixels > most:
-        raise HeadError(f"it would have {pixels} pixels; so few bytes cannot hold more than {most}")
+    if capacity is not None and pixels > capacity:
+        raise HeadError(f"it would have {pixels} pixels; so few bytes cannot hold more than {capacity}")
 
 
 def upright(

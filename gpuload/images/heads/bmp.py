@@ -65,7 +65,7 @@ def _check_kind(bits: int, compression: int, header: int) -> None:
 
 
 def _check_runs(view: memoryview, place: int, rows: int, width: int) -> None:
-    """Refuse runs that do not fill each row: decoders make different things of what is left out."""
+    """Refuse runs that do not fill each row: decoders fill the gaps with different values."""
     row = column = 0
     while row < rows:
         count, value = view[place], view[place + 1]

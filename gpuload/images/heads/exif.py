@@ -30,14 +30,14 @@ def orientation(block: bytes) -> int:
         return 1
     count = struct.unpack_from(order + "H", block, start - 2)[0]
     entries = block[start : start + 12 * count]
-    value, damaged = 0, len(entries) < 12 * count
+    value, is_damaged = 0, len(entries) < 12 * count
     for tag, _, number, place in struct.iter_unpack(order + "HHII", entries + bytes(-len(entries) % 12)):
         if tag == ORIENTATION:
             value = value or (place & 0xFFFF if order == "<" else place >> 16) or MISSING
         elif _outside(tag, number, place, len(block)):
-            damaged = True
+            is_damaged = True
             break
-    if damaged and 1 < value <= 8:
+    if is_damaged and 1 < value <= 8:
         raise HeadError("its EXIF block is damaged: decoders disagree whether the orientation in it counts")
     return value if 1 <= value <= 8 else 1
 

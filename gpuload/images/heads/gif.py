@@ -17,21 +17,21 @@ PIXELS_PER_BYTE = 4096  # a code of 9 bits and more stands for as many at most, 
 
 def read(view: memoryview) -> Head:
     """Return the head of a GIF; see `images.head.read`."""
-    width, height, packed = struct.unpack_from("<HHB", view, 6)
-    place, has_palette = 13, bool(packed & 0x80)
-    place += _palette_bytes(packed)
+    width, height, flags = struct.unpack_from("<HHB", view, 6)
+    place, has_palette = 13, bool(flags & 0x80)
+    place += _palette_bytes(flags)
     while (kind := view[place]) == EXTENSION:
         place = _behind_blocks(view, place + 2)
     if kind == TRAILER:
         raise HeadError("it holds no image")
     if kind != FRAME:
         raise HeadError(f"byte {place} is {kind:#04x}, where a frame must begin")
-    left, top, wide, high, packed = struct.unpack_from("<HHHHB", view, place + 1)
-    if not has_palette and not packed & 0x80:
+    left, top, wide, high, flags = struct.unpack_from("<HHHHB", view, place + 1)
+    if not has_palette and not flags & 0x80:
         raise HeadError("it has no palette, so that its colours are not known")
     if (left, top, wide, high) != (0, 0, width, height) or not width or not height:
         raise HeadError(f"its first frame is {high} x {wide} pixels at {top}, {left} of a screen of {height} x {width}")
-    place += 10 + _palette_bytes(packed)
+    place += 10 + _palette_bytes(flags)
     if not 1 <= view[place] <= 8:
         raise HeadError(f"its pixels have {view[place]} bits")
     end = _behind_blocks(view, place + 1)
@@ -39,8 +39,8 @@ def read(view: memoryview) -> Head:
     return upright("gif", height, width, 3, 8)
 
 
-def _palette_bytes(packed: int) -> int:
-    return 3 << (packed & 7) + 1 if packed & 0x80 else 0
+def _palette_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def _behind_blocks(view: memoryview, place: int) -> int:

@@ -38,18 +38,18 @@ def read_jp2(view: memoryview) -> Head:
         elif name == b"jp2c":
             if header is None:
                 raise HeadError("its pixels (jp2c) stand before its header (jp2h)")
-            found = _codestream(view[begin:end])
-            _check_header(view, *header, found)
-            return found
+            head = _codestream(view[begin:end])
+            _check_header(view, *header, head)
+            return head
     raise HeadError("it holds no image: it has no box jp2c")
 
 
 def read_codestream(view: memoryview) -> Head:
     """Return the head of a raw codestream; see `images.head.read`."""
-    found = _codestream(view)
-    if found.channels < 3:
+    head = _codestream(view)
+    if head.channels < 3:
         raise HeadError("it is a raw codestream of one channel, which DALI does not decode; a JP2 file of it is")
-    return found
+    return head
 
 
 def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -66,7 +66,7 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
         begin = behind
 
 
-def _check_header(view: memoryview, begin: int, end: int, found: Head) -> None:
+def _check_header(view: memoryview, begin: int, end: int, head: Head) -> None:
     """Refuse colours that are read differently; the sizes must be those of the codestream."""
     if bytes(view[begin + 4 : begin + 8]) != b"ihdr":
         raise HeadError("its header (jp2h) does not begin with the size (ihdr)")
@@ -74,7 +74,7 @@ def _check_header(view: memoryview, begin: int, end: int, found: Head) -> None:
     for name, start, stop in _boxes(view, begin, end):
         if name == b"ihdr":
             height, width, channels, bits = struct.unpack_from(">IIHB", view, start)
-            if (height, width, channels, bits) != (found.height, found.width, found.channels, found.bits - 1):
+            if (height, width, channels, bits) != (head.height, head.width, head.channels, head.bits - 1):
                 raise HeadError(f"its header says {height} x {width} pixels of {channels} channels, its pixels others")
         elif name == b"colr" and colour is None:
             colour = view[start], int.from_bytes(view[start + 3 : min(start + 7, stop)], "big")
@@ -84,16 +84,16 @@ def _check_header(view: memoryview, begin: int, end: int, found: Head) -> None:
             count = struct.unpack_from(">H", view, start)[0]
             for number in range(count):
                 channel, kind, of = struct.unpack_from(">HHH", view, start + 2 + 6 * number)
-                in_order = (kind, of) == (0, channel + 1) or channel >= 3 or found.channels < 3
-                if not in_order or channel >= found.channels:
+                in_order = (kind, of) == (0, channel + 1) or channel >= 3 or head.channels < 3
+                if not in_order or channel >= head.channels:
                     raise HeadError("its channels are in another order")
     if colour is None:
         raise HeadError("it does not say its colours (box colr)")
     method, space = colour
-    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if found.channels == 1 else SRGB)):
-        what = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
-        raise HeadError(f"its {found.channels} channels are {what}; gray and sRGB are decoded")
-    if method == ICC and found.channels == 1:
+    if method not in (ENUMERATED, ICC) or (method == ENUMERATED and space != (GRAY if head.channels == 1 else SRGB)):
+        colours = COLOURS.get(space, f"of kind {space}") if method == ENUMERATED else f"given by method {method}"
+        raise HeadError(f"its {head.channels} channels are {colours}; gray and sRGB are decoded")
+    if method == ICC and head.channels == 1:
         raise HeadError("its gray is given by a profile, which is not decoded")
 
 
@@ -117,14 +117,14 @@ def _codestream(view: memoryview) -> Head:
     if num_tiles > 65535:
         raise HeadError(f"it has {num_tiles} tiles; there are 65535 at most")
     coding = _Coding(view, height, width, channels)
-    seen: set[int] = set()
+    markers: set[int] = set()
     place = 4 + length
     while (marker := _marker(view, place)) != SOT:
-        if marker in seen & {COD, QCD}:
+        if marker in markers & {COD, QCD}:
             raise HeadError(f"marker {marker:#x} of its codestream occurs twice")
-        seen.add(marker)
+        markers.add(marker)
         place = coding.behind(marker, place, in_tile=False)
-    if not {COD, QCD} <= seen:
+    if not {COD, QCD} <= markers:
         raise HeadError("its codestream says nothing of its coding (COD, QCD)")
     _check_tiles(coding, place, num_tiles)
     return upright("jp2", height, width, channels, form[0] + 1)
@@ -138,7 +138,7 @@ def _marker(view: memoryview, place: int) -> int:
 
 
 class _Coding:
-    """What the segments in front of coded data say of them: nothing that OpenJPEG refuses.
+    """The segments in front of coded data, checked: they say nothing that OpenJPEG refuses.
 
     OpenCV 4.13 gives OpenJPEG a pointer without a value, to which it writes when it refuses the header of a codestream:
     the process may die. So the checks here are as strict as those of OpenJPEG.
@@ -184,10 +184,10 @@ class _Coding:
         self._check(blocks and style < 64 and transform <= 1, marker, place)
         packets = 0
         for level in range(levels + 1):
-            both = self.view[place + 5 + level] if has_precincts else 0xFF
-            self._check(level == 0 or (both & 15 > 0 and both >> 4 > 0), marker, place)
+            exponents = self.view[place + 5 + level] if has_precincts else 0xFF
+            self._check(level == 0 or (exponents & 15 > 0 and exponents >> 4 > 0), marker, place)
             tall, broad = (-(-side // (1 << levels - level)) for side in self._size)
-            packets += -(-tall // (1 << (both >> 4))) * -(-broad // (1 << (both & 15)))
+            packets += -(-tall // (1 << (exponents >> 4))) * -(-broad // (1 << (exponents & 15)))
         packets *= self._layers * channels
         if packets > len(self.view):
             raise HeadError(f"it would have {packets} packets; so few bytes cannot hold them")

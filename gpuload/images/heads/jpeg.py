@@ -57,13 +57,13 @@ def read(view: memoryview) -> Head:
     if frame is None:
         raise HeadError("its header gives no size")
     height, width, channels = frame[1]
-    found = scans.read(view, frame[0], place, settings)
+    scan_info = scans.read(view, frame[0], place, settings)
     per_byte = ARITHMETIC_PIXELS_PER_BYTE if view[frame[0] - 1] in ARITHMETIC else HUFFMAN_PIXELS_PER_BYTE
     check_size(height * width, (len(view) - place) * per_byte)
     if len(set(exif)) > 1:
         raise HeadError(f"its EXIF blocks give different orientations: {exif}")
     turn = exif[0] if exif else 1
-    return upright("jpeg", height, width, channels, 8, turn, num_scans=found.number, scan_end=found.end)
+    return upright("jpeg", height, width, channels, 8, turn, num_scans=scan_info.number, scan_end=scan_info.end)
 
 
 def _filled_marker(view: memoryview, place: int) -> tuple[int, int]:

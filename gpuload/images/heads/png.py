@@ -13,7 +13,7 @@ import zlib
 from typing import NoReturn
 
 from gpuload.images.heads.base import Head, HeadError, check_size, printable_name, upright
-from gpuload.images.heads.coded import DEFLATE_RATIO, inflated
+from gpuload.images.heads.compression import DEFLATE_RATIO, inflate_parts
 from gpuload.images.heads.exif import orientation
 
 MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX of libpng
@@ -35,7 +35,7 @@ ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (
 def read(view: memoryview) -> Head:
     """Return the head of a PNG; see `images.head.read`."""
     height, width, colour, bits = _png_header(view)
-    place, seen, turn = 33, {b"IHDR"}, 1
+    place, names, turn = 33, {b"IHDR"}, 1
     while True:
         if place + 12 > len(view):
             raise HeadError("the file ends before its chunk IEND: it was cut off")
@@ -45,17 +45,17 @@ def read(view: memoryview) -> Head:
             raise HeadError(f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut off")
         if name == b"IEND":
             break
-        if name != b"IDAT" or name not in seen:
-            _check_chunk(name, length, seen, colour)
+        if name != b"IDAT" or name not in names:
+            _check_chunk(name, length, names, colour)
         if name == b"eXIf":
-            turn = _png_exif(view, place, length, name in seen)
-        seen.add(name)
+            turn = _png_exif(view, place, length, name in names)
+        names.add(name)
         place = after
-    if b"IDAT" not in seen:
+    if b"IDAT" not in names:
         raise HeadError("it holds no image: it has no chunk IDAT")
     pixel_bits = SAMPLES[colour] * bits
     check_size(height * width, DEFLATE_RATIO * len(view) // -(-width * pixel_bits // 8) * width)
-    if b"acTL" in seen:
+    if b"acTL" in names:
         if turn != 1:
             raise HeadError("it is an animated PNG with an orientation: decoders differ about it")
         _check_animation(view, height, width, pixel_bits)
@@ -78,17 +78,17 @@ def _png_header(view: memoryview) -> tuple[int, int, int, int]:
     return height, width, colour, bits
 
 
-def _check_chunk(name: bytes, length: int, seen: set[bytes], colour: int) -> None:
+def _check_chunk(name: bytes, length: int, names: set[bytes], colour: int) -> None:
     """Refuse a chunk that makes libpng, or OpenCV in front of it, refuse the file."""
     if not name.isalpha() or name[2] & SMALL:
         raise HeadError(f"its chunk {printable_name(name)} has a name that PNG does not have")
-    if not name[0] & SMALL and (name not in (b"PLTE", b"IDAT") or name in seen):
+    if not name[0] & SMALL and (name not in (b"PLTE", b"IDAT") or name in names):
         raise HeadError(f"its chunk {printable_name(name)} is unknown and necessary, or occurs twice")
-    if b"IDAT" not in seen and length not in LENGTHS.get(name, (length,)):
+    if b"IDAT" not in names and length not in LENGTHS.get(name, (length,)):
         raise HeadError(f"its chunk {printable_name(name)} is {length} bytes long")
     if name == b"PLTE" and colour == INDEXED and not (0 < length <= 768 and length % 3 == 0):
         raise HeadError(f"its palette is {length} bytes long; it has 3 for each of 1 to 256 colours")
-    if name == b"IDAT" and colour == INDEXED and b"PLTE" not in seen:
+    if name == b"IDAT" and colour == INDEXED and b"PLTE" not in names:
         raise HeadError("its pixels are indices into a palette, and it has no palette (PLTE)")
 
 
@@ -112,29 +112,29 @@ def _check_animation(view: memoryview, height: int, width: int, pixel_bits: int)
 
     Source: PNG 3rd edition, section 11.3.4; OpenCV 4.13, grfmt_png.cpp.
     """
-    coded: list[memoryview] = []
-    name, num_frames, controlled, place = b"", 0, False, 33
-    while name != b"IEND" and not (coded and name == b"fcTL"):
+    pixel_parts: list[memoryview] = []
+    name, num_frames, has_control, place = b"", 0, False, 33
+    while name != b"IEND" and not (pixel_parts and name == b"fcTL"):
         length, name = CHUNK.unpack_from(view, place)
         content = view[place + 8 : place + 8 + length]
         if not _is_as_written(view, place, length):
             _refuse_animation(f"the checksum of its chunk {printable_name(name)} is wrong")
         if name == b"acTL" and length == 8 and not num_frames:
             num_frames = int.from_bytes(content[:4], "big")
-        elif name == b"fcTL" and length == FRAME_CONTROL.size and (coded or not controlled):
-            _check_frame_control(content, height, width, is_first=not coded)
-            controlled = controlled or not coded
+        elif name == b"fcTL" and length == FRAME_CONTROL.size and (pixel_parts or not has_control):
+            _check_frame_control(content, height, width, is_first=not pixel_parts)
+            has_control = has_control or not pixel_parts
         elif name in (b"acTL", b"fcTL", b"fdAT"):
             _refuse_animation(f"its chunk {printable_name(name)} of {length} bytes has no place there")
         elif name == b"IDAT":
-            coded.append(content)
-        elif coded and num_frames > 1 and name != b"IEND":
+            pixel_parts.append(content)
+        elif pixel_parts and num_frames > 1 and name != b"IEND":
             _refuse_animation(f"chunk {printable_name(name)} stands inside its first frame")
         place += 12 + length
-    if not 0 < num_frames < 2**31 or not controlled:
+    if not 0 < num_frames < 2**31 or not has_control:
         _refuse_animation("its still image is not its first frame")
     try:
-        check_pixels(coded, height, width, pixel_bits, view[28])
+        check_pixels(pixel_parts, height, width, pixel_bits, view[28])
     except HeadError as error:
         _refuse_animation(str(error))
 
@@ -146,11 +146,11 @@ def _check_frame_control(content: memoryview, height: int, width: int, is_first:
         _refuse_animation(f"a frame of {frame_height} x {frame_width} pixels at {top}, {left} does not fit into it")
 
 
-def _refuse_animation(why: str) -> NoReturn:
-    raise HeadError(f"it is an animated PNG that decoders differ about: {why}")
+def _refuse_animation(reason: str) -> NoReturn:
+    raise HeadError(f"it is an animated PNG that decoders differ about: {reason}")
 
 
-def check_pixels(coded: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int) -> None:
+def check_pixels(pixel_parts: list[memoryview], height: int, width: int, pixel_bits: int, interlace: int) -> None:
     """Check that the compressed pixels of a PNG are whole: as many rows as it has, each with a filter that exists.
 
     Raises:
@@ -163,7 +163,7 @@ def check_pixels(coded: list[memoryview], height: int, width: int, pixel_bits: i
         if rows > 0 and columns > 0:
             row_bytes = 1 + -(-columns * pixel_bits // 8)  # the first names the filter
             passes.append(range(end, end := end + rows * row_bytes, row_bytes))
-    for raw in inflated(coded):
+    for raw in inflate_parts(pixel_parts):
         for starts in passes:
             begin = starts.start - num_bytes if num_bytes < starts.start else (starts.start - num_bytes) % starts.step
             filters = raw[begin : max(0, starts.stop - num_bytes) : starts.step]

@@ -27,42 +27,42 @@ def read(view: memoryview) -> Head:
     kind, place = view[1] - ord("0"), 2
     header, numbers = bytes(view[:HEADER_BYTES]), []
     for name in ("width", "height") if kind in BITS else ("width", "height", "largest value"):
-        found = NUMBER.match(header, place)
-        if found is None:
+        match = NUMBER.match(header, place)
+        if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")
-        numbers.append(int(found[1]))
-        place = found.end()
-    width, height, most = (*numbers, 1)[:3]
+        numbers.append(int(match[1]))
+        place = match.end()
+    width, height, largest = (*numbers, 1)[:3]
     if not width or not height:
         raise HeadError(f"it would be {height} x {width} pixels")
-    if most not in (255, 65535) and kind not in BITS:
-        raise HeadError(f"its largest value is {most}; PNM files of 255 or 65535 are decoded")
+    if largest not in (255, 65535) and kind not in BITS:
+        raise HeadError(f"its largest value is {largest}; PNM files of 255 or 65535 are decoded")
     channels = 3 if kind in (3, 6) else 1
     check_size(height * width)
     samples, begin = height * width * channels, place + 1
     if header[place : place + 2] == b"\r\n" and kind not in PLAIN:
         raise HeadError("two bytes, CR and LF, end its header, where decoders take one")
     if kind in PLAIN:
-        _check_text(view[begin:], samples, most)
+        _check_text(view[begin:], samples, largest)
     else:
-        needed = -(-width // 8) * height if kind == 4 else samples * (2 if most > 255 else 1)
-        if len(view) - begin < needed:
-            raise HeadError(f"its pixels are {len(view) - begin} bytes, of {needed}: it was cut off")
-    return upright("pnm", height, width, channels, 16 if most > 255 else 8)
+        num_bytes = -(-width // 8) * height if kind == 4 else samples * (2 if largest > 255 else 1)
+        if len(view) - begin < num_bytes:
+            raise HeadError(f"its pixels are {len(view) - begin} bytes, of {num_bytes}: it was cut off")
+    return upright("pnm", height, width, channels, 16 if largest > 255 else 8)
 
 
-def _check_text(text: memoryview, samples: int, most: int) -> None:
+def _check_text(text: memoryview, samples: int, limit: int) -> None:
     """Refuse samples that are too few, too large, or something else."""
     count = 0
     for part in _parts(text):
-        if other := part.translate(None, WHITE + DIGITS):
-            raise HeadError(f"among its samples stands {other[:8]!r}")
+        if garbage := part.translate(None, WHITE + DIGITS):
+            raise HeadError(f"among its samples stands {garbage[:8]!r}")
         numbers = part.split()[: samples - count]
         if max(map(len, numbers), default=0) > 5:
-            raise HeadError(f"a sample of it has more than 5 digits; the largest value is {most}")
+            raise HeadError(f"a sample of it has more than 5 digits; the largest value is {limit}")
         largest = int(np.array(numbers, "S5").astype(np.int64).max(initial=0)) if numbers else 0
-        if largest > most:
-            raise HeadError(f"a sample of it is {largest}; the largest value is {most}")
+        if largest > limit:
+            raise HeadError(f"a sample of it is {largest}; the largest value is {limit}")
         count += len(numbers)
         if count == samples:
             return

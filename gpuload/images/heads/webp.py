@@ -59,7 +59,7 @@ def _lossy(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], 
     if first_bytes > length - 10:
         raise HeadError("its chunk VP8 is shorter than its first part")
     width, height = struct.unpack_from("<HH", view, place + 6)
-    return _checked(height & 0x3FFF, width & 0x3FFF), False
+    return _check_sides(height & 0x3FFF, width & 0x3FFF), False
 
 
 def _lossless(view: memoryview, place: int, length: int) -> tuple[tuple[int, int], bool]:
@@ -68,10 +68,10 @@ def _lossless(view: memoryview, place: int, length: int) -> tuple[tuple[int, int
     bits = int.from_bytes(view[place + 1 : place + 5], "little")
     if bits >> 29:
         raise HeadError(f"its chunk VP8L is of version {bits >> 29}; there is only version 0")
-    return _checked((bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1), bool(bits >> 28 & 1)
+    return _check_sides((bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1), bool(bits >> 28 & 1)
 
 
-def _checked(height: int, width: int) -> tuple[int, int]:
+def _check_sides(height: int, width: int) -> tuple[int, int]:
     if not height or not width:
         raise HeadError(f"it would be {height} x {width} pixels")
     return height, width

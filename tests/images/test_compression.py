@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload import core
-from gpuload.images.heads import coded
+from gpuload.images.heads import compression
 from gpuload.images.heads.base import HeadError
 
 
@@ -40,7 +40,7 @@ def lzw_bytes(request, monkeypatch):
         monkeypatch.setattr(core, "native", None)
     elif core.native is None:
         pytest.skip(core.problem)
-    return coded.lzw_bytes
+    return compression.lzw_bytes
 
 
 @pytest.mark.parametrize("raw", RAW, ids=len)
@@ -49,10 +49,10 @@ class TestWhole:
         assert lzw_bytes(memoryview(compressed(raw, "tiff_lzw")), len(raw) + 1) == len(raw)
 
     def test_deflate(self, raw):
-        assert coded.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")), len(raw)) >= len(raw)
+        assert compression.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")), len(raw)) >= len(raw)
 
     def test_packbits(self, raw):
-        assert coded.packbits_bytes(memoryview(compressed(raw, "packbits")), len(raw) + 1, len(raw)) == len(raw)
+        assert compression.packbits_bytes(memoryview(compressed(raw, "packbits")), len(raw) + 1, len(raw)) == len(raw)
 
     def test_a_part_is_shorter(self, lzw_bytes, raw):
         if len(raw) < 300:
@@ -62,9 +62,9 @@ class TestWhole:
 
         assert lzw_bytes(half, len(raw)) < len(raw)
         packed = compressed(raw, "packbits")
-        assert coded.packbits_bytes(memoryview(packed[: len(packed) // 2]), len(raw), len(raw)) < len(raw)
+        assert compression.packbits_bytes(memoryview(packed[: len(packed) // 2]), len(raw), len(raw)) < len(raw)
         with pytest.raises(HeadError, match="do not end"):
-            coded.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1)
+            compression.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\x80", b"\0\1\2\3", b"\x80\x7f\xff\xff", b"\x80\x60\x00"])
@@ -91,4 +91,4 @@ def test_the_core_says_what_numpy_says(raw, changes, data):
         except HeadError as error:
             return str(error)
 
-    assert said(lambda array, most: coded.lzw_bytes(array.data, most)) == said(coded._lzw_bytes)
+    assert said(lambda array, most: compression.lzw_bytes(array.data, most)) == said(compression._lzw_bytes)

@@ -1,6 +1,6 @@
-"""How many bytes compressed pixels come to, without keeping them: codecs fill up what is missing, and say nothing.
+"""The number of bytes that compressed pixels come to, without keeping them: codecs fill up missing ones silently.
 
-Deflate   inflated, some at a time.
+Deflate   inflated in pieces.
 LZW       as TIFF has it, in the core (2 ms for 700 KB), or else in NumPy (55 ms): between two Clear codes the
           width of each code is known beforehand, so that all are cut out at once; entry 258 + i of the table is as long
           as code i and one byte more.
@@ -27,60 +27,60 @@ MAX_CODES = 3839  # between two Clear codes: the table has 4096 entries
 WIDTHS = np.full(MAX_CODES, 9, np.int64)  # in bits, of each code after a Clear; a wider one comes an entry early
 for _number in (254, 766, 1790):
     WIDTHS[_number:] += 1
-REFUSED = {  # by the results of the core
+LZW_ERRORS = {  # by the results of the core
     -1: "its LZW data do not begin with the code Clear: they are damaged, or of an old form",
     -2: "its pixels are damaged: a code of LZW means nothing",
 }
 STARTS = np.concatenate([[0], np.cumsum(WIDTHS)])
 
 
-def inflated(coded: Sequence[memoryview]) -> Iterator[bytes]:
-    """Give what is compressed by Deflate, in parts of at most INFLATE_BYTES: the whole may take gigabytes.
+def inflate_parts(parts: Sequence[memoryview]) -> Iterator[bytes]:
+    """Yield the bytes that Deflate data hold, in parts of at most INFLATE_BYTES: the whole may take gigabytes.
 
     Raises:
         HeadError: it is damaged, or does not end.
     """
-    inflate = zlib.decompressobj()
+    inflater = zlib.decompressobj()
     try:
-        for piece in coded:
+        for piece in parts:
             for begin in range(0, len(piece), INFLATE_BYTES):
                 rest, is_full = bytes(piece[begin : begin + INFLATE_BYTES]), True
-                while not inflate.eof and (rest or is_full):
-                    yield (part := inflate.decompress(rest, INFLATE_BYTES))
-                    rest, is_full = inflate.unconsumed_tail, len(part) == INFLATE_BYTES
+                while not inflater.eof and (rest or is_full):
+                    yield (part := inflater.decompress(rest, INFLATE_BYTES))
+                    rest, is_full = inflater.unconsumed_tail, len(part) == INFLATE_BYTES
     except zlib.error as error:
         raise HeadError(f"its pixels are damaged ({error})") from None
-    if not inflate.eof:
+    if not inflater.eof:
         raise HeadError("its pixels do not end")
 
 
-def deflate_bytes(coded: memoryview, enough: int) -> int:
+def deflate_bytes(stream: memoryview, enough: int) -> int:
     """Return how many bytes come out, at least if they are enough."""
     count = 0
-    for part in inflated([coded]):
+    for part in inflate_parts([stream]):
         count += len(part)
         if count >= enough:
             break
     return count
 
 
-def lzw_bytes(coded: memoryview, enough: int) -> int:
+def lzw_bytes(stream: memoryview, enough: int) -> int:
     """Return how many bytes come out, at least if they are enough."""
-    data = np.frombuffer(coded, np.uint8)
+    data = np.frombuffer(stream, np.uint8)
     if core.native is None:
         return _lzw_bytes(data, enough)
     count = core.native.lzw_bytes(data, enough)
-    if count in REFUSED:
-        raise HeadError(REFUSED[count])
+    if count in LZW_ERRORS:
+        raise HeadError(LZW_ERRORS[count])
     return count
 
 
-def _lzw_bytes(coded: NDArray[np.uint8], enough: int) -> int:
+def _lzw_bytes(stream: NDArray[np.uint8], enough: int) -> int:
     count, place = 0, int(WIDTHS[0])  # in bits
-    if _codes(coded, 0)[:1].tolist() != [CLEAR]:
-        raise HeadError(REFUSED[-1])
+    if _codes(stream, 0)[:1].tolist() != [CLEAR]:
+        raise HeadError(LZW_ERRORS[-1])
     while count < enough:
-        codes = _codes(coded, place)
+        codes = _codes(stream, place)
         special = np.flatnonzero((codes == CLEAR) | (codes == END))
         num_codes = int(special[0]) if special.size else len(codes)
         count += _lzw_lengths(codes[:num_codes])
@@ -90,10 +90,10 @@ def _lzw_bytes(coded: NDArray[np.uint8], enough: int) -> int:
     return count
 
 
-def _codes(coded: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
+def _codes(stream: NDArray[np.uint8], place: int) -> NDArray[np.int64]:
     """Return the codes from a bit on, as if there were no Clear among them."""
-    count = int(np.searchsorted(STARTS, 8 * len(coded) - place, "right")) - 1
-    part = coded[place >> 3 : (place + int(STARTS[-1]) >> 3) + 3]
+    count = int(np.searchsorted(STARTS, 8 * len(stream) - place, "right")) - 1
+    part = stream[place >> 3 : (place + int(STARTS[-1]) >> 3) + 3]
     data = np.concatenate([part, np.zeros(3, np.uint8)]).astype(np.uint32)
     first, widths = (place & 7) + STARTS[:count], WIDTHS[:count]
     byte = first >> 3
@@ -106,7 +106,7 @@ def _lzw_lengths(codes: NDArray[np.int64]) -> int:
     """Return how many bytes the codes after a Clear come to."""
     number = np.arange(len(codes))
     if (codes >= FIRST + number).any() or (codes[:1] >= CLEAR).any() or len(codes) == MAX_CODES:
-        raise HeadError(REFUSED[-2])
+        raise HeadError(LZW_ERRORS[-2])
     before = np.append(np.where(codes < CLEAR, len(codes), codes - FIRST), len(codes))
     lengths = np.append(np.ones(len(codes), np.int64), 0)
     while (before[:-1] < len(codes)).any():  # each time the chains that were followed are twice as long
@@ -114,23 +114,23 @@ def _lzw_lengths(codes: NDArray[np.int64]) -> int:
     return int(lengths.sum())
 
 
-def packbits_bytes(coded: memoryview, enough: int, row_bytes: int) -> int:
+def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
     """Return how many bytes come out, at least if they are enough.
 
     Args:
-        coded: runs, each of a byte that says its length and what it holds.
+        runs: the PackBits data: of each run a byte with its length, and its values.
         enough: the bytes that are needed.
         row_bytes: of a row, at whose end a run has to end (TIFF 6.0, section 9). libtiff reads row by row: it throws
-            away what is left of a run, and begins the next row with the next run.
+            away the rest of a run, and begins the next row with the next run.
 
     Raises:
         HeadError: a run reaches into another row.
     """
     count = place = 0
-    while place < len(coded) - 1 and count < enough:
-        head = coded[place]
+    while place < len(runs) - 1 and count < enough:
+        head = runs[place]
         if head < 128:
-            length = min(head + 1, len(coded) - place - 1)
+            length = min(head + 1, len(runs) - place - 1)
             place += head + 2
         else:
             length = 257 - head if head > 128 else 0
