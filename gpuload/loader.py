@@ -182,7 +182,7 @@ class Loader:
                 self._executor_name,
                 self._graph if choose.runs_on_rows(self._executor_name, self.device) else self._rest,
                 device=self.device,
-                batch_size=self._plan.most_records,
+                batch_size=self._plan.most_rows(self._graph.mixes),
                 num_threads=self.num_threads,
             )
 

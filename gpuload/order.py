@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, isqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,6 +275,25 @@ class Position:
     offset: int = 0
 
 
+class Pairs(NamedTuple):
+    """The records of some steps, each step with the partners of its records.
+
+    Attributes:
+        records: int64 ``[n]``.
+        valid: bool ``[n]``, False where a record only pads a batch, or is there as a partner alone.
+        batches: for each step how many rows come before its batch, are its batch, and come behind it.
+        partners: int32 ``[n]``, how many rows further the partner of each row is: -1, 1, or 0 for a row without one.
+    """
+
+    records: Positions
+    valid: NDArray[np.bool_]
+    batches: tuple[tuple[int, int, int], ...]
+    partners: NDArray[np.int32]
+
+
+MOST_BESIDE = 2  # rows of a step that are there as partners alone
+
+
 @dataclass(frozen=True)
 class Plan:
     """The records of every step of every epoch on one shard.
@@ -332,6 +352,10 @@ class Plan:
         if self.last_batch == "pad":
             return self.batch_size
         return max(1, min(self.batch_size, -(-self.length // self.num_shards)))
+
+    def most_rows(self, in_pairs: bool) -> int:
+        """Return the most rows of a step: those of a batch, and with ``in_pairs`` the partners that it lacks."""
+        return self.most_records + MOST_BESIDE * in_pairs
 
     def end(self, position: Position = Position()) -> int:
         """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
@@ -392,6 +416,34 @@ class Plan:
         parts = [self._positions(position.offset + i * self.global_batch) for i in range(num_steps)]
         places, valid = parts[0] if num_steps == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)
+
+    def span_of_pairs(self, position: Position, num_steps: int = 1) -> Pairs:
+        """Return the same with what ops that mix records need beside them: the partner of each record.
+
+        The partner of position p of the global order is p xor 1; the last of an odd number of records is its own. So it
+        depends on the epoch alone, and pairs lie in one batch wherever that has an even size and begins at an even
+        position. At other steps the partner that is missing comes in front of the batch, or behind it:
+
+            7 records, batch_size 3     batches     0 1 2       3 4 5       6
+                                        rows        0 1 2 (3)   (2) 3 4 5   6
+
+        Raises:
+            RecordIndexError: the epoch has no such step.
+        """
+        if num_steps < 1 or position.step + num_steps > self.end(position):
+            raise _no_step(position.step + max(num_steps, 1) - 1, self.end(position))
+        parts = [self._positions(position.offset + i * self.global_batch) for i in range(num_steps)]
+        places, valid, batches = [], [], []
+        for batch, is_valid in parts:
+            first, last = int(batch[0]), int(batch[-1])
+            front = batch[:1] - 1 if first % 2 else batch[:0]
+            behind = batch[-1:] + 1 if last % 2 == 0 and last + 1 < self.length else batch[:0]
+            places += [front, batch, behind]
+            valid += [np.zeros(front.size, np.bool_), is_valid, np.zeros(behind.size, np.bool_)]
+            batches.append((front.size, batch.size, behind.size))
+        rows = np.concatenate(places)
+        partners = np.where(rows % 2, -1, rows + 1 < self.length).astype(np.int32)
+        return Pairs(self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners)
 
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""

@@ -72,6 +72,7 @@ def test_the_page_about_augmentation_runs(defined):
     large, small = defined["loader"].batch_at(0)[0:2]
     assert [view.shape for view in large] == [(8, 32, 32, 3)] * 2
     assert [view.shape for view in small] == [(8, 12, 12, 3)] * 8
+    assert (defined["labels"] > 0).sum(axis=1).max() == 2
 
 
 @pytest.mark.parametrize("defined", ["boxes"], indirect=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from gpuload.errors import RowError
-from gpuload.ops.base import Draw
+from gpuload.ops.base import PARTNER, Draw
 from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 
@@ -21,10 +21,10 @@ a list of arrays. Encoded images are uint8 ``Ragged``, a list of arrays will do;
 
 
 def one_row(fields: Fields, draws: Sequence[Draw], row: int) -> tuple[Fields, list[Draw]]:
-    """Return a batch of one row of a batch."""
+    """Return a batch of one row of a batch; where its partner would be mixed into it, it is its own."""
     rows = slice(row, row + 1)
-    return {name: some[rows] for name, some in fields.items()}, [
-        {name: some[rows] for name, some in draw.items()} for draw in draws
+    return {name: values[rows] for name, values in fields.items()}, [
+        {name: values[rows] * (name != PARTNER) for name, values in draw.items()} for draw in draws
     ]
 
 

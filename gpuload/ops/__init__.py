@@ -11,6 +11,7 @@ from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
 from gpuload.ops.flip import RandomFlip
+from gpuload.ops.mixing import CutMix, MixUp
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
@@ -32,10 +33,12 @@ __all__ = [
     "CleanBoxes",
     "Contrast",
     "Copy",
+    "CutMix",
     "Dali",
     "Decode",
     "Equalize",
     "Invert",
+    "MixUp",
     "Normalize",
     "OneHot",
     "Op",

@@ -34,6 +34,7 @@ Boxes = NDArray[np.float64]  # [M, 4], left, top, right, bottom in pixels
 VARYING = (list, Ragged)  # the batches whose records have shapes of their own; others are one array
 RowForm = Callable[[NDArray[Any], Draw, NDArray[Any]], None]  # row_form(x, draw, out)
 HEADS = "heads"  # in the draw of an op that decodes: `images.head.read_heads` of its field; DALI does not get it
+PARTNER = "partner"  # in the draw of an op that mixes: how many rows further the partner of each row is, 0 for none
 WITHOUT_ON = "without on= an op acts on the field 'image' alone, or on the only field that there is"
 
 
@@ -84,6 +85,10 @@ class Op:
 
     checks: ClassVar[bool] = False
     """True if there are values that the op cannot take: ``check`` finds them."""
+
+    mixes: ClassVar[bool] = False
+    """True if the op is joint and makes a record of two: itself and its partner in the epoch's order (``order.Pairs``).
+    Both have one draw, that of the first of them."""
 
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""

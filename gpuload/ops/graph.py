@@ -25,7 +25,7 @@ from gpuload import rng
 from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
-from gpuload.ops.base import HEADS, Draw, Op, Sizes, streams
+from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
 from gpuload.spec import Field, Spec
 
 SAME_SIZE = "fields that share one draw must have the same size"
@@ -86,6 +86,11 @@ class Graph:
         """The fields that the ops leave behind: ``touched``, and new ones."""
         return self.touched.union(*self.outputs)
 
+    @cached_property
+    def mixes(self) -> bool:
+        """True if an op makes records of two each, so that the partner of each must be there."""
+        return any(op.mixes for op in self.ops)
+
     def before(self, place: int) -> Spec:
         """Return the fields before the op at a place."""
         return self.specs[place - 1] if place else self.spec_in
@@ -142,7 +147,15 @@ class Graph:
                 fields.update(self.targets[place])
         return tuple(reversed(places))
 
-    def draw(self, *, seed: int, epoch: int, records: NDArray[np.int64], sizes: Mapping[str, Sizes]) -> list[Draw]:
+    def draw(
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        records: NDArray[np.int64],
+        sizes: Mapping[str, Sizes],
+        partners: NDArray[np.int32] | None = None,
+    ) -> list[Draw]:
         """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
 
         Args:
@@ -150,8 +163,10 @@ class Graph:
             epoch: the epoch.
             records: int64 ``[N]``.
             sizes: for each field that an op acts on what ``image_sizes`` says.
+            partners: of the rows, as ``order.Pairs`` has them; needed where an op mixes.
 
         Raises:
+            SpecError: an op mixes, and there are no partners.
             RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
         self._check_heads(sizes)
@@ -166,9 +181,12 @@ class Graph:
             size = _common_size(op, on, now) if size_field is None else now.get(size_field, unknown)
             if stream not in leader_draws:
                 count = op.leader.num_uniforms
-                u = rng.uniform(count, seed=seed, epoch=epoch, records=records, stream=stream) if count else no_numbers
+                keys = self._first_of_pairs(op, records, partners) if op.mixes else records
+                u = rng.uniform(count, seed=seed, epoch=epoch, records=keys, stream=stream) if count else no_numbers
                 leader_draws[stream] = op.leader.draw(u, size)
             draws.append(op.complete_draw(leader_draws[stream], size))
+            if op.mixes and partners is not None:
+                draws[-1] = draws[-1] | {PARTNER: partners}
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
@@ -176,6 +194,14 @@ class Graph:
                 before_op = now.get(op.original(name, on), unknown)
                 now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
+
+    def _first_of_pairs(
+        self, op: Op, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+    ) -> NDArray[np.int64]:
+        """Return for each row the record of its pair that comes first in the order."""
+        if partners is None:
+            raise no_partners(op)
+        return records[np.arange(records.size) + np.minimum(partners, 0)]
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
         """Let ops refuse images before they are decoded: all files of all executors come by here."""
@@ -213,7 +239,7 @@ class Graph:
     def empty_draws(self) -> list[Draw]:
         """The draws of a batch without records: they show the names, dtypes and ranks of all draws."""
         sizes = {name: np.empty((0, 2), np.int32) for name in self.touched}
-        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes)
+        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=np.empty(0, np.int32))
 
     @cached_property
     def _known_sizes(self) -> list[dict[str, Sizes | None]]:
@@ -287,6 +313,15 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
     all_ops, all_targets, specs, all_streams = zip(*entries, strict=True) if entries else ((), (), (), ())
     crops = _crops(all_ops, all_targets)
     return Graph(spec, all_ops, all_targets, specs, all_streams, crops, frozenset(by_mark))
+
+
+def no_partners(op: Op) -> SpecError:
+    """Return the error for an op that mixes records which stand in no order."""
+    return SpecError(
+        f"{op} of records without an order",
+        cause="it mixes a record with its neighbour in the order of an epoch of a loader",
+        remedy="put it into ops= of the gl.Loader that is trained from; leave it out of what is written or cached",
+    )
 
 
 def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) -> bool:

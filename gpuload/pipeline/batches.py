@@ -327,12 +327,12 @@ def made_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | 
 
 
 def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[str, Any]]:
-    """Return the fields of each of some steps that were done together; for a single step nothing.
+    """Return the fields of each of some steps that were done together; nothing for a step that is a batch.
 
     They are slices, and copies where frameworks could not take them from where they lie; ``copy``: each has memory of
     its own, so that a batch which the consumer keeps does not keep that of its neighbours.
     """
-    if step.num_steps == 1:
+    if step.is_batch:
         return []
     rows = [step.rows(step.position.step + i) for i in range(step.num_steps)]
     return [{name: _cut(values, part, copy=copy) for name, values in fields.items()} for part in rows]
@@ -360,10 +360,11 @@ def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | N
         try:
             fields = uploaded(step, lane)
             fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
+            each = each_step(step, fields, copy=False)
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
-    return Made(step, fields, event=event)
+    return Made(step, fields, each, event=event)
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:

@@ -386,7 +386,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
     done, names = made.step, session.names
     if done.pieces and names is session.recipe.names:
         return _of_piece(session, done, step, output)
-    rows = done.rows(step) if done.num_steps > 1 else None
+    rows = None if done.is_batch else done.rows(step)
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
     fields = made.each[step - done.position.step] if made.each else {name: made.fields[name] for name in names}
     if session.lane is not None:
@@ -407,7 +407,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
 def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
     """Return the batch of a step that its worker has cut out."""
     fields, records, valid, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
-    if done.num_steps > 1:
+    if done.num_steps > 1 or unaligned:
         fields = _apart(session, fields, unaligned)
     session.counters.deliver(num_records, num_bytes)
     return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)

@@ -21,7 +21,7 @@ from gpuload.errors import RowError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.base import Op
-from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ops.graph import Graph, compile_ops, image_sizes, no_partners
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
@@ -47,6 +47,9 @@ class OpsSource(SameRecords):
 
     def __init__(self, source: Source, ops: Sequence[Op], names: Iterable[str], seed: int, epoch: int = 0) -> None:
         graph = compile_ops(source.spec, list(ops), before=source.ops)
+        for op in graph.ops:
+            if op.mixes:
+                raise no_partners(op)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._op_list = tuple(ops)
         self._leaves = tuple(

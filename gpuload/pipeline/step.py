@@ -200,8 +200,7 @@ class Step:
 
     def do(self, part: int) -> None:
         """Read, decode and run the ops on the rows of one part."""
-        count = self.records.size
-        begin, end = count * part // self.num_parts, count * (part + 1) // self.num_parts
+        begin, end = self._bounds(part)
         if begin == end:
             return
         if self._damage is not None and (rows := self._suspected(self._damage, begin, end)):
@@ -217,6 +216,16 @@ class Step:
             else:
                 raise
 
+    def _bounds(self, part: int) -> tuple[int, int]:
+        """Return the first row of a part and the one behind it; records that are mixed are in one part."""
+        begin, end = (self.records.size * number // self.num_parts for number in (part, part + 1))
+        partners = self._known.partners
+        if partners is not None:
+            begin, end = (
+                row + (0 < row < self.records.size and int(partners[self._first + row]) == -1) for row in (begin, end)
+            )
+        return begin, end
+
     def damaged(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
         return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
@@ -224,10 +233,12 @@ class Step:
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
         began = time.perf_counter()
-        shares, draws = stretch.shares(first, first + end - begin), stretch.draws(first, first + end - begin)
+        after = first + end - begin
+        shares, draws = stretch.shares(first, after), stretch.draws(first, after)
         fields = self._read(part, begin, end, shares)
         read = time.perf_counter()
-        self._run(part, begin, end, fields, draws)
+        partners = None if stretch.partners is None else stretch.partners[first:after]
+        self._run(part, begin, end, fields, draws, partners)
         ended = time.perf_counter()
         self.ops_s += ended - read
         self._counters.add(read_s=read - began, ops_s=ended - read)
@@ -350,7 +361,11 @@ class Step:
 
     def _tried(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
         """Do some rows of a part, whatever records stand in them now; returns what is wrong with them."""
-        stretch = Stretch.of(self.recipe, self.position, self.records[begin:end])
+        partners = self._known.partners
+        if partners is not None:  # a row by itself is tried without its partner, which has an error of its own
+            is_part = (begin, end) == self._bounds(part)
+            partners = partners[self._first + begin : self._first + end] * is_part
+        stretch = Stretch.of(self.recipe, self.position, self.records[begin:end], partners)
         try:
             self._make(part, begin, end, stretch, 0)
         except (RowError, RecordError) as error:
@@ -404,14 +419,22 @@ class Step:
                 self._keep(part, name, self._for_upload(one) if isinstance(one, list) and not on_host else one)
         return fields
 
-    def _run(self, part: int, begin: int, end: int, fields: dict[str, Any], draws: list[Draw] | None) -> None:
+    def _run(
+        self,
+        part: int,
+        begin: int,
+        end: int,
+        fields: dict[str, Any],
+        draws: list[Draw] | None,
+        partners: NDArray[np.int32] | None,
+    ) -> None:
         """Draw, and run the ops where they run on rows."""
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
         if draws is None:
             known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
-            draws = draw(recipe, self.position.epoch, self.records[begin:end], known)
+            draws = draw(recipe, self.position.epoch, self.records[begin:end], known, partners)
         host = recipe.host
         if recipe.rest.ops:
             self._draws[part] = [one for place, one in enumerate(draws) if place not in recipe.on_host]
@@ -495,9 +518,14 @@ class Step:
         ]
 
     def rows(self, step: int) -> slice:
-        """Return the rows of one of the steps."""
-        begin, end = self._known.rows(step)
+        """Return the rows of one of the steps that its batch has."""
+        begin, end = self._known.batch(step)
         return slice(begin - self._first, end - self._first)
+
+    @property
+    def is_batch(self) -> bool:
+        """True if its rows are those of one batch."""
+        return self.num_steps == 1 and not self.recipe.graph.mixes
 
 
 class Packed(list[Array]):

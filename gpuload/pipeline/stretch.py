@@ -34,18 +34,28 @@ class Stretch:
 
     Attributes:
         records: int64 ``[n]``, the records of all of them.
-        valid: bool ``[n]``, False where a record only pads a batch.
+        valid: bool ``[n]``, False where a record only pads a batch, or is there as a partner alone.
         starts: for each step, and for the end, the row where it begins.
+        partners: int32 ``[n]``, see ``order.Pairs``; None where no op mixes records.
     """
 
     def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
-        records, valid, counts = recipe.plan.span(position, num_steps)
+        self.partners: NDArray[np.int32] | None = None
+        self._batches: tuple[tuple[int, int, int], ...] | None = None
+        if recipe.graph.mixes:
+            records, valid, self._batches, self.partners = recipe.plan.span_of_pairs(position, num_steps)
+            counts = tuple(map(sum, self._batches))
+        else:
+            records, valid, counts = recipe.plan.span(position, num_steps)
         self._find_out(recipe, position, recipe.numbered(records, position.epoch), valid, counts)
 
     @classmethod
-    def of(cls, recipe: Recipe, position: Position, records: NDArray[np.int64]) -> Stretch:
-        """Return a stretch of one step that holds these records, whatever the plan says."""
+    def of(
+        cls, recipe: Recipe, position: Position, records: NDArray[np.int64], partners: NDArray[np.int32] | None
+    ) -> Stretch:
+        """Return a stretch of one step that holds these records and partners, whatever the plan says."""
         made = cls.__new__(cls)
+        made._batches, made.partners = None, partners
         made._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))
         return made
 
@@ -60,7 +70,7 @@ class Stretch:
         self._piece_rows, self._plan = recipe.piece_rows, self._planned(recipe)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
-            self._draws = draw(recipe, position.epoch, self.records, {})
+            self._draws = draw(recipe, position.epoch, self.records, {}, self.partners)
 
     def _planned(self, recipe: Recipe) -> Plan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
@@ -88,6 +98,14 @@ class Stretch:
         """Return where some of the steps begin and end."""
         return self.starts[step - self.first], self.starts[step - self.first + num_steps]
 
+    def batch(self, step: int) -> tuple[int, int]:
+        """Return where the batch of a step begins and ends: its rows without those that are partners alone."""
+        begin, end = self.rows(step)
+        if self._batches is None:
+            return begin, end
+        front, _, behind = self._batches[step - self.first]
+        return begin + front, end - behind
+
     def shares(self, begin: int, end: int) -> list[Share]:
         """Return which leaf holds which of some rows, counted from the first of these."""
         if (begin, end) == (0, self.records.size):
@@ -101,11 +119,25 @@ class Stretch:
         return [{name: values[begin:end] for name, values in one.items()} for one in self._draws]
 
 
-def draw(recipe: Recipe, epoch: int, records: NDArray[np.int64], known: Mapping[str, Any]) -> list[Draw]:
-    """Return the draws of every op for some records; ``known`` has the values of fields whose sizes vary."""
+def draw(
+    recipe: Recipe,
+    epoch: int,
+    records: NDArray[np.int64],
+    known: Mapping[str, Any],
+    partners: NDArray[np.int32] | None,
+) -> list[Draw]:
+    """Return the draws of every op for some records.
+
+    Args:
+        recipe: what becomes of a step.
+        epoch: the epoch.
+        records: int64 ``[n]``.
+        known: the values of fields whose sizes vary.
+        partners: of the records, where an op mixes them; see ``order.Pairs``.
+    """
     graph = recipe.graph
     sizes = {name: image_sizes(graph.spec_in[name], known.get(name), records.size) for name in graph.touched}
-    return graph.draw(seed=recipe.plan.seed, epoch=epoch, records=records, sizes=sizes)
+    return graph.draw(seed=recipe.plan.seed, epoch=epoch, records=records, sizes=sizes, partners=partners)
 
 
 def _cut(share: Share, begin: int, end: int) -> Share:
