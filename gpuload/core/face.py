@@ -168,10 +168,12 @@ class Copies(Protocol):
     Attributes:
         num_done: steps that are done.
         busy_s: seconds of all threads.
+        wait_s: seconds in ``wait``.
     """
 
     num_done: int
     busy_s: float
+    wait_s: float
 
     def __init__(
         self, queue: Queue, plan: Plan, first_step: int, num_steps: int, piece_rows: int, blocks: Sequence[Bytes]

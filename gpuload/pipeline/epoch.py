@@ -333,7 +333,7 @@ class Epoch:
 
     def _take(self, run: _Run, step: int) -> Made | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        _, made = run.latest
+        number, made = run.latest
         if made is None or not 0 <= step - made.step.position.step < made.step.num_steps:
             number = run.joining.group(step - run.cursor.start.step)
             run.batches.forget(number - 1)
@@ -346,9 +346,9 @@ class Epoch:
             run.latest = number, made
         if made is not None and made.alone:
             return made.alone[step - made.step.position.step]
-        if made is None or made.step.copies is None or not isinstance(run.batches, Workers):
+        if made is None or (copies := made.step.copies) is None or not isinstance(run.batches, Workers):
             return made
-        if not run.batches.wait(made.step, step):
+        if not run.batches.wait(number, made.step, copies, step):
             # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
             group = made.step
             return _made(aside.call(lambda: group.again_alone(step)))
@@ -407,7 +407,7 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
 def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
     """Return the batch of a step that its worker has cut out."""
     fields, records, valid, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
-    if done.num_steps > 1 or unaligned:
+    if unaligned or (done.num_steps > 1 and session.ring.crowded):
         fields = _apart(session, fields, unaligned)
     session.counters.deliver(num_records, num_bytes)
     return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)

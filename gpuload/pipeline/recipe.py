@@ -35,9 +35,10 @@ from gpuload.spec import Layout, Part, Spec
 
 JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
 RESULT_BYTES = 4  # of results on a GPU, for a byte of what is uploaded there: steps done together have no more
-# Steps that are only copied: three times as much is in memory, which should stay in the cache until it is taken.
-COPIED_BYTES, COPIED_AHEAD = 5 << 20, 1
+# Steps that are only copied: twice as much is in memory, which should stay in the cache until it is taken.
+COPIED_BYTES, MOST_COPIED, COPIED_AHEAD = 8 << 20, 64, 1
 PIECE_BYTES = 1 << 18  # of these that a thread copies at a time
+COPIED_RECORDS = 1 << 14  # of these it is found out at once where they lie; others have draws, too
 STRETCH_RECORDS = 4096  # of so many records it is found out at once which they are, where they lie and what is drawn
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 SMALL_PART = 16  # a field of at most this part of a record is small
@@ -136,6 +137,11 @@ class Recipe:
         """True if draws depend on nothing that only the records themselves tell: no image of unknown size."""
         graph = self.graph
         return bool(graph.ops) and all(graph.spec_in[name].uniform for name in graph.touched)
+
+    @cached_property
+    def row_bytes(self) -> tuple[tuple[str, int], ...]:
+        """The fields of a batch, where a slot holds them all, and the bytes of a row of each."""
+        return tuple((name, self.regions[name].num_bytes(1)) for name in self.names)
 
     @property
     def num_rows(self) -> int:
@@ -303,25 +309,25 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     to wake a thread are done several at a time.
     """
     if recipe.is_copied:
-        joined = _num_joined(recipe, COPIED_BYTES, prefetch)
+        joined = _num_joined(recipe, COPIED_BYTES, MOST_COPIED, prefetch)
         ahead = max(1, prefetch // joined) if prefetch else COPIED_AHEAD
-        stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
+        stretched = max(1, COPIED_RECORDS // (joined * recipe.plan.batch_size))
         return replace(recipe, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
     decodes = any(op.codec for op in recipe.host.ops)
     if decodes or recipe.slot_bytes > SHARED_BYTES:
         return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=prefetch or 2)
-    joined = _num_joined(recipe, JOINED_BYTES, prefetch)
+    joined = _num_joined(recipe, JOINED_BYTES, MOST_JOINED, prefetch)
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
     stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
     return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
 
 
-def _num_joined(recipe: Recipe, most_bytes: int, prefetch: int | None) -> int:
-    """Return how many steps are done together."""
+def _num_joined(recipe: Recipe, most_bytes: int, most: int, prefetch: int | None) -> int:
+    """Return how many steps are done together: of so many bytes and so many steps at most."""
     if not _can_be_joined(recipe):
         return 1
-    most = MOST_JOINED if prefetch is None else max(1, prefetch // 2)
+    most = most if prefetch is None else max(1, prefetch // 2)
     step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
     return max(1, min(most_bytes // step_bytes, most, recipe.plan.end()))
 

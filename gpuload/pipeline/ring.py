@@ -29,10 +29,33 @@ from gpuload.stats import Counters
 ALIGN_BYTES = 256  # TensorFlow 2.21 ends the process below 64, GPUs like 256
 CLASSES = 8  # sizes between a power of two and the next: memory is at most an eighth larger than what was asked for
 
-Memory = tuple[NDArray[np.uint8], int]  # of a slot, and its address, which NumPy takes a microsecond to tell
+
+class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Memory for one step, uint8 ``[num_bytes]``, lent by a ring: each of its arrays keeps it, and so do their views.
+
+    A view of NumPy keeps the array that it was made of, or what that array is a view of itself, as far back as these
+    have the type of the view. So arrays of type ``ndarray`` keep a slot, whatever the memory behind it is a view of, as
+    long as that memory has another type than theirs: the ring's memory is of this class, too.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, memory: NDArray[np.uint8]) -> Slot:
+        """Return an object of its own over the same memory."""
+        return memory.view(cls)
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte."""
+        return int(self.ctypes.data)
+
+    def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return an array over the bytes from ``begin`` on."""
+        return np.ndarray(shape, dtype, self, begin)
 
 
-class Loan(weakref.ref["Slot"]):
+class Loan(weakref.ref[Slot]):
     """Stands for a slot that is lent, and appends itself to what was returned when the slot is dropped.
 
     Attributes:
@@ -42,7 +65,7 @@ class Loan(weakref.ref["Slot"]):
 
     __slots__ = ("memory", "size")
     size: int
-    memory: Memory | None
+    memory: Slot | None
 
 
 class Ring:
@@ -64,7 +87,7 @@ class Ring:
         self._lock = threading.Lock()
         self._returned: deque[Loan] = deque()
         self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
-        self._idle: defaultdict[int, list[Memory]] = defaultdict(list)
+        self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
 
@@ -102,9 +125,9 @@ class Ring:
             self._counters.add(slots_reused=1)
         return slot
 
-    def _lend(self, size: int, memory: Memory) -> Slot:
+    def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
-        slot = Slot(memory)
+        slot = Slot.of(memory)
         loan = Loan(slot, self._returned.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
@@ -141,40 +164,15 @@ class Ring:
                 del self._idle[size][0]  # the one that came back first: it is in no cache any more
                 self._num_idle_bytes -= size
 
-    def _new(self, num_bytes: int) -> Memory:
+    def _new(self, num_bytes: int) -> Slot:
         try:
-            memory = self._allocate(num_bytes)
+            return Slot.of(self._allocate(num_bytes))
         except MemoryError as error:
             raise TooLargeError(
                 f"{num_bytes} bytes for a step",
                 cause=f"there is not so much memory: {error}",
                 remedy="use a smaller batch_size, or a smaller prefetch",
             ) from None
-        return memory, int(memory.ctypes.data)
-
-
-class Slot:
-    """Memory for one step, lent by a ring: what its arrays are views of.
-
-    Attributes:
-        memory: what it lends.
-        address: of the first byte.
-    """
-
-    __slots__ = ("__array_interface__", "__weakref__", "address", "memory")
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory, self.address = memory, memory[1]
-
-    def array(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return an array over the bytes from ``begin`` on. One thread at a time."""
-        if not dtype.itemsize:  # the protocol, and np.empty, take such a dtype for one of a byte
-            return np.ndarray(shape, dtype)
-        self.__array_interface__ = {  # NumPy's protocol; some microseconds less than slice, view and reshape
-            "data": (self.address + begin, False), "shape": shape, "typestr": dtype.str, "version": 3,
-        }  # fmt: skip
-        array = np.asarray(self)
-        return array if array.dtype == dtype else array.view(dtype)  # bfloat16 of ml_dtypes calls itself "V2"
 
 
 def is_aligned(values: NDArray[Any]) -> bool:

@@ -40,6 +40,9 @@ from gpuload.stats import Counters
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
+UINT8 = np.dtype(np.uint8)
+NOTHING = np.empty(0, UINT8)
+
 
 class Piece(NamedTuple):
     """One of some steps that were done together, cut out by the worker, so that whoever takes it has little to do.
@@ -144,19 +147,28 @@ class Step:
             errors, self._errors = self._errors, {}
             self._fail(errors[min(errors)])
         elif self.recipe.is_cut and self._damage is None:
-            self.pieces = [self._piece(self.position.step + i) for i in range(self.num_steps)]
+            self.pieces = self._cut()
         return True
 
-    def _piece(self, step: int) -> Piece:
-        """Return one of the steps."""
-        rows = self.rows(step)
-        fields = {name: self.arrays[name][rows] for name in self.recipe.names}
-        valid = self.valid[rows]
-        return Piece(
-            fields, self.records[rows], valid, int(np.count_nonzero(valid)),
-            sum([values.nbytes for values in fields.values()]), self.recipe.plan.later(self.position, step + 1),
-            [name for name, values in fields.items() if values.strides[0] * rows.start % ALIGN_BYTES],
-        )  # fmt: skip
+    def _cut(self) -> list[Piece]:
+        """Return the batch of each of the steps."""
+        stretch, first, later = self._known, self._first, self.recipe.plan.later
+        arrays, row_bytes = [(name, self.arrays[name]) for name in self.recipe.names], self.recipe.row_bytes
+        step_row_bytes = sum(num_bytes for _, num_bytes in row_bytes)
+        all_valid = np.count_nonzero(self.valid) == self.valid.size
+        pieces = []
+        for step in range(self.position.step, self.position.step + self.num_steps):
+            begin, end = stretch.batch(step)
+            begin, count, rows = begin - first, end - begin, slice(begin - first, end - first)
+            valid = self.valid[rows]
+            piece = Piece(
+                {name: values[rows] for name, values in arrays}, self.records[rows], valid,
+                count if all_valid else int(np.count_nonzero(valid)), count * step_row_bytes,
+                later(self.position, step + 1),
+                [name for name, num_bytes in row_bytes if num_bytes * begin % ALIGN_BYTES],
+            )  # fmt: skip
+            pieces.append(piece)
+        return pieces
 
     def run(self) -> Step:
         """Do all of it in the calling thread, and return it."""
@@ -192,9 +204,10 @@ class Step:
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
-        blocks = [np.empty(0, np.uint8)] * len(self.recipe.source.groups)
+        begins, blocks = self.recipe.begins(self.records.size), [NOTHING] * len(self.recipe.source.groups)
         for route in self.recipe.routes:
-            blocks[route.group] = self.arrays[cast(str, route.direct)].reshape(-1).view(np.uint8)
+            name = cast(str, route.direct)
+            blocks[route.group] = self._slot.array(begins[name], UINT8, (self.arrays[name].nbytes,))
         self.copies = self._known.copies(queue, self.position.step, self.num_steps, blocks)
         return self.copies is not None
 
@@ -465,7 +478,7 @@ class Step:
 
     def _payload(self, num_bytes: int) -> Bytes:
         """Return memory for values of varying length that a GPU will copy from: page-locked, and used again."""
-        return self._ring.take(num_bytes).array(0, np.dtype(np.uint8), (num_bytes,))
+        return self._ring.take(num_bytes).array(0, UINT8, (num_bytes,))
 
     def _for_upload(self, values: Values) -> Values:
         """Return values in memory that a GPU copies from, all of them in one piece."""
@@ -494,7 +507,7 @@ class Step:
             return {}
         begins = recipe.begins(self.records.size)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
-        memory = upload(self._slot.array(0, np.dtype(np.uint8), (end,)))
+        memory = upload(self._slot.array(0, UINT8, (end,)))
         return {name: _typed(memory, begins[name], self.arrays[name]) for name in names}
 
     def separate(self) -> list[Step]:

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from gpuload import threads
 from gpuload.core import face
-from gpuload.core.face import Queue
+from gpuload.core.face import Copies, Queue
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import Tray
 from gpuload.stats import Counters
@@ -58,47 +57,56 @@ class Workers:
         queue: Queue | None = None,
     ) -> None:
         self._board = board = _Board(make, num_steps, num_threads, ended, queue or Calls())
-        self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
+        self._num_ahead, self._counters, self._asked, self._queue = num_ahead, counters, num_ahead, queue
         board.dropped = weakref.ref(self, board.calls.end)  # before they start: an interrupt may come right after that
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
         board.allow(num_ahead, num_threads)
 
     def take(self, number: int) -> Step | None:
         """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
-        until = number + 1 + self._num_ahead
+        self._allow(number + self._num_ahead + (self._queue is None))
+        step = self._board.tray.take(number, self._counters)
+        if step is not None and step.copies is None:
+            self._allow(number + 1 + self._num_ahead)
+        return step
+
+    def _allow(self, until: int) -> None:
+        """Let the workers go on to step ``until``, exclusive."""
         if until > self._asked:
             self._board.allow(until, self._board.num_parts)
             self._asked = until
-        return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
         """Return how many are finished."""
         return sum(step.num_done for step in self._board.tray.items())
 
-    def wait(self, group: Step, step: int) -> bool:
-        """Wait until one of the steps of a group that was taken is done; returns False if it has to be done again.
+    def wait(self, number: int, group: Step, copies: Copies, step: int) -> bool:
+        """Wait until a step is copied, and copy, too; returns False if it has to be done again.
 
-        Whoever waits copies, too.
+        At the second step of a group the caller has dropped the batches of the group before, unless it keeps them. The
+        next group is begun then: it gets their memory, so that two groups are in memory and not three.
+
+        Args:
+            number: of the group, which was taken.
+            group: which that is.
+            copies: of the group.
+            step: one of the group's.
 
         Raises:
             ClosedError: somebody stopped the threads.
         """
-        copies, number = group.copies, step - group.position.step
-        if copies is None or (state := copies.state(number)) == face.DONE:
-            return True
-        began = time.perf_counter()
-        while state == face.NOT_DONE:
+        place = step - group.position.step
+        if place or group.num_steps == 1:
+            self._allow(number + 1 + self._num_ahead)
+        while (state := copies.wait(place)) == face.NOT_DONE:
             self._board.tray.check()
-            state = copies.wait(number)
-        if self._counters is not None:
-            self._counters.add(wait_s=time.perf_counter() - began)
         return state == face.DONE
 
     def forget(self, number: int) -> None:
         """Let go of a step that was taken."""
         step = self._board.tray.forget(number)
         if step is not None and step.copies is not None and self._counters is not None:
-            self._counters.add(read_s=step.copies.busy_s)
+            self._counters.add(read_s=step.copies.busy_s, wait_s=step.copies.wait_s)
 
     def stop(self) -> None:
         """Let the threads end after what they are just doing."""

@@ -208,6 +208,35 @@ def test_calls_bring_threads_back_with_the_largest_number():
     assert said[0] in (7, -1)
 
 
+@pytest.mark.timeout(60)
+def test_while_a_thread_is_called_a_waiting_one_copies_all_and_otherwise_its_step_alone(files: Any):
+    maps, _ = files
+    numbers, out = np.arange(90), np.zeros(90 * RECORD_BYTES, np.uint8)
+
+    def copies_of(queue: face.Queue) -> face.Copies:
+        return native().Copies(queue, plan_of(maps, numbers, ints(30, 60, 90)), 0, 3, 7, [out])
+
+    queue = native().Queue()
+    copies = copies_of(queue)
+    assert wait(copies, 0) == face.DONE
+    assert copies.num_done == 1
+    assert wait(copies, 2) == face.DONE
+
+    queue.call(5, 1)
+    assert queue.serve() == 5  # this thread is called now
+    copies = copies_of(queue)
+    assert wait(copies, 0) == face.DONE
+    assert copies.num_done == 3
+
+    queue.call(6, 1)
+    assert queue.serve() == 6
+    queue.end()
+    assert queue.serve() == -1  # it is no more
+    copies = copies_of(queue)
+    assert wait(copies, 0) == face.DONE
+    assert copies.num_done == 1
+
+
 def test_copies_that_are_dropped_leave_nothing_to_do_and_their_memory_alone(files: Any):
     maps, _ = files
     queue = native().Queue()

@@ -253,12 +253,14 @@ class PyCopies {
 
     int state(int64_t step) const { return copies_->state(checked(step)); }
     int wait(int64_t step) {
-        checked(step);
+        const int now = state(step);
+        if (now != core::Work::NOT_DONE) return now;
         Release lock;
         return queue_.wait(*copies_, step, WAIT);
     }
     int64_t num_done() const { return copies_->num_done(); }
     double busy_s() const { return double(copies_->busy_ns()) / 1e9; }
+    double wait_s() const { return double(copies_->wait_ns()) / 1e9; }
 
   private:
     int64_t checked(int64_t step) const {
@@ -607,7 +609,8 @@ NB_MODULE(_native, module) {
         .def("state", &PyCopies::state)
         .def("wait", &PyCopies::wait)
         .def_prop_ro("num_done", &PyCopies::num_done)
-        .def_prop_ro("busy_s", &PyCopies::busy_s);
+        .def_prop_ro("busy_s", &PyCopies::busy_s)
+        .def_prop_ro("wait_s", &PyCopies::wait_s);
 
     module.def("crc32c", crc32c, "data"_a, "before"_a = 0);
     module.def("crc32c_by_tables", crc32c_by_tables, "data"_a, "before"_a = 0);

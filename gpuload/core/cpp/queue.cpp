@@ -53,10 +53,12 @@ void Queue::run_piece(Work& work, Guard& guard) {
 
 int64_t Queue::serve() {
     Guard guard(lock_);
+    if (num_called_ > 0) --num_called_;  // one that has never been called is counted as one that is back
     for (;;) {
         if (ended_) return -1;
         if (num_calls_ > 0) {
             --num_calls_;
+            ++num_called_;
             return allowed_;
         }
         if (!works_.empty()) {
@@ -98,11 +100,18 @@ void Queue::withdraw(Work& work) {
 }
 
 Work::State Queue::wait(Work& work, int64_t step, std::chrono::milliseconds most) {
-    const auto limit = std::chrono::steady_clock::now() + most;
+    const auto begin = std::chrono::steady_clock::now();
+    const Work::State state = wait_until(work, step, begin + most);
+    work.wait_ns_.fetch_add(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count(), std::memory_order_relaxed);
+    return state;
+}
+
+Work::State Queue::wait_until(Work& work, int64_t step, std::chrono::steady_clock::time_point limit) {
     Guard guard(lock_);
     for (;;) {
         const Work::State state = work.state(step);
-        if (state != Work::NOT_DONE || std::chrono::steady_clock::now() >= limit) return state;
+        const bool is_done = state != Work::NOT_DONE && (num_called_ == 0 || works_.empty());
+        if (is_done || std::chrono::steady_clock::now() >= limit) return state;
         if (work.next_ < int64_t(work.step_of_.size())) {
             run_piece(work, guard);
         } else if (!works_.empty()) {

@@ -33,6 +33,7 @@ class Work {
     int64_t num_steps() const { return num_steps_; }
     int64_t num_done() const { return num_done_.load(std::memory_order_relaxed); }  // steps
     int64_t busy_ns() const { return busy_ns_.load(std::memory_order_relaxed); }    // of all threads
+    int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }    // in `Queue::wait`
 
   protected:
     // `pieces_of` says how many pieces each step has, at least one.
@@ -52,7 +53,7 @@ class Work {
     int64_t num_steps_;
     std::unique_ptr<Step[]> steps_;
     std::vector<int64_t> step_of_;  // of each piece
-    std::atomic<int64_t> num_done_{0}, busy_ns_{0};
+    std::atomic<int64_t> num_done_{0}, busy_ns_{0}, wait_ns_{0};
     int64_t next_ = 0, num_running_ = 0;  // the queue's lock is held to read and write these
 };
 
@@ -71,6 +72,9 @@ class Queue {
     void withdraw(Work& work);  // does nothing in a child of a fork
 
     // Waits until a step is done, doing pieces of its work, then of other work. Returns NOT_DONE when `most` has passed.
+    //
+    // While a thread is called, it holds the interpreter's lock most of the time, which the caller needs next: until the
+    // thread is back, or nothing is left to do, the caller goes on with pieces.
     Work::State wait(Work& work, int64_t step, std::chrono::milliseconds most);
 
     bool is_forked() const;
@@ -79,11 +83,13 @@ class Queue {
     using Guard = std::unique_lock<std::mutex>;
 
     void run_piece(Work& work, Guard& guard);
+    Work::State wait_until(Work& work, int64_t step, std::chrono::steady_clock::time_point limit);
 
     std::mutex lock_;
     std::condition_variable news_, done_;  // for those who serve; for those who wait for a step, or withdraw
     std::deque<Work*> works_;              // of which pieces are left
     int64_t allowed_ = 0, num_calls_ = 0, num_idle_ = 0;
+    int64_t num_called_ = 0;  // threads that came back from `serve` and are not there again
     bool ended_ = false;
     const int process_ = current_process();
 
