@@ -120,11 +120,10 @@ def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
     Smooth is the mean of 3 x 3 pixels with weight 5 in the middle, rounded for uint8. An image of less than 3 pixels in
     a direction stays as it is.
     """
-    height, width = x.shape[-3:-1]
-    if min(height, width) < 3:
+    if min(x.shape[-3:-1]) < 3:
         return x
     middle = x[..., 1:-1, 1:-1, :].astype(xp.float32)
-    difference = _smooth(xp, x, height, width) - middle
+    difference = smooth(xp, x) - middle
     weight = _across(xp, _weight(factor))
     inside = (middle.astype(xp.float64) + difference.astype(xp.float64) * weight).astype(xp.float32)
     result = x.clip(0, _largest(x.dtype))
@@ -132,8 +131,9 @@ def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
     return result
 
 
-def _smooth(xp: ModuleType, x: Any, height: int, width: int) -> Any:
-    """Return the mean of the 3 x 3 pixels around each that is not at the edge, float32."""
+def smooth(xp: ModuleType, x: Any) -> Any:
+    """Return the mean of the 3 x 3 pixels around each that is not at the edge, with weight 5 in the middle, float32."""
+    height, width = x.shape[-3:-1]
     if x.dtype == np.uint8:  # (2 * sum + 13) // 26 rounds sum / 13, which has no halves
         pixels, scale = x.astype(xp.int32), None
     else:

@@ -1,0 +1,68 @@
+"""Pillow's ``ImageEnhance`` and ``ImageOps.autocontrast`` as arithmetic: the meaning of policies.
+
+Images   uint8 of 1 or 3 channels, ``[H, W, C]``, or ``[N, H, W, C]`` with a factor for each; as in `ops.colour`.
+Formula  ``base + factor * (x - base)`` in float32, each step rounded, bounded, then cut off. The base is 0 for
+         brightness, the mean of the gray for contrast, the gray for saturation (``Color``), the smooth image for
+         sharpness.
+Gray     ``(19595 red + 38470 green + 7471 blue + 32768) >> 16``; its mean is rounded, halves up.
+Others   ``ImageOps.equalize``, ``invert``, ``posterize`` and ``solarize`` are the functions of `ops.colour`.
+Source   Read in Pillow 13 (MIT-CMU), src/libImaging/Blend.c, Convert.c, Filter.c and ImageOps.py, and written anew.
+Equals   Pillow's results on x86-64, every value (`tests/ops/test_colour_pillow.py`).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from gpuload.ops import colour
+
+GRAY = (19595, 38470, 7471)  # of 65536
+
+
+def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return what ``ImageEnhance.Brightness(x).enhance(factor)`` returns."""
+    return colour.brightness(xp, x, factor)
+
+
+def contrast(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return what ``ImageEnhance.Contrast(x).enhance(factor)`` returns."""
+    total = gray(xp, x).astype(xp.float64).sum(axis=(-3, -2, -1), keepdims=True)
+    return blend(xp, xp.floor(total / (x.shape[-3] * x.shape[-2]) + 0.5), x, factor)
+
+
+def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return what ``ImageEnhance.Color(x).enhance(factor)`` returns."""
+    return x if x.shape[-1] == 1 else blend(xp, gray(xp, x), x, factor)
+
+
+def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
+    """Return what ``ImageEnhance.Sharpness(x).enhance(factor)`` returns."""
+    if min(x.shape[-3:-1]) < 3:
+        return x
+    result = x.copy()
+    result[..., 1:-1, 1:-1, :] = blend(xp, colour.smooth(xp, x), x[..., 1:-1, 1:-1, :], factor)
+    return result
+
+
+def autocontrast(xp: ModuleType, x: Any) -> Any:
+    """Return what ``ImageOps.autocontrast(x)`` returns."""
+    values = x.astype(xp.float64)
+    low, high = values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True)
+    scale = 255 / xp.maximum(high - low, 1)
+    stretched = (values * scale + -low * scale).clip(0, 255).astype(xp.uint8)
+    return xp.where(low == high, x, stretched)
+
+
+def gray(xp: ModuleType, x: Any) -> Any:
+    """Return what ``x.convert("L")`` returns, int32 with one channel."""
+    if x.shape[-1] == 1:
+        return x.astype(xp.int32)
+    red, green, blue = (x[..., channel : channel + 1].astype(xp.int32) for channel in range(3))
+    return (red * GRAY[0] + green * GRAY[1] + blue * GRAY[2] + 32768) >> 16
+
+
+def blend(xp: ModuleType, base: Any, x: Any, factor: Any) -> Any:
+    """Return what ``Image.blend(base, x, factor)`` returns; the base holds whole numbers of any dtype."""
+    start = base.astype(xp.float32)
+    return (start + colour.across(xp, factor) * (x.astype(xp.float32) - start)).clip(0, 255).astype(xp.uint8)
