@@ -5,7 +5,9 @@ from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
 from gpuload.ops.cleanboxes import CleanBoxes
-from gpuload.ops.colour_ops import Brightness, Contrast, Saturation, Sharpness
+from gpuload.ops.colour_channels import ChannelShuffle, Grayscale
+from gpuload.ops.colour_jitter import ColorJitter
+from gpuload.ops.colour_ops import Brightness, Contrast, Gamma, Hue, Saturation, Sharpness
 from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, Solarize
 from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
@@ -30,13 +32,18 @@ __all__ = [
     "Brightness",
     "Cast",
     "CenterCrop",
+    "ChannelShuffle",
     "CleanBoxes",
+    "ColorJitter",
     "Contrast",
     "Copy",
     "CutMix",
     "Dali",
     "Decode",
     "Equalize",
+    "Gamma",
+    "Grayscale",
+    "Hue",
     "Invert",
     "MixUp",
     "Normalize",

@@ -29,7 +29,7 @@ class ColourOp(Op):
     any_size: ClassVar[bool] = True
 
     @property
-    def channels(self) -> tuple[int, ...]:
+    def known_channels(self) -> tuple[int, ...]:
         """How many channels an image may have; any number if this is empty."""
         return RGB_OR_GRAY
 
@@ -37,10 +37,10 @@ class ColourOp(Op):
         """The shape and the dtype stay."""
         images.bytes_or_floats(self, field, "colours are changed in uint8 or float32 images")
         shape = images.image(self, field)
-        if self.channels and shape[2] not in self.channels:
+        if self.known_channels and shape[2] not in self.known_channels:
             raise SpecError(
                 f"{self}: field {field.name!r} has shape {field.shape}",
-                cause=f"it acts on images of {' or '.join(map(str, self.channels))} channels",
+                cause=f"it acts on images of {' or '.join(map(str, self.known_channels))} channels",
                 remedy="gl.ops.Decode() makes images of 3 channels; name the field that is for it with on=",
             )
         return field.with_(shape=shape, axes="HWC")
@@ -56,6 +56,11 @@ class ColourOp(Op):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, or a batch of one size with the draws of all of its images."""
         raise NotImplementedError
+
+
+def uniform(u: NDArray[np.float64], low: float, high: float) -> NDArray[np.float32]:
+    """Return uniform numbers from 0 to 1 as numbers from low to high."""
+    return np.asarray(low + u * (high - low), np.float32)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class _Factor(ColourOp):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``factor``, float32 ``[N]``."""
-        return {"factor": (self.low + u[:, 0] * (self.high - self.low)).astype(np.float32)}
+        return {"factor": uniform(u[:, 0], self.low, self.high)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Brightness(_Factor):
         return 2
 
     @property
-    def channels(self) -> tuple[int, ...]:
+    def known_channels(self) -> tuple[int, ...]:
         """Any number."""
         return ()
 
@@ -151,7 +156,7 @@ class Contrast(_Factor):
         return 2 if self.center is None else 1
 
     @property
-    def channels(self) -> tuple[int, ...]:
+    def known_channels(self) -> tuple[int, ...]:
         """1 or 3, whose gray is known; any number with a center."""
         return RGB_OR_GRAY if self.center is None else ()
 
@@ -196,6 +201,78 @@ class Saturation(_Factor):
 
 
 @dataclass(frozen=True)
+class Hue(ColourOp):
+    """Turn the hue of each image by a random part of a full turn; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_hue`` of tensors: to HSV and back in float32, uint8 by way of 0 to
+    1 and cut off to whole numbers. Images of 1 channel stay as they are.
+    Pillow's HSV, which torchvision has for images of Pillow, is of 8 bits; Albumentations' hue of 180 levels; Keras and
+    TensorFlow are the same but for rounding; DALI transforms red, green and blue linearly, which gives other colours.
+
+    Example:
+        ``gl.ops.Hue(-0.1, 0.1)``
+
+    Args:
+        low: the least part of a turn, -0.5 to 0.5; 0 changes nothing. torchvision's ``hue=0.1`` is -0.1 to 0.1.
+        high: the greatest.
+    """
+
+    low: float
+    high: float
+
+    num_uniforms: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = _turns(self, self.low, self.high)
+        arguments.keep(self, low=low, high=high)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``shift``, float32 ``[N]``."""
+        return {"shift": uniform(u[:, 0], self.low, self.high)}
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.hue(xp, x, draw["shift"])
+
+
+@dataclass(frozen=True)
+class Gamma(_Factor):
+    """Raise the values of each image, from 0 to 1, to a random power; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.adjust_gamma``: ``gain * x ** gamma``, bounded where the gain is not 1;
+    uint8 goes by 0 to 1 and is cut off to whole numbers. Albumentations' ``RandomGamma`` counts in hundredths and
+    rounds; DALI and Keras have no such operator.
+
+    Example:
+        ``gl.ops.Gamma(0.8, 1.25)``
+
+    Args:
+        low: the least power, at least 0; below 1 images become brighter, above 1 darker.
+        high: the greatest.
+        gain: what the result is multiplied by.
+    """
+
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        gain = arguments.number(self, "gain", self.gain)
+        if gain < 0:
+            raise arguments.refuse(self, "gain", self.gain, "at least 0")
+        arguments.keep(self, gain=gain)
+
+    @property
+    def known_channels(self) -> tuple[int, ...]:
+        """Any number."""
+        return ()
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.gamma(xp, x, draw["factor"], self.gain)
+
+
+@dataclass(frozen=True)
 class Sharpness(_Factor):
     """Sharpen or smooth each image by a random factor; uint8 or float32, HWC.
 
@@ -231,3 +308,14 @@ class Sharpness(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.sharpness(xp, x, draw["factor"])
+
+
+def _turns(op: Hue, low: Any, high: Any) -> tuple[float, float]:
+    """Return the arguments ``low`` and ``high`` with -0.5 <= low <= high <= 0.5."""
+    pair = arguments.number(op, "low", low), arguments.number(op, "high", high)
+    for name, value in zip(("low", "high"), pair, strict=True):
+        if not -0.5 <= value <= 0.5:
+            raise arguments.refuse(op, name, value, "a part of a turn, -0.5 to 0.5")
+    if pair[1] < pair[0]:
+        raise arguments.refuse(op, "high", high, f"at least low, which is {pair[0]}")
+    return pair

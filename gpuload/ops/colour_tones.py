@@ -41,7 +41,7 @@ class Chance(ColourOp):
         return 0 < self.p < 1
 
     @property
-    def channels(self) -> tuple[int, ...]:
+    def known_channels(self) -> tuple[int, ...]:
         """Any number."""
         return ()
 

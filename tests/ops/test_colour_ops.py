@@ -11,8 +11,13 @@ from gpuload.executors.array import ArrayBatchExecutor
 from gpuload.ops import (
     AutoContrast,
     Brightness,
+    ChannelShuffle,
+    ColorJitter,
     Contrast,
     Equalize,
+    Gamma,
+    Grayscale,
+    Hue,
     Invert,
     Posterize,
     Saturation,
@@ -109,6 +114,105 @@ class TestSharpness(ColourContract):
     refused = tuple((Sharpness(0.5, 1.5), field) for field in (*WRONG_FIELDS, NO_COLOUR))
 
 
+class TestHue(ColourContract):
+    cases = (
+        (Hue(-0.5, 0.5), uniform(np.uint8, 9, 8, 3)),
+        (Hue(0.1, 0.2), uniform(np.float32, 9, 8, 3)),
+        (Hue(0, 0.5), uniform(np.uint8, 9, 8, 1)),
+        (Hue(-0.1, 0.1), varying(np.uint8, 3)),
+    )
+    neutral = ((Hue(0, 0), uniform(np.uint8, 9, 8, 3)), (Hue(-0.1, 0.1), varying(np.uint8, 1)))
+    refused = tuple((Hue(0, 0.5), field) for field in (*WRONG_FIELDS, NO_COLOUR))
+
+
+class TestGamma(ColourContract):
+    cases = (
+        (Gamma(0.5, 1.5), uniform(np.uint8, 9, 8, 3)),
+        (Gamma(0.2, 3), uniform(np.float32, 9, 8, 1)),
+        (Gamma(0.9, 1.1, gain=1.2), varying(np.uint8, 3)),
+        (Gamma(2, 2), NO_COLOUR),
+    )
+    neutral = ((Gamma(1, 1), uniform(np.uint8, 9, 8, 3)), (Gamma(1, 1), varying(np.uint8, 1)))
+    refused = tuple((Gamma(0.5, 1.5), field) for field in WRONG_FIELDS)
+
+    def values(self, field, count):
+        """Powers need values that are not negative."""
+        values = super().values(field, count)
+        return abs(values) if field.dtype == np.float32 else values
+
+
+JITTER = ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+
+
+class TestColorJitter(ColourContract):
+    cases = (
+        (JITTER, uniform(np.uint8, 9, 8, 3)),
+        (ColorJitter(0.8, hue=(0.1, 0.2)), uniform(np.float32, 9, 8, 3)),
+        (ColorJitter(contrast=(0, 3), saturation=1), uniform(np.uint8, 9, 8, 1)),
+        (JITTER, varying(np.uint8, 3)),
+    )
+    refused = tuple((JITTER, field) for field in (*WRONG_FIELDS, NO_COLOUR))
+
+
+class TestGrayscale(ColourContract):
+    cases = (
+        (Grayscale(), uniform(np.uint8, 9, 8, 3)),
+        (Grayscale(1), uniform(np.float32, 9, 8, 3)),
+        (Grayscale(3), uniform(np.uint8, 9, 8, 1)),
+        (Grayscale(1), varying(np.uint8, 3)),
+        (Grayscale(p=0.4), varying(np.uint8, 3)),
+    )
+    neutral = ((Grayscale(p=0), uniform(np.uint8, 9, 8, 3)), (Grayscale(1), varying(np.uint8, 1)))
+    refused = (
+        *((Grayscale(), field) for field in (*WRONG_FIELDS, NO_COLOUR)),
+        (Grayscale(1, p=0.5), uniform(np.uint8, 9, 8, 3)),
+    )
+
+
+class TestChannelShuffle(ColourContract):
+    cases = (
+        (ChannelShuffle(), uniform(np.uint8, 9, 8, 3)),
+        (ChannelShuffle(), uniform(np.float32, 9, 8, 4, axes="HWC")),
+        (ChannelShuffle(), varying(np.uint8, 3)),
+    )
+    neutral = ((ChannelShuffle(), uniform(np.uint8, 9, 8, 1)),)
+    refused = tuple((ChannelShuffle(), field) for field in (*WRONG_FIELDS, uniform(np.uint8, 9, 8, 17, axes="HWC")))
+
+
+def test_all_orders_of_channels_are_as_likely_and_that_of_torchvision():
+    image = np.arange(3, dtype=np.uint8).reshape(1, 1, 3)
+    keys = np.random.default_rng(0).random((6000, 16))
+    draw = ChannelShuffle().draw(keys, np.zeros((6000, 2), np.int32))
+
+    orders = ChannelShuffle().array_batch(np, np.broadcast_to(image, (6000, 1, 1, 3)), draw).reshape(-1, 3)
+
+    _, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert 900 < counts.min() <= counts.max() < 1100
+    assert orders[0].tolist() == keys[0, :3].argsort().tolist()  # image[permutation], as torchvision
+
+
+def test_all_orders_of_steps_are_as_likely_and_numbers_go_from_low_to_high():
+    u = np.random.default_rng(0).random((24_000, 8))
+    draw = ColorJitter(0.4, (0.5, 3), 1.5, 0.1).draw(u, np.zeros((24_000, 2), np.int32))
+
+    _, counts = np.unique(draw["order"], axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert 850 < counts.min() <= counts.max() < 1150
+    np.testing.assert_allclose(draw["amount"].min(axis=0), [0.6, 0.5, 0, -0.1], atol=2e-3)
+    np.testing.assert_allclose(draw["amount"].max(axis=0), [1.4, 3, 2.5, 0.1], atol=2e-3)
+
+
+def test_steps_that_are_left_out_change_nothing():
+    image = numbers(uniform(np.uint8, 9, 8, 3), 1)[0]
+    draw = {"order": np.array([3, 0, 2, 1], np.int32), "amount": np.array([0.7, 1, 1, 0.3], np.float32)}
+
+    result = ColorJitter(brightness=0.3, hue=0.5).array(np, image, draw)
+
+    np.testing.assert_array_equal(result, colour.brightness(np, colour.hue(np, image, 0.3), np.float32(0.7)))
+    assert ColorJitter(brightness=0.3) == ColorJitter(brightness=(0.7, 1.3), contrast=None, saturation=(1, 1))
+
+
 class ToneContract(ColourContract):
     """Any number of channels, and an op that is applied to half of the images."""
 
@@ -158,6 +262,7 @@ class TestTonesOfFloats(ColourContract):
 
 EVERY = (
     Brightness(0.5, 1.5), Contrast(0.5, 1.5), Contrast(0.5, 1.5, center=99), Saturation(0.5, 1.5),
+    Hue(-0.5, 0.5), Gamma(0.5, 2), JITTER, Grayscale(p=0.5), Grayscale(1), ChannelShuffle(),
     Sharpness(0, 2, p=0.7), Invert(p=0.5), Posterize(4, p=0.5), Solarize(99, p=0.5), AutoContrast(p=0.5),
     Equalize(p=0.5),
 )  # fmt: skip
@@ -236,7 +341,7 @@ def test_images_of_different_sizes_may_share_a_factor():
     assert draw["factor"].shape == (2,)
 
 
-@pytest.mark.parametrize("op", [Brightness, Contrast, Saturation, Sharpness])
+@pytest.mark.parametrize("op", [Brightness, Contrast, Saturation, Sharpness, Gamma])
 @pytest.mark.parametrize("arguments", [(-0.1, 1), (2, 1), ("a", 1), (1, None), (1, float("inf")), (True, 1)])
 def test_wrong_factors_are_refused(op, arguments):
     with pytest.raises(SpecError, match=op.__name__):
@@ -246,6 +351,9 @@ def test_wrong_factors_are_refused(op, arguments):
 @pytest.mark.parametrize("call", [
     lambda: Posterize(9), lambda: Posterize(-1), lambda: Posterize(1.5), lambda: Solarize(-1), lambda: Solarize(257),
     lambda: Solarize("half"), lambda: Invert(p=1.1), lambda: Equalize(p=-1), lambda: AutoContrast(p=None),
+    lambda: Hue(-0.6, 0), lambda: Hue(0, 0.6), lambda: Hue(0.1, 0), lambda: Gamma(1, 1, gain=-1),
+    lambda: ColorJitter(brightness=-1), lambda: ColorJitter(hue=0.6), lambda: ColorJitter(contrast=(2, 1)),
+    lambda: ColorJitter(saturation=(1, 2, 3)), lambda: ColorJitter(brightness="much"), lambda: Grayscale(2),
     lambda: Sharpness(0, 1, p=2), lambda: Contrast(1, 1, center=float("nan")),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(call):

@@ -1,0 +1,110 @@
+"""Grayscale and ChannelShuffle: other channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, colour, images
+from gpuload.ops.base import VARYING, Draw, Sizes
+from gpuload.ops.colour_ops import RGB_OR_GRAY, ColourOp
+from gpuload.ops.colour_tones import Chance
+from gpuload.spec import Field
+
+MOST_CHANNELS = 16  # of an image whose channels are shuffled
+
+
+@dataclass(frozen=True)
+class Grayscale(Chance):
+    """Make images gray; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.functional.rgb_to_grayscale``: ``0.2989 * red + 0.587 * green + 0.114 * blue``, cut
+    off to whole numbers for uint8, so that white becomes 254. Pillow, timm, Albumentations and DALI's
+    ``color_space_conversion`` weigh red by 0.299 and round; Keras has torchvision's weights.
+
+    Example:
+        ``gl.ops.Grayscale(p=0.1)``
+
+    Args:
+        channels: of the result, 1 or 3; as many as there are if left out. torchvision's ``Grayscale()`` is
+            ``Grayscale(1)``.
+        p: the probability that an image is changed; torchvision's ``RandomGrayscale()`` is ``Grayscale(p=0.1)``.
+    """
+
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.channels is not None:
+            channels = arguments.whole(self, "channels", self.channels)
+            if channels not in RGB_OR_GRAY:
+                raise arguments.refuse(self, "channels", channels, "1 or 3")
+            arguments.keep(self, channels=channels)
+
+    @property
+    def known_channels(self) -> tuple[int, ...]:
+        """See ``ColourOp``."""
+        return RGB_OR_GRAY
+
+    def field_after(self, field: Field) -> Field:
+        """The channels become as many as there shall be."""
+        after = super().field_after(field)
+        height, width, channels = images.image(self, after)
+        if self.channels in (None, channels):
+            return after
+        if self.p < 1:
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {field.shape}",
+                cause=f"some images would have {channels} channels, and others {self.channels}",
+                remedy="leave channels out, or p, so that all images have the same",
+            )
+        return after.with_(shape=(height, width, self.channels))
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour.grayscale(xp, x, self.channels or x.shape[-1])
+
+
+@dataclass(frozen=True)
+class ChannelShuffle(ColourOp):
+    """Put the channels of each image into a random order; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.RandomChannelPermutation``: all orders are equally likely, that of the image too.
+    Albumentations' ``ChannelShuffle`` is the same; DALI has no such operator.
+
+    Example:
+        ``gl.ops.ChannelShuffle()``
+    """
+
+    num_uniforms: ClassVar[int] = MOST_CHANNELS
+
+    @property
+    def known_channels(self) -> tuple[int, ...]:
+        """Any number, but not more than are drawn for."""
+        return tuple(range(1, MOST_CHANNELS + 1))
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``keys``, float32 ``[N, 16]``: the order of the channels is that of their keys."""
+        return {"keys": u.astype(np.float32)}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image."""
+        return x[..., xp.asarray(_orders(draw["keys"], x.shape[-1]))]
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, the values taken by index."""
+        if isinstance(x, VARYING):
+            return super().array_batch(xp, x, draw)
+        count, height, width, channels = x.shape
+        order = xp.asarray(_orders(draw["keys"], channels))[:, None, None]
+        rows, columns = xp.arange(height)[:, None, None], xp.arange(width)[:, None]
+        return x[xp.arange(count)[:, None, None, None], rows, columns, order]
+
+
+def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int64]:
+    return np.asarray(keys[..., :channels].argsort(axis=-1, kind="stable"))

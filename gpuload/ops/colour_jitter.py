@@ -1,0 +1,116 @@
+"""ColorJitter: brightness, contrast, saturation and hue, each by a random number, in a random order.
+
+`gpuload.ops.colour` has the formulas, which are torchvision's, and what is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, colour
+from gpuload.ops.base import VARYING, Draw, Sizes
+from gpuload.ops.colour_ops import ColourOp, uniform
+
+Range = float | tuple[float, float]
+STEPS = {
+    "brightness": colour.brightness,
+    "contrast": colour.contrast,
+    "saturation": colour.saturation,
+    "hue": colour.hue,
+}
+NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
+LIMITS = {"brightness": (0.0, np.inf), "contrast": (0.0, np.inf), "saturation": (0.0, np.inf), "hue": (-0.5, 0.5)}
+
+
+@dataclass(frozen=True)
+class ColorJitter(ColourOp):
+    """Change brightness, contrast, saturation and hue, in an order drawn for each image; uint8 or float32, HWC.
+
+    As ``torchvision.transforms.v2.ColorJitter``, with its arguments; torchvision draws once for a batch, this for each
+    image. Each step is that of `Brightness`, `Contrast`, `Saturation` or `Hue`: uint8 is cut off to whole numbers after
+    each. timm and Albumentations have the same order, with Pillow's and OpenCV's steps; DALI's ``color_twist`` is one
+    linear transform in a fixed order.
+
+    Example:
+        ``gl.ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)``
+
+    Args:
+        brightness: 0.4 is a factor from 0.6 to 1.4; or ``(low, high)``. 0 leaves the step out.
+        contrast: likewise.
+        saturation: likewise.
+        hue: 0.1 is a part of a turn from -0.1 to 0.1, at most 0.5; or ``(low, high)``. 0 leaves the step out.
+    """
+
+    brightness: Range = 0.0
+    contrast: Range = 0.0
+    saturation: Range = 0.0
+    hue: Range = 0.0
+
+    num_uniforms: ClassVar[int] = 2 * len(STEPS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in STEPS:
+            arguments.keep(self, **{name: self._range(name, getattr(self, name))})
+        if not self._steps:
+            raise SpecError(
+                "gl.ops.ColorJitter()",
+                cause="brightness, contrast, saturation and hue are 0: it changes nothing",
+                remedy="write gl.ops.ColorJitter(brightness=0.4), say, or leave the op out",
+            )
+
+    def _range(self, name: str, value: Any) -> Range:
+        """Return the numbers between which a step's number is drawn, 0 where there is no step."""
+        neutral, (least, most) = NEUTRAL[name], LIMITS[name]
+        pair = arguments.numbers(self, name, 0 if value is None else value)
+        if not isinstance(pair, tuple):
+            if pair < 0:
+                raise arguments.refuse(self, name, value, "at least 0, or two numbers")
+            pair = (max(neutral - pair, 0.0) if least == 0 else neutral - pair, neutral + pair)
+        if len(pair) != 2 or not least <= pair[0] <= pair[1] <= most:
+            demand = f"a number, or two, low and high, with {least:g} <= low <= high"
+            raise arguments.refuse(self, name, value, demand if most == np.inf else f"{demand} <= {most:g}")
+        return 0.0 if pair == (neutral, neutral) else pair
+
+    @property
+    def _steps(self) -> list[int]:
+        """The numbers of the steps that there are."""
+        return [number for number, name in enumerate(STEPS) if getattr(self, name)]
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``order`` of the steps, int32 ``[N, 4]``, and ``amount`` of each, float32 ``[N, 4]``."""
+        ranges = [getattr(self, name) or (neutral, neutral) for name, neutral in NEUTRAL.items()]
+        amounts = [uniform(u[:, number], low, high) for number, (low, high) in enumerate(ranges)]
+        order = u[:, len(STEPS) :].argsort(axis=1, kind="stable")
+        return {"order": order.astype(np.int32), "amount": np.stack(amounts, axis=1)}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image."""
+        functions, steps = list(STEPS.values()), self._steps
+        for number in draw["order"].tolist():
+            if number in steps:
+                x = functions[number](xp, x, draw["amount"][number])
+        return x
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once: the images that have the same step at a place of their order go together."""
+        if isinstance(x, VARYING):
+            return super().array_batch(xp, x, draw)
+        functions, steps = list(STEPS.values()), self._steps
+        for numbers in draw["order"].T:
+            parts = []
+            for number in range(len(STEPS)):
+                rows = np.flatnonzero(numbers == number)
+                if rows.size:
+                    part = x[xp.asarray(rows)]
+                    amount = draw["amount"][rows, number]
+                    parts.append(functions[number](xp, part, amount) if number in steps else part)
+            back = numbers.argsort(kind="stable").argsort()
+            x = xp.concatenate(parts)[xp.asarray(back)]
+        return x
