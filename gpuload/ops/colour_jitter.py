@@ -67,15 +67,15 @@ class ColorJitter(ColourOp):
 
     def _range(self, name: str, value: Any) -> Range:
         """Return the numbers between which a step's number is drawn, 0 where there is no step."""
-        neutral, (least, most) = NEUTRAL[name], LIMITS[name]
+        neutral, (least, limit) = NEUTRAL[name], LIMITS[name]
         pair = arguments.numbers(self, name, 0 if value is None else value)
         if not isinstance(pair, tuple):
             if pair < 0:
                 raise arguments.refuse(self, name, value, "at least 0, or two numbers")
             pair = (max(neutral - pair, 0.0) if least == 0 else neutral - pair, neutral + pair)
-        if len(pair) != 2 or not least <= pair[0] <= pair[1] <= most:
+        if len(pair) != 2 or not least <= pair[0] <= pair[1] <= limit:
             demand = f"a number, or two, low and high, with {least:g} <= low <= high"
-            raise arguments.refuse(self, name, value, demand if most == np.inf else f"{demand} <= {most:g}")
+            raise arguments.refuse(self, name, value, demand if limit == np.inf else f"{demand} <= {limit:g}")
         return 0.0 if pair == (neutral, neutral) else pair
 
     @property
