@@ -141,7 +141,7 @@ class Loader:
 
     def _make_session(self, names: tuple[str, ...]) -> Session:
         """Return the session, with the executor of the lane that its recipe is for."""
-        on_host, behind = choose.cut(self._graph, self._executor_name, self.device)
+        on_host, behind = choose.split_ops(self._graph, self._executor_name, self.device)
         self._rest = self._graph.part(behind, self._graph.part(on_host).spec_out)
         executor = self._make_executor()
         rows, batches = (executor, None) if executor.kind == "rows" else (None, executor)
@@ -583,7 +583,7 @@ class Loader:
             DeviceError: another executor than that of the source would run them here.
         """
         graph = compile_ops(self.source.spec, self.ops, before=self.source.ops)
-        on_host, _ = choose.cut(graph, self._executor_name, self.device)
+        on_host, _ = choose.split_ops(graph, self._executor_name, self.device)
         num_ops = len(compile_ops(self.source.spec, ops, before=self.source.ops).ops)
         if not set(range(num_ops)) <= set(on_host):
             raise DeviceError(

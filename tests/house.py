@@ -126,7 +126,6 @@ FLAGS = ("is", "are", "has", "was", "were", "can", "num")
 # Files whose names have not been changed yet. This list only becomes shorter.
 UNNAMED = (
     "core/*",
-    "executors/*",
     "pipeline/*",
 )
 

@@ -1,4 +1,4 @@
-"""What runs a graph: on rows of a step, in many threads at once, or on whole batches, one after the other.
+"""Executors run a graph: on rows of a step, in many threads at once, or on whole batches, one after the other.
 
 Which of the two an executor is, its ``kind`` says; `choose` makes them.
 """
@@ -34,7 +34,7 @@ class RowExecutor(Protocol):
     Attributes:
         kind: ``"rows"``.
         name: ``"array"``.
-        graph: what it runs.
+        graph: the ops.
     """
 
     kind: Literal["rows"]
@@ -72,7 +72,7 @@ class BatchExecutor(Protocol):
         name: ``"array"`` or ``"dali"``.
         device: ``"cpu"`` or ``"gpu:0"`` ...
         any_length: True if batches may have any number of rows.
-        graph: what it runs.
+        graph: the ops.
     """
 
     kind: Literal["batches"]
@@ -103,7 +103,7 @@ class BatchExecutor(Protocol):
             SpecError: no batch was started.
         """
 
-    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+    def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used, found out by running it alone; None if it can be.
 
         Batches that were started are not touched by it.
@@ -121,4 +121,4 @@ class BatchExecutor(Protocol):
         """Return what was chosen and why, a line each."""
 
     def close(self) -> None:
-        """Give back threads and memory; what was returned stays valid."""
+        """Give back threads and memory; results that were returned stay valid."""

@@ -29,7 +29,7 @@ class Checks:
 
     def __init__(self, xp: ModuleType) -> None:
         self._xp = xp
-        self._asked: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
+        self._questions: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
         self._is_wrong = False  # of what lies on the host
         self._flag: Any = None  # the same of what lies on the device, there
         self._answer: NDArray[np.bool_] | None = None  # a copy of the flag on the host, there once the event has passed
@@ -39,7 +39,7 @@ class Checks:
         """Find out whether an op, one that checks, can take the values of a batch; on a GPU they may be on the host."""
         xp = np if self._xp is np or _is_on_host(values) else self._xp
         wrong = op.check(xp, values)
-        self._asked.append((op, values, wrong))
+        self._questions.append((op, values, wrong))
         if xp is np:
             self._is_wrong |= bool(wrong.any())
             return
@@ -54,7 +54,7 @@ class Checks:
         """Raise ``RowError`` for the first row that was found wrong; waits until that is known."""
         if not self._is_wrong and not self._is_wrong_there():
             return
-        for op, values, wrong in self._asked:
+        for op, values, wrong in self._questions:
             if wrong.any():
                 row = int(wrong.argmax())
                 raise op.complaint(values[row]).shift_rows(row)
@@ -68,5 +68,5 @@ class Checks:
 
 
 def _is_on_host(values: Values) -> bool:
-    one = values.payload if isinstance(values, Ragged) else values[0] if isinstance(values, list) else values
-    return isinstance(one, np.ndarray)
+    array = values.payload if isinstance(values, Ragged) else values[0] if isinstance(values, list) else values
+    return isinstance(array, np.ndarray)

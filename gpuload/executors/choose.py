@@ -17,38 +17,38 @@ from gpuload.spec import Spec
 NAMES = ("auto", "array", "dali")
 
 
-def choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
+def choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
     """Return the name of the executor for a graph on a device, and why.
 
     Raises:
         SpecError: no such executor, or no executor runs all of the ops.
         DeviceError: the executor that was asked for, or the device, is not for one of the ops.
-        MissingPackageError: what an op needs is not installed.
+        MissingPackageError: a package that an op needs is not installed.
     """
-    name, why = _choose(wanted, graph, device)
+    name, reason = _choose(request, graph, device)
     if name == "dali":
-        behind = cut(graph, name, device)[1]
+        behind = split_ops(graph, name, device)[1]
         in_dali(graph.part(behind, graph.part(graph.on_host).spec_out), device)
-    return name, why
+    return name, reason
 
 
-def _choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
-    if wanted not in NAMES:
-        raise SpecError(f"executor = {wanted!r}", cause="it is not known", remedy=f"use one of {NAMES}")
+def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
+    if request not in NAMES:
+        raise SpecError(f"executor = {request!r}", cause="it is not known", remedy=f"use one of {NAMES}")
     decodes = any(op.codec for op in graph.ops)
     if not graph.ops:
         return "array", "there are no ops to run"
-    needed = _needed(wanted, graph, device)
-    if needed is not None:
-        return needed
-    if wanted == "array" and decodes and device != "cpu":
+    only_choice = _only_executor(request, graph, device)
+    if only_choice is not None:
+        return only_choice
+    if request == "array" and decodes and device != "cpu":
         raise DeviceError(
             f"executor = 'array' on {device}",
             cause="CuPy cannot decode images",
             remedy="use executor='dali' (or 'auto'), or device='cpu'",
         )
-    if wanted != "auto":
-        return wanted, "asked for"
+    if request != "auto":
+        return request, "asked for"
     if device != "cpu":
         if decodes and not _has_dali():
             raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", extra="cuda12")
@@ -60,7 +60,7 @@ def _choose(wanted: str, graph: Graph, device: str) -> tuple[str, str]:
     return "array", "it is the faster one on a CPU"
 
 
-def cut(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the places of the ops that run on rows on the host, and of those that run on whole batches behind them.
 
     Args:
@@ -86,8 +86,8 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     Raises:
         SpecError: an op that only DALI runs is behind one that it does not run, or it runs none.
     """
-    others = _without_dali(graph) if device != "cpu" else set()
-    places, cause = [], dict.fromkeys(others, "no op before it needs DALI")
+    array_fields = _without_dali(graph) if device != "cpu" else set()
+    places, cause = [], dict.fromkeys(array_fields, "no op before it needs DALI")
     for place, op in enumerate(graph.ops):
         names = graph.outputs[place]
         before = next((cause[name] for name in names if name in cause), None)
@@ -115,25 +115,27 @@ def _without_dali(graph: Graph) -> set[str]:
 
     Where no op at all needs DALI, it was asked for, and these are none.
     """
-    needed = {name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on}
-    while more := {name for on in graph.outputs if needed.intersection(on) for name in on} - needed:
-        needed |= more
-    return {name for on in graph.outputs for name in on} - needed if needed else set()
+    dali_fields = {
+        name for op, on in zip(graph.ops, graph.outputs, strict=True) if op.codec or op.needs_dali for name in on
+    }
+    while partners := {name for on in graph.outputs if dali_fields.intersection(on) for name in on} - dali_fields:
+        dali_fields |= partners
+    return {name for on in graph.outputs for name in on} - dali_fields if dali_fields else set()
 
 
-def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
+def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] | None:
     """Return the one executor that runs all of the ops, and why; None if either does."""
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
     if of_numpy is not None:
         _check_host(graph, device)
-        if device == "cpu" and of_dali is None and wanted != "dali":
+        if device == "cpu" and of_dali is None and request != "dali":
             return "array", f"{type(of_numpy).__name__} runs on NumPy alone"
-        rest = graph.part(cut(graph, "dali", device)[1], graph.part(graph.on_host).spec_out)
-        name, why = choose(wanted, rest, device)
-        return name, f"{why}; {type(of_numpy).__name__} and the ops before it run on NumPy, on the host"
+        rest = graph.part(split_ops(graph, "dali", device)[1], graph.part(graph.on_host).spec_out)
+        name, reason = choose(request, rest, device)
+        return name, f"{reason}; {type(of_numpy).__name__} and the ops before it run on NumPy, on the host"
     if of_dali is not None:
-        if wanted == "array":
+        if request == "array":
             raise DeviceError(
                 f"{of_dali} with executor='array'",
                 cause="the op is an operator of DALI",
@@ -142,15 +144,15 @@ def _needed(wanted: str, graph: Graph, device: str) -> tuple[str, str] | None:
         if not _has_dali():
             extra = "cpu" if device == "cpu" else "cuda12"
             raise missing_package("nvidia-dali", needed_for=f"gl.ops.{type(of_dali).__name__}", extra=extra)
-        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if wanted == "auto" else "asked for"
+        return "dali", f"{type(of_dali).__name__} is an operator of DALI" if request == "auto" else "asked for"
     return None
 
 
 def _check_host(graph: Graph, device: str) -> None:
     """Raise an error if an op cannot run on NumPy, on the host, where one that must is behind it."""
-    some = [graph.ops[place] for place in graph.on_host]
+    ops = [graph.ops[place] for place in graph.on_host]
     for place in graph.on_host:
-        op, behind = graph.ops[place], graph.ops[next(one for one in (*graph.for_numpy, place) if one >= place)]
+        op, behind = graph.ops[place], graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)]
         if not op.needs_numpy and device != "cpu":
             _check_stays(op, graph.before(place), graph.specs[place].only(graph.targets[place]), device)
         if op.needs_dali:
@@ -159,7 +161,7 @@ def _check_host(graph: Graph, device: str) -> None:
                 cause="the first runs on NumPy, on the host, before a batch goes to DALI; the second in DALI alone",
                 remedy=f"put {type(behind).__name__} before {type(op).__name__}, or use another op for one of them",
             )
-    if any(op.codec for op in some) and codec() is None:
+    if any(op.codec for op in ops) and codec() is None:
         raise _no_codec()
 
 
@@ -193,11 +195,11 @@ def on_rows(graph: Graph) -> RowExecutor:
 
 
 def make(name: str, graph: Graph, *, device: str, batch_size: int, num_threads: int) -> RowExecutor | BatchExecutor:
-    """Return a new executor; its ``kind``, which ``runs_on_rows`` foretells, says what it runs on.
+    """Return a new executor; its ``kind`` is "rows" where ``runs_on_rows`` is True, else "batches".
 
     Args:
         name: ``"array"`` or ``"dali"``, as ``choose`` says.
-        graph: what it runs.
+        graph: the ops.
         device: ``"cpu"`` or ``"gpu:N"``.
         batch_size: the largest batch; for an executor of whole batches.
         num_threads: of DALI.

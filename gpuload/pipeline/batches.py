@@ -295,7 +295,7 @@ def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
     own = {name: fields[name] for name in step.recipe.rest.touched}
     for row in step.suspected():
-        if (error := executor.refused(own, step.draws, row)) is not None:
+        if (error := executor.row_error(own, step.draws, row)) is not None:
             raise error.shift_rows(row)
     executor.start(own, step.draws)
 

@@ -144,10 +144,10 @@ def test_a_row_that_cannot_be_used_is_named_and_the_next_batch_is_right(row, dam
 
     assert caught.value.row == row
     assert_identical(executor.finish()["image"], ArrayRowExecutor(graph).run(fields, draws, {})["image"])
-    refused = executor.refused(damaged, draws, row)
+    refused = executor.row_error(damaged, draws, row)
     assert refused is not None
     assert reason in str(refused)
-    assert executor.refused(fields, draws, row) is None
+    assert executor.row_error(fields, draws, row) is None
 
 
 def beside_dali(*more):
@@ -188,8 +188,8 @@ def test_a_fault_beside_dali_or_in_it_costs_its_batch_alone(fault):
     last = executor.finish()
     assert_identical(last["label"], expected["label"])
     assert_identical(last["image"], expected["image"])
-    assert executor.refused(wrong, draws, caught.value.row) is not None
-    assert executor.refused(wrong, draws, 0) is None
+    assert executor.row_error(wrong, draws, caught.value.row) is not None
+    assert executor.row_error(wrong, draws, 0) is None
 
 
 def test_a_batch_that_dali_does_not_take_is_not_started_beside_it_either():

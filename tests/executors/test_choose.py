@@ -103,14 +103,14 @@ def test_a_function_runs_on_the_host_whatever_runs_the_ops_behind_it(device):
 
     assert name == "array"
     assert "runs on NumPy alone" in why or "on the host" in why
-    assert choose.cut(graph, name, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
+    assert choose.split_ops(graph, name, device) == (((0, 1, 2), ()) if device == "cpu" else ((0, 1), (2,)))
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu:0"])
 def test_a_function_stands_before_an_operator_of_dali_and_not_behind_it(device):
     if choose._has_dali():
         assert choose.choose("auto", BOTH, device)[0] == "dali"
-        assert choose.cut(BOTH, "dali", device) == ((0,), (1,))
+        assert choose.split_ops(BOTH, "dali", device) == ((0,), (1,))
     behind = compile_ops(PYTHON.spec_in, [*DALI.ops, *PYTHON.ops])
 
     with pytest.raises(SpecError, match=r"Python.* behind Dali") as caught:

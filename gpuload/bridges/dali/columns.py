@@ -62,7 +62,7 @@ class Columns:
             RecordError: an op cannot draw for a record's image.
         """
         fields = [batch[name] for name in self._names]
-        columns = [column.checked(_of_cupy(values)) for column, values in zip(self.inputs, fields, strict=False)]
+        columns = [column.prepare(_of_cupy(values)) for column, values in zip(self.inputs, fields, strict=False)]
         return [*(list(rows) if isinstance(rows, Ragged) else rows for rows in columns), *self._draw_columns(batch)]
 
     def _draw_columns(self, batch: Batch) -> list[NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 rows.py       on a CPU, on any rows of a step, in many threads at once; in the core where it is there
 batches.py    on a GPU, on whole batches
-stages.py     the ops of one field, cut into what is done with a few rows at a time
+stages.py     the ops of one field, cut into passes over a few rows at a time
 scratch.py    memory of a thread
 """
 

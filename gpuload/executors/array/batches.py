@@ -27,7 +27,7 @@ class ArrayBatchExecutor:
     """Runs a graph in array code on the array library of a device; a ``BatchExecutor``.
 
     Args:
-        graph: what it runs.
+        graph: the ops.
         device: ``"gpu:N"``; ``"cpu"`` is NumPy.
 
     Raises:
@@ -54,13 +54,13 @@ class ArrayBatchExecutor:
         self._xp = devices.xp(self.device)
         self._runs = batch_pieces(graph, self._xp)
         self._last = last_outputs(graph)
-        self._started: deque[tuple[Fields, Checks]] = deque()
+        self._pending: deque[tuple[Fields, Checks]] = deque()
 
     def start(self, fields: Fields, draws: Sequence[Draw]) -> None:
         """Queue a batch; see ``BatchExecutor``."""
-        self._started.append(self._run(fields, draws))
+        self._pending.append(self._run(fields, draws))
 
-    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+    def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
         try:
             self.run_row(fields, draws, row)
@@ -80,16 +80,17 @@ class ArrayBatchExecutor:
             if isinstance(run, int):
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 now |= {
-                    name: _apart(values, now) if name in self._last[run] else values for name, values in results.items()
+                    name: _copy_if_shared(values, now) if name in self._last[run] else values
+                    for name, values in results.items()
                 }
                 continue
             name, piece = run
-            drawn = [draws[place] for place in piece.places]
-            now[name] = as_values(self._xp, piece.after, self._done(piece, now[name], drawn, checks))
+            piece_draws = [draws[place] for place in piece.places]
+            now[name] = as_values(self._xp, piece.after, self._run_piece(piece, now[name], piece_draws, checks))
         checks.send()
         return now, checks
 
-    def _done(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:
+    def _run_piece(self, piece: Piece, x: Values, draws: list[Draw], checks: Checks) -> Any:
         """Return a field after the ops of a piece."""
         if piece.is_walk and len(x):
             return piece.walk_batch(self._xp, x, draws)
@@ -101,19 +102,19 @@ class ArrayBatchExecutor:
 
     def finish(self) -> Fields:
         """Return the fields of the oldest batch that was started; see ``BatchExecutor``."""
-        if not self._started:
+        if not self._pending:
             raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
-        fields, checks = self._started.popleft()
+        fields, checks = self._pending.popleft()
         checks.answer()
         return fields
 
     def cancel(self) -> None:
         """Forget the batch that was started last."""
-        self._started.pop()
+        self._pending.pop()
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished."""
-        self._started.clear()
+        self._pending.clear()
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
@@ -135,11 +136,11 @@ class ArrayBatchExecutor:
         self.reset()
 
 
-def _apart(values: Values, fields: Fields) -> Values:
+def _copy_if_shared(values: Values, fields: Fields) -> Values:
     """Return the values of a field in memory of its own, where they are those of another field."""
     if isinstance(values, list):
-        arrays = {id(array) for others in fields.values() if isinstance(others, list) for array in others}
+        arrays = {id(array) for column in fields.values() if isinstance(column, list) for array in column}
         return [array.copy() if id(array) in arrays else array for array in values]
-    if not any(values is others for others in fields.values()):
+    if not any(values is column for column in fields.values()):
         return values
     return values.with_payload(values.flat.copy()) if isinstance(values, Ragged) else values.copy()

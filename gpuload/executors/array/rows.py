@@ -38,7 +38,7 @@ class ArrayRowExecutor:
     """Runs a graph in array code on NumPy, in the compiled core where it is there; a ``RowExecutor``.
 
     Args:
-        graph: what it runs.
+        graph: the ops.
     """
 
     kind: Literal["rows"] = "rows"
@@ -58,13 +58,15 @@ class ArrayRowExecutor:
         pieces = []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
-            drawn = [{name: values[rows] for name, values in draw.items()} for draw in draws]
+            row_draws = [{name: values[rows] for name, values in draw.items()} for draw in draws]
             parts = {name: values[rows] for name, values in out.items()}
             try:
-                pieces.append(self._run({name: values[rows] for name, values in fields.items()}, drawn, parts))
+                pieces.append(self._run({name: values[rows] for name, values in fields.items()}, row_draws, parts))
             except RowError as error:
                 raise error.shift_rows(begin) from None
-        return {name: out[name] if name in out else _together([piece[name] for piece in pieces]) for name in pieces[0]}
+        return {
+            name: out[name] if name in out else _concatenate([piece[name] for piece in pieces]) for name in pieces[0]
+        }
 
     def _run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
         """Return the fields after all ops, for all rows at once."""
@@ -87,7 +89,7 @@ class ArrayRowExecutor:
 
 
 def _runs(graph: Graph) -> list[_FieldRun | _JointRun]:
-    """Return what is done one after the other; see ``field_runs``."""
+    """Return the runs in their order; see ``field_runs``."""
     last = last_outputs(graph)
     runs: list[_FieldRun | _JointRun] = []
     for run in field_runs(graph):
@@ -111,12 +113,13 @@ class _JointRun:
     def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
         before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
-        self._apart = {name for name in graph.targets[place] if name in before and not before[name].joint}
+        self._private_names = {name for name in graph.targets[place] if name in before and not before[name].joint}
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
         """Bring the fields from before the op to behind it.
 
-        What no later op acts on gets memory of its own. Other results may share theirs: no op writes to its fields.
+        Fields that no later op acts on get memory of their own. Other results may share theirs: no op writes to its
+        fields.
         """
         on = self._graph.targets[self._place]
         before = {name: now[name] for name in on}
@@ -125,8 +128,8 @@ class _JointRun:
             if name in out:
                 np.copyto(out[name], cast(Array, now[name]))
                 now[name] = out[name]
-            elif now[name] is not before.get(name) or name not in self._apart:
-                now[name] = _apart(now[name], before.values())
+            elif now[name] is not before.get(name) or name not in self._private_names:
+                now[name] = _copy_shared(now[name], before.values())
 
     def __str__(self) -> str:
         op = self._graph.ops[self._place]
@@ -158,9 +161,9 @@ class _FieldRun:
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
         """Bring the field from before the ops to behind them."""
-        now[self._name] = self._made(now[self._name], draws, out.get(self._name) if self._is_last else None)
+        now[self._name] = self._run_tiles(now[self._name], draws, out.get(self._name) if self._is_last else None)
 
-    def _made(self, x: Values, draws: Sequence[Draw], out: Array | None) -> Values:
+    def _run_tiles(self, x: Values, draws: Sequence[Draw], out: Array | None) -> Values:
         """Return the field after all ops, in ``out`` if that is given."""
         count = len(x)
         if self.after.uniform and out is None:
@@ -176,11 +179,11 @@ class _FieldRun:
             joined_rows = self._uniform or self._ragged or self._files or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
-                made = self._tile(tile, plans, rows, None if out is None else out[rows])
+                result = self._tile(tile, plans, rows, None if out is None else out[rows])
             except RowError as error:
                 raise error.shift_rows(begin) from None
             if out is None:
-                tiles.append(_unshared(made, tile))
+                tiles.append(_unshare(result, tile))
         if out is not None:
             return out
         return concatenate(tiles) if self._ragged else as_values(np, self.after, [tile[0] for tile in tiles])
@@ -198,7 +201,7 @@ class _FieldRun:
             if out is None:  # the result is kept, and may be a view of what was made on the way
                 memory: Memory = np.empty
             elif is_last and stage.writes and out.flags.c_contiguous:
-                memory = partial(_given, out)
+                memory = partial(_fitting_memory, out)
             else:
                 memory = self._memory[number]
             x = stage.run(x, plan, rows, memory)
@@ -212,12 +215,12 @@ class _FieldRun:
 
 def _copies_images(graph: Graph) -> bool:
     """Return True if an op gives images of varying size to several fields, so that all ops of one come first."""
-    zipped = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
-    copies = [(place, on) for place, (op, on, names) in zipped if any(op.original(name, on) != name for name in names)]
+    steps = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
+    copies = [(place, on) for place, (op, on, names) in steps if any(op.original(name, on) != name for name in names)]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
 
 
-def _together(pieces: list[Any]) -> Values:
+def _concatenate(pieces: list[Any]) -> Values:
     """Return the values of a field for all rows."""
     if isinstance(pieces[0], Ragged):
         return concatenate(pieces)
@@ -226,27 +229,27 @@ def _together(pieces: list[Any]) -> Values:
     return np.concatenate(pieces)
 
 
-def _given(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return the memory that is there, if it is what is needed."""
+def _fitting_memory(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return ``out`` if it has the shape and dtype, else new memory."""
     return out if (out.shape, out.dtype) == (shape, dtype) else np.empty(shape, dtype)
 
 
-def _unshared(made: Any, given: Any) -> Any:
+def _unshare(result: Any, rows: Any) -> Any:
     """Return a result that shares no memory with the rows that it was made of, and lies in C order."""
-    if isinstance(made, Ragged):
-        return made.with_payload(made.flat.copy()) if np.may_share_memory(made.payload, given.payload) else made
-    return made.copy(order="C") if np.may_share_memory(made, given) else np.ascontiguousarray(made)
+    if isinstance(result, Ragged):
+        return result.with_payload(result.flat.copy()) if np.may_share_memory(result.payload, rows.payload) else result
+    return result.copy(order="C") if np.may_share_memory(result, rows) else np.ascontiguousarray(result)
 
 
-def _apart(made: Values, given: Collection[Values]) -> Values:
+def _copy_shared(result: Values, inputs: Collection[Values]) -> Values:
     """Return values that share no memory with those that they were made of."""
-    if isinstance(made, list):
-        return [_apart(one, [values[row] for values in given]) for row, one in enumerate(made)]
-    if isinstance(made, Ragged):
-        return made.with_payload(_apart(made.flat, given))
-    memory = [values.payload if isinstance(values, Ragged) else values for values in given]
-    shares = any(np.may_share_memory(made, one) for one in memory if not isinstance(one, list))
-    return made.copy(order="C") if shares else np.ascontiguousarray(made)
+    if isinstance(result, list):
+        return [_copy_shared(value, [values[row] for values in inputs]) for row, value in enumerate(result)]
+    if isinstance(result, Ragged):
+        return result.with_payload(_copy_shared(result.flat, inputs))
+    memory = [values.payload if isinstance(values, Ragged) else values for values in inputs]
+    shares = any(np.may_share_memory(result, array) for array in memory if not isinstance(array, list))
+    return result.copy(order="C") if shares else np.ascontiguousarray(result)
 
 
 def _row_bytes(field: Field) -> int:

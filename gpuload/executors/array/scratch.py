@@ -1,4 +1,4 @@
-"""Scratch: memory that a thread uses again and again, so that what is made on the way stays in its cache."""
+"""Scratch: memory that a thread uses again and again, so that intermediate results stay in its cache."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
-What an op offers decides (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.row_form``, ``Op.array``); which op it
-is, nobody here asks.
+The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.row_form``, ``Op.array``); no code
+here asks for its class.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpuload.spec import Field
 
 Array = NDArray[Any]
 RGB = 3  # channels
-# What the core takes for nothing: no boxes, no places, no filter; and a mean that changes no value.
+# The arguments of the core that mean nothing: no boxes, no places, no filter; and a mean that changes no value.
 NO_BOXES, NO_PLACES, NO_TABLE = np.empty((0, 4), np.int32), np.empty((0, 2), np.int32), np.empty(0, np.float32)
 NO_CHANGE = np.zeros(RGB, np.float32)
 
@@ -74,7 +74,7 @@ class Stage(ABC):
 
         Args:
             x: an array ``[n, ...]``, or a ``Ragged`` of n values where all ops of the field are elementwise.
-            plan: what ``plan`` returned.
+            plan: from ``plan``.
             rows: which n of the planned rows they are.
             memory: gives memory for the result.
         """
@@ -90,7 +90,7 @@ class WalkStage(Stage):
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """See ``Stage``: the walk over all images if they have one size, else the draws."""
-        return Walker(_folded(walk.begin(self.before, count), self.ops, draws)) if self.before.uniform else draws
+        return Walker(_fold_ops(walk.begin(self.before, count), self.ops, draws)) if self.before.uniform else draws
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -98,9 +98,9 @@ class WalkStage(Stage):
             out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
             plan(x, out, rows, _walk_memory)
             return out
-        one = _folded(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(plan, rows))
-        out = memory((len(x), *one.out_shape), one.dtype)
-        Walker(one)(x, out, memory=_walk_memory)
+        path = _fold_ops(walk.begin(self.before, len(x), x.shape[1:]), self.ops, _rows(plan, rows))
+        out = memory((len(x), *path.out_shape), path.dtype)
+        Walker(path)(x, out, memory=_walk_memory)
         return out
 
 
@@ -110,7 +110,7 @@ class ImageStage(Stage):
 
     Attributes:
         parts: the same ops as stages of their own: of decoding, then of resizing and of a walk where there are such. A
-            file that the core declines goes through these, which make its pixels or say what is wrong with it.
+            file that the core declines goes through these, which make its pixels or raise the error.
     """
 
     word = "image"
@@ -148,7 +148,7 @@ class ImageStage(Stage):
             table, width = resampling.TABLES[resample.interpolation], resampling.WIDTHS[resample.interpolation]
         start, mirror, fill, mean, scale, is_planar = NO_PLACES, NO_PLACES, 0, NO_CHANGE, NO_CHANGE + 1, False
         if isinstance(stage := self.parts[-1], WalkStage):
-            start, mirror, path = _walk_of_each(stage, size, draws[-len(stage.ops) :])
+            start, mirror, path = _window_walks(stage, size, draws[-len(stage.ops) :])
             fill, is_planar = int(path.fill), path.out_axes == "CHW"
             if path.mean is not None and path.scale is not None:
                 mean, scale = path.mean, path.scale
@@ -190,7 +190,7 @@ class KernelStage(Stage):
     def _shape_after(self, x: Array, draw: Draw) -> tuple[int, ...]:
         if self.after.uniform:
             return self.after.fixed_shape
-        size: Sizes = np.array([one.shape[:2] for one in x], np.int32)
+        size: Sizes = np.array([image.shape[:2] for image in x], np.int32)
         height, width = self.ops[0].size_after(size, draw)[0].tolist()
         return height, width, x.shape[3]
 
@@ -209,16 +209,16 @@ class ArrayStage(Stage):
             checks.ask(op, x)
             checks.answer()
         if len(x) == 1 and not isinstance(x, Ragged):  # may be a view, where the form for many makes a copy
-            made = np.asarray(op.array(np, x[0], {name: values[0] for name, values in draw.items()}))[None]
+            result = np.asarray(op.array(np, x[0], {name: values[0] for name, values in draw.items()}))[None]
         else:
-            made = op.array_batch(np, x, draw)
-        if made.dtype != self.after.dtype or (self.after.uniform and made.shape[1:] != self.after.fixed_shape):
+            result = op.array_batch(np, x, draw)
+        if result.dtype != self.after.dtype or (self.after.uniform and result.shape[1:] != self.after.fixed_shape):
             raise SpecError(
-                f"{op}: array() makes {made.dtype} {made.shape[1:]}",
+                f"{op}: array() makes {result.dtype} {result.shape[1:]}",
                 cause=f"its field_after() says {self.after}",
                 remedy="the two must agree",
             )
-        return made
+        return result
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Piece:
     def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
         """Return a whole batch on a GPU after the ops of a walk, made by one kernel."""
         shape = None if self.before.uniform else x[0].shape
-        images = walk.walk_on_device(xp, _folded(walk.begin(self.before, len(x), shape), self.ops, draws), x)
+        images = walk.walk_on_device(xp, _fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws), x)
         return images.reshape(len(x), *self.after.fixed_shape)
 
 
@@ -250,11 +250,11 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
     places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
     stages: list[Stage] = []
     for piece in pieces(graph, name, places, folds=lambda before, after: core.native is not None):
-        what, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
+        arguments, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
         if piece.is_walk:
-            stages.append(WalkStage(*what))
+            stages.append(WalkStage(*arguments))
         else:
-            stages.append(ArrayStage(*what) if form is None else KernelStage(*what, form))
+            stages.append(ArrayStage(*arguments) if form is None else KernelStage(*arguments, form))
     return _with_images(stages, graph.empty_draws)
 
 
@@ -279,7 +279,7 @@ def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
 
 
 def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
-    """Return what is done one after the other: the fields one by one, up to each op that makes several together.
+    """Return the runs in their order: the fields one by one, up to each op that makes several together.
 
     Returns:
         For an op that is joint its place; for a field its name, the places of ops, and whether no later op acts on it.
@@ -334,8 +334,8 @@ def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: D
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
-    made = op.array_fields(xp, on, draw, after)
-    return {name: as_values(xp, after[name], values) for name, values in made.items()}
+    results = op.array_fields(xp, on, draw, after)
+    return {name: as_values(xp, after[name], values) for name, values in results.items()}
 
 
 def last_outputs(graph: Graph) -> list[frozenset[str]]:
@@ -362,18 +362,18 @@ def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[
     return tuple(stages)
 
 
-def _walk_of_each(stage: WalkStage, size: Sizes, draws: Sequence[Draw]) -> tuple[Array, Array, Walk]:
+def _window_walks(stage: WalkStage, size: Sizes, draws: Sequence[Draw]) -> tuple[Array, Array, Walk]:
     """Return where each window begins and whether it is mirrored, and the walk, which is else the same for all images.
 
     Where sizes vary the walk over each image is folded by itself: a window may begin at the far end of its image.
     """
     if stage.before.uniform:
-        path = _folded(walk.begin(stage.before, len(size)), stage.ops, draws)
+        path = _fold_ops(walk.begin(stage.before, len(size)), stage.ops, draws)
         paths = [path]
     else:
         shapes = [(height, width, RGB) for height, width in size.tolist()]
         begins = ((walk.begin(stage.before, 1, shape), slice(row, row + 1)) for row, shape in enumerate(shapes))
-        paths = [_folded(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
+        paths = [_fold_ops(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
     start, mirror = np.concatenate([path.start for path in paths]), np.concatenate([path.mirror for path in paths])
     return start.astype(np.int32), mirror.astype(np.int32), paths[0]
 
@@ -387,7 +387,7 @@ def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
     return count
 
 
-def _folded(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
+def _fold_ops(now: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
     """Return the walk of ops of which ``_num_folding`` said that they fold."""
     for op, draw in zip(ops, draws, strict=True):
         now = _fold(now, op, draw) if now is not None else None

@@ -26,7 +26,7 @@ class Chain:
     """Runs a graph in two executors; a ``BatchExecutor``.
 
     Args:
-        graph: what it runs.
+        graph: the ops.
         places: of the ops that DALI runs; no other op comes before them on their fields.
         device: ``"cpu"`` or ``"gpu:N"``.
         batch_size: the largest batch.
@@ -43,7 +43,7 @@ class Chain:
     def __init__(self, graph: Graph, places: Sequence[int], *, device: str, batch_size: int, num_threads: int) -> None:
         self.graph = graph
         self._places = tuple(places), *_around(graph, places)
-        of_dali, beside = (graph.part(some) for some in self._places[:2])
+        of_dali, beside = (graph.part(part_places) for part_places in self._places[:2])
         self._dali = DaliExecutor(of_dali, device=device, batch_size=batch_size, num_threads=num_threads)
         self.device = self._dali.device
         self._beside = ArrayBatchExecutor(beside, device=self.device)
@@ -61,8 +61,8 @@ class Chain:
         except BaseException:
             self._beside.cancel()
             raise
-        made = self._dali.graph.results | self._beside.graph.results
-        rest = {name: values for name, values in fields.items() if name not in made}
+        results = self._dali.graph.results | self._beside.graph.results
+        rest = {name: values for name, values in fields.items() if name not in results}
         self._waiting.append(self._inputs(self._behind, rest, draws))
 
     def finish(self) -> Fields:
@@ -78,13 +78,13 @@ class Chain:
         inputs, draws = self._waiting.popleft()
         return self._finish({**inputs, **fields, **self._beside.finish()}, draws)
 
-    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+    def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``."""
         try:
             result = self._beside.run_row(*self._inputs(self._beside, fields, draws), row)
             result |= self._dali.run_row(*self._inputs(self._dali, fields, draws), row)
-            inputs, drawn = one_row(*self._inputs(self._behind, fields, draws), row)
-            self._finish({**inputs, **result}, drawn)
+            inputs, row_draws = one_row(*self._inputs(self._behind, fields, draws), row)
+            self._finish({**inputs, **result}, row_draws)
         except RowError as error:
             return error
         return None
@@ -102,12 +102,12 @@ class Chain:
         if self._beside.graph.ops:
             parts.append(f"beside it {self._beside.describe()['stages']}")
         if self._behind.graph.ops:
-            where = "" if self.device == "cpu" else ", on the same stream"
-            parts.append(f"behind it{where} {behind['stages']}")
+            stream_note = "" if self.device == "cpu" else ", on the same stream"
+            parts.append(f"behind it{stream_note} {behind['stages']}")
         return {**lines, "executor": f"{lines['executor']}, and {behind['executor']}", "cut": "; ".join(parts)}
 
     def close(self) -> None:
-        """Give back threads and memory; what was returned stays valid."""
+        """Give back threads and memory; results that were returned stay valid."""
         self.reset()
         self._reads.close()
         for executor in self._executors:
@@ -139,7 +139,7 @@ class Chain:
 
 
 def _around(graph: Graph, places: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the places of the ops that DALI has no part in, and of those behind it on what it made."""
+    """Return the places of the ops on fields that DALI does not touch, and of those behind DALI on its results."""
     beside, behind = [], []
     fields = {name for place in places for name in graph.outputs[place]}
     for place in sorted(set(range(len(graph.ops))).difference(places)):

@@ -1,6 +1,6 @@
 """DALI executor: the ops of a graph as one DALI pipeline, on the CPU or on a GPU; the only importer of nvidia.dali.
 
-Flow      DALI decides nothing: what is random comes in as a draw. Batches in flight are counted here, not by DALI: its
+Flow      DALI decides nothing: random numbers come in as draws. Batches in flight are counted here, not by DALI: its
           executor takes any number of ``schedule_run`` ahead of ``outputs``, and its prefetch queue (which wants to be
           full before the first run) is set to 1.
 Memory    CPU inputs are not copied, so they must not change before ``finish``; a GPU copies them on CuPy's current
@@ -8,7 +8,7 @@ Memory    CPU inputs are not copied, so they must not change before ``finish``; 
           ``close``, and shares nothing with the inputs.
 Streams   on a GPU outputs are bound to CuPy's current stream (``outputs(cuda_stream=)``, for pipelines with
           exec_dynamic): that stream waits for DALI's, the host does not, and DALI uses their memory again only in the
-          order of that stream. Who reads them on another stream keeps them until that has run.
+          order of that stream. A reader on another stream must keep them until that stream has run.
 Errors    after any error the pipeline is thrown away and the next call makes a new one (about 5 ms), fed again with the
           batches that were started; so only the damaged batch raises. Its row is found by running halves of it.
           DALI's codec writes a line of its own about a damaged image to stderr; it has no switch for that.
@@ -26,7 +26,7 @@ from gpuload import aside, threads
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, one_row
-from gpuload.executors.dali.program import Program, Reads, Started, feedable, reason, refusal
+from gpuload.executors.dali.program import PendingBatch, Program, Reads, feedable, reason, refusal
 from gpuload.ops.base import Draw, RowError
 from gpuload.ops.decode import REGIONS_ON_GPU, decoder_on_gpu
 from gpuload.ops.graph import Graph
@@ -38,7 +38,7 @@ class DaliExecutor:
     """Runs a graph in DALI; a ``BatchExecutor``.
 
     Args:
-        graph: what it runs.
+        graph: the ops.
         device: ``"cpu"`` or ``"gpu:N"``.
         batch_size: the largest batch; any smaller one will do.
         num_threads: DALI's worker threads, for decoding and the other CPU work.
@@ -58,7 +58,7 @@ class DaliExecutor:
         self.batch_size, self.num_threads = batch_size, num_threads
         self._dali = load(self.device)
         self._program = Program(self._dali, graph, None if self.device == "cpu" else devices.number(self.device))
-        self._started: deque[Started] = deque()
+        self._pending: deque[PendingBatch] = deque()
         self._reads = Reads()
         self._closed = False
         self._pipeline: Any = None
@@ -74,7 +74,7 @@ class DaliExecutor:
         pipeline = self._take()
         if pipeline is not None:
             self._feed(pipeline, batch.inputs)
-        self._started.append(batch)
+        self._pending.append(batch)
         self._pipeline = pipeline
 
     def finish(self) -> Fields:
@@ -85,26 +85,26 @@ class DaliExecutor:
             DeviceError: the GPU failed, out of memory say.
             SpecError: DALI refuses the batch as a whole, or no batch was started.
         """
-        if not self._started:
+        if not self._pending:
             raise SpecError("finish()", cause="no batch was started", remedy="call start() before")
         try:
             pipeline = self._take()
         except Exception:
-            self._started.popleft()  # else the next call would return this batch
+            self._pending.popleft()  # else the next call would return this batch
             raise
         if pipeline is None:
-            self._started.popleft()
+            self._pending.popleft()
             return {}
         outputs, failure = self._outputs(pipeline)
-        batch = self._started.popleft()
+        batch = self._pending.popleft()
         if failure is not None:
             pipeline = None
-            raise self._blamed(batch, failure) from failure
+            raise self._batch_error(batch, failure) from failure
         self._pipeline = pipeline
         batch.checks.answer()
         return self._program.values(outputs, self._reads)
 
-    def refused(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
+    def row_error(self, fields: Fields, draws: Sequence[Draw], row: int) -> RowError | None:
         """Return why a row of a batch cannot be used; see ``BatchExecutor``.
 
         Raises:
@@ -135,9 +135,9 @@ class DaliExecutor:
 
     def reset(self) -> None:
         """Forget the batches that were started and not finished; waits for what DALI has begun."""
-        if self._started:
+        if self._pending:
             self._pipeline = None
-            self._started.clear()
+            self._pending.clear()
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
@@ -152,7 +152,7 @@ class DaliExecutor:
         }
 
     def close(self) -> None:
-        """Give back threads and memory; what was returned stays valid."""
+        """Give back threads and memory; results that were returned stay valid."""
         self.reset()
         self._reads.close()
         self._pipeline, self._closed = None, True
@@ -160,24 +160,24 @@ class DaliExecutor:
     def _take(self) -> Any:
         """Return the pipeline, fed with all that was started; None if the graph has no op.
 
-        While it is taken it is not in ``self``: whoever is interrupted leaves none, and the next call makes a new one.
+        While it is in use it is not in ``self``: after an interrupted call there is none, and the next call makes one.
         """
         if self._closed:
             raise ClosedError("a DALI executor that was closed", cause="close() was called", remedy="make a new one")
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None and self._program.names:
             pipeline = self._program.build(self.batch_size, self.num_threads)
-            for batch in self._started:
+            for batch in self._pending:
                 self._feed(pipeline, batch.inputs)
         return pipeline
 
-    def _blamed(self, batch: Started, error: Exception) -> Exception:
+    def _batch_error(self, batch: PendingBatch, error: Exception) -> Exception:
         """Return the error to raise for a batch that DALI refused."""
-        what = f"DALI refuses a batch of {batch.count} on {self.device}"
-        problem = refusal(what, error, only=self._program.is_only)
+        subject = f"DALI refuses a batch of {batch.count} on {self.device}"
+        problem = refusal(subject, error, only=self._program.is_only)
         return problem if isinstance(problem, DeviceError) else self._damaged_row(batch) or problem
 
-    def _damaged_row(self, batch: Started) -> RowError | None:
+    def _damaged_row(self, batch: PendingBatch) -> RowError | None:
         """Return the first row that DALI refuses, found by halves; None if it takes each half alone.
 
         A pipeline has tens of MB on a GPU, and building it takes 5 ms: that of the first half serves the others, until
@@ -188,14 +188,14 @@ class DaliExecutor:
             half = max(count // 2, 1)
             if pipeline is None:
                 pipeline = self._program.build(half, self.num_threads)
-            failure = self._refused(pipeline, batch, first, half)
+            failure = self._try_rows(pipeline, batch, first, half)
             if failure is not None:
                 pipeline = None  # it is of no use any more
             if count == 1:
                 return None if failure is None else RowError(first, reason(failure))
             first, count = (first, half) if failure is not None else (first + half, count - half)
 
-    def _refused(self, pipeline: Any, batch: Started, first: int, count: int) -> Exception | None:
+    def _try_rows(self, pipeline: Any, batch: PendingBatch, first: int, count: int) -> Exception | None:
         """Return DALI's error for some rows of a batch, run by themselves."""
         self._feed(pipeline, {name: values[first : first + count] for name, values in batch.inputs.items()})
         return self._outputs(pipeline)[1]

@@ -4,8 +4,8 @@ Inputs    an external source for each field that an op acts on and for each argu
           because DALI takes a wrong byte order or a complex number silently, and one wrong input ends a pipeline.
 Outputs   DALI's memory without a copy: NumPy arrays on the CPU, CuPy arrays on a GPU. Ragged fields are copied into one
           payload, for DALI need not have its rows side by side.
-Checks    DALI has no error for values. Those of an input are checked when it is fed; what is made on the way becomes an
-          output as well and is checked when it comes.
+Checks    DALI has no error for values. Those of an input are checked when it is fed; values made on the way become an
+          output as well and are checked when it comes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpuload.ops.graph import Graph
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Shape
 
-# NumPy's name of a dtype and DALI's; what is not here (complex, text, datetimes, longdouble) DALI has not.
+# NumPy's name of a dtype and DALI's; DALI has no others (complex, text, datetimes, longdouble).
 DALI_DTYPES = {name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
 DALI_DTYPES |= {name: name.upper() for name in ("uint8", "uint16", "uint32", "uint64", "float16", "float64")}
 DALI_DTYPES |= {"float32": "FLOAT"}
@@ -52,9 +52,9 @@ class Program:
         self.decodes = any(field.encoded for field in fields)
         self.is_only = any(op.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
-        checked = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
-        self._checked_inputs = [(place, name) for place, name in checked if not self._is_made(place, name)]
-        self._checked_outputs = [(place, name) for place, name in checked if self._is_made(place, name)]
+        checks = [(place, name) for place, op in enumerate(graph.ops) if op.checks for name in graph.targets[place]]
+        self._checked_inputs = [(place, name) for place, name in checks if not self._is_made(place, name)]
+        self._checked_outputs = [(place, name) for place, name in checks if self._is_made(place, name)]
         self._mirrors = self._mirror_places()
         self.draws = [self._draw_inputs(place, draw) for place, draw in enumerate(graph.empty_draws)]
 
@@ -91,11 +91,11 @@ class Program:
         except GpuloadError:
             raise
         except Exception as error:  # DALI raises whatever its C++ threw
-            what = f"DALI makes no pipeline of {list(self.graph.ops)}"
-            raise refusal(what, error, only=self.is_only) from error.with_traceback(None)
+            subject = f"DALI makes no pipeline of {list(self.graph.ops)}"
+            raise refusal(subject, error, only=self.is_only) from error.with_traceback(None)
         return pipeline
 
-    def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> Started:
+    def check(self, fields: Fields, draws: Sequence[Draw], batch_size: int) -> PendingBatch:
         """Return a batch to feed; raises ``SpecError`` or ``UnknownFieldError`` where it does not fit the graph."""
         values: dict[str, tuple[Input, Any]] = {}
         for name, source in self.fields.items():
@@ -106,8 +106,8 @@ class Program:
             values[source.name] = source, fields[name]
         for sources, draw in zip(self.draws, draws, strict=True):
             values |= {source.name: (source, draw[key]) for key, source in sources.items()}
-        inputs = {name: source.checked(given) for name, (source, given) in values.items()}
-        counts = {name: len(given) for name, given in inputs.items()}
+        inputs = {name: source.prepare(array) for name, (source, array) in values.items()}
+        counts = {name: len(array) for name, array in inputs.items()}
         count = next(iter(counts.values()), 0)
         if inputs and (set(counts.values()) != {count} or not 0 < count <= batch_size):
             raise SpecError(
@@ -119,7 +119,7 @@ class Program:
         for place, name in self._checked_inputs:
             checks.ask(self.graph.ops[place], fields[name])
         checks.send()
-        return Started(count, inputs, checks)
+        return PendingBatch(count, inputs, checks)
 
     def values(self, outputs: Any, reads: Reads) -> Fields:
         """Return DALI's outputs as values of the fields; ``reads`` takes the rows that queued copies still read.
@@ -151,12 +151,12 @@ class Program:
         """Return True if an op before the one at a place acts on the field."""
         return any(name in names for names in self.graph.outputs[:place])
 
-    def nodes(self, inputs: Mapping[str, Any], seen: list[Any] | None = None) -> dict[str, Any]:
+    def nodes(self, inputs: Mapping[str, Any], check_nodes: list[Any] | None = None) -> dict[str, Any]:
         """Return the nodes of the fields after all ops; called while a pipeline is being defined.
 
         Args:
             inputs: the nodes of the inputs, by the names of these.
-            seen: takes the nodes whose values are to be checked.
+            check_nodes: the nodes whose values are to be checked are appended to it.
         """
         device = "cpu" if self.device_id is None else "gpu"
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
@@ -164,12 +164,12 @@ class Program:
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
             if self.graph.ops[place].joint:
                 after = self.graph.specs[place].only(self.graph.outputs[place])
-                several = {name: nodes[name] for name in on}
-                nodes |= self.graph.ops[place].lower_fields(self.dali, several, draw, after=after)
+                inputs_of_op = {name: nodes[name] for name in on}
+                nodes |= self.graph.ops[place].lower_fields(self.dali, inputs_of_op, draw, after=after)
                 continue
             for name in on:
-                if seen is not None and (place, name) in self._checked_outputs:
-                    seen.append(nodes[name])
+                if check_nodes is not None and (place, name) in self._checked_outputs:
+                    check_nodes.append(nodes[name])
                 if (place, name) in self._mirrors.values():
                     continue  # the next op on the field does it
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
@@ -207,11 +207,11 @@ class Program:
         return self.draws[place][str(self.graph.ops[place].mirror)]
 
     def _outputs(self) -> list[Any]:
-        seen: list[Any] = []
-        nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, seen)
+        check_nodes: list[Any] = []
+        nodes = self.nodes({source.name: source.node(self.dali) for source in self.inputs}, check_nodes)
         outputs: list[Any] = []
-        for node in [*(nodes[name] for name in self.names), *seen]:
-            is_twice = any(node is other for other in outputs)
+        for node in [*(nodes[name] for name in self.names), *check_nodes]:
+            is_twice = any(node is output for output in outputs)
             outputs.append(self.dali.fn.copy(node) if is_twice else node)  # DALI puts out a node once
         return outputs if self.device_id is None else [node.gpu() for node in outputs]
 
@@ -227,7 +227,7 @@ class Program:
         return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
-        if place in (mirrored for mirrored, _ in self._mirrors.values()):
+        if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
@@ -271,7 +271,7 @@ class Input:
             **layout,
         )
 
-    def checked(self, values: Any) -> Any:
+    def prepare(self, values: Any) -> Any:
         """Return the rows of a batch as DALI may have them, copied only where they are not contiguous."""
         if isinstance(values, list):
             for value in values:
@@ -289,17 +289,17 @@ class Input:
         )
         on_gpu = not isinstance(values, np.ndarray)
         if values.dtype != self.dtype or not fits or (on_gpu and self.device == "cpu"):
-            where = " on a GPU" if on_gpu else ""
+            suffix = " on a GPU" if on_gpu else ""
             raise SpecError(
-                f"{self.name!r} holds {values.dtype.str} {shape}{where}",
+                f"{self.name!r} holds {values.dtype.str} {shape}{suffix}",
                 cause=f"DALI was told {self.dtype.str} {self.shape} on the {self.device}",
                 remedy="give the batch as the graph's spec says it",
             )
 
 
 @dataclass(frozen=True)
-class Started:
-    """A batch that was started: its inputs, kept until its outputs were taken, and what was asked about them."""
+class PendingBatch:
+    """A batch that was started: its inputs, kept until its outputs were taken, and the checks of their values."""
 
     count: int
     inputs: dict[str, Any]
@@ -311,7 +311,7 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
 
     Args:
         files: of a batch.
-        heads: what their heads say, from which JPEGs are known; None where they were not read.
+        heads: from `head.read_heads`, by which JPEGs are known; None where they were not read.
     """
     rows = range(len(files)) if heads is None else np.flatnonzero(~head.are_jpegs(heads)).tolist()
     for row in rows:
@@ -341,7 +341,7 @@ def _contiguous(values: Array) -> Array:
 class Reads:
     """Rows in DALI's memory on a GPU that queued copies still read, kept until an event behind the copies has passed.
 
-    DALI uses memory again as soon as nobody refers to it, which is earlier than the copy on our stream runs.
+    DALI uses memory again as soon as no object refers to it, which is earlier than the copy on our stream runs.
     """
 
     def __init__(self) -> None:
@@ -365,13 +365,13 @@ def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
     convert = np.asarray if xp is np else xp.from_dlpack  # that waits on CuPy's current stream, the host does not
     if field.uniform and output.is_dense_tensor():
         array = convert(output.as_tensor())
-        made = array.dtype, array.shape[1:]
-        if made == (field.dtype, field.shape):
+        form = array.dtype, array.shape[1:]
+        if form == (field.dtype, field.shape):
             return array
     else:
         rows = [convert(output[row]) for row in range(len(output))]
-        made = rows[0].dtype, rows[0].shape
-        if made[0] == field.dtype and not field.uniform:
+        form = rows[0].dtype, rows[0].shape
+        if form[0] == field.dtype and not field.uniform:
             if not field.ragged:
                 return rows
             ragged = Ragged.of(rows, field.dtype)
@@ -379,20 +379,22 @@ def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
                 reads.add(rows, xp.cuda.get_current_stream())
             return ragged
     raise SpecError(
-        f"field {field.name!r}: DALI makes {made[0]} {made[1]}",
+        f"field {field.name!r}: DALI makes {form[0]} {form[1]}",
         cause=f"the graph's spec says {field.dtype} {field.shape}",
         remedy="the op's lower() and its field_after() must agree",
     )
 
 
-def refusal(what: str, error: Exception, *, only: bool = False) -> GpuloadError:
+def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadError:
     """Return the error for what DALI refused, of the device or of the ops; ``only`` DALI may be able to run these."""
-    said = reason(error)
-    if isinstance(error, MemoryError) or "CUDA" in said:
+    message = reason(error)
+    if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
-        return DeviceError(what, cause=said, remedy=remedy)
-    others = "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
-    return SpecError(what, cause=said, remedy=others if only else 'executor="array" runs the same ops without DALI')
+        return DeviceError(subject, cause=message, remedy=remedy)
+    dali_remedy = "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
+    return SpecError(
+        subject, cause=message, remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI'
+    )
 
 
 def reason(error: Exception) -> str:
@@ -405,15 +407,17 @@ def reason(error: Exception) -> str:
         return "the image cannot be decoded: its data is damaged or ends early"
     operator = re.search(r"`nvidia\.dali\.fn\.([\w.]+)`", text)
     lines = (line.strip() for line in (text.partition("encountered:")[2] or text).splitlines())
-    said = next((line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text)
-    return f"{operator[1]}: {said}" if operator else said
+    message = next(
+        (line for line in lines if line and not line.startswith(("Critical error", "Current pipeline"))), text
+    )
+    return f"{operator[1]}: {message}" if operator else message
 
 
 _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _abandon() -> None:
-    """In a child of fork: let nobody end the pipelines of the parent, whose threads are not here.
+    """In a child of fork: never end the pipelines of the parent, whose threads are not here.
 
     DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by a signal. Their
     memory is shared with the parent; it is never freed here, which one reference too many sees to.
