@@ -45,12 +45,18 @@ class Batch:
         valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"`` where it stands in
             the place of a damaged one. Such a row holds a whole record all the same.
         epoch, step: which batch this is.
+        drawn: of a loader with ``drawn=True``: what each op drew for the records, by op and name, on the host; see
+            ``Loader``.
     """
+
+    drawn: Mapping[str, Mapping[str, NDArray[Any]]]
 
     def __init__(
         self, fields: dict[str, Any], nest: Output, *, records: NDArray[np.int64], valid: NDArray[np.bool_],
-        epoch: int, step: int, event: Any = None,
+        epoch: int, step: int, event: Any = None, drawn: Mapping[str, Mapping[str, NDArray[Any]]] | None = None,
     ) -> None:  # fmt: skip
+        if drawn is not None:
+            self.drawn = drawn
         self._fields, self._nest, self._event = fields, nest, event
         self.records, self.valid, self.epoch, self.step = records, valid, epoch, step
 
@@ -104,6 +110,12 @@ class Batch:
             """Raise an error that names the place of the fields; called for missing attributes."""
             if name.startswith("_"):  # looked for by pickle, copy and inspection
                 raise AttributeError(name)
+            if name == "drawn":
+                raise BatchAttributeError(
+                    "batch.drawn",
+                    cause="what ops draw is kept where it is asked for",
+                    remedy="make the loader with drawn=True: loader.replace(drawn=True)",
+                )
             raise BatchAttributeError(
                 f"batch.{name}",
                 cause=f"its attributes are output, records, valid, epoch and step; its fields are {list(self._fields)}",
@@ -151,6 +163,7 @@ class Batch:
             epoch=self.epoch,
             step=self.step,
             event=self._event,
+            drawn=self.__dict__.get("drawn"),
         )
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, labels, streams
 from gpuload.ops.graph import Graph, compile_ops, left_behind
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
@@ -76,6 +76,9 @@ class Loader:
             that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
             ``batch.valid`` is False for the row. Files that are missing, changed or unreadable are always errors.
         max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error stops the loader.
+        drawn: ``batch.drawn`` has what was drawn: for each op, under its class and its number among the ops of that
+            class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
+            it, to undo it, or to test it.
         quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
 
     Raises:
@@ -103,6 +106,7 @@ class Loader:
         on_error: str = "raise",
         max_bad: float = 0.01,
         quarantine: str | os.PathLike[str] | None = None,
+        drawn: bool = False,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self._arguments, self.source, self.output = arguments, source, output
@@ -125,6 +129,8 @@ class Loader:
         self._graph = whole.only(names)
         self.device, self._device_reason = devices.choose(device)
         self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
+        all_ops = (*source.ops, *ops)
+        self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True)) if _is_flag("drawn", drawn) else None
         self._session = self._make_session(names)
         self.ops, self.seed, self.shard_id = tuple(ops), self._plan.seed, self._plan.shard_id
         self._place = Place(Position())
@@ -162,6 +168,7 @@ class Loader:
             prefetch=requested,
             any_length=executor.kind == "batches" and executor.any_length,
             mends=self._damage is not None,
+            labels=self._labels,
         )
         ahead_bytes = recipe.batch_bytes * recipe.num_joined
         prefetch = max(1, requested // recipe.num_joined if requested else min(2, AHEAD_BYTES // max(ahead_bytes, 1)))
@@ -802,6 +809,13 @@ def _check(source: object, device: object, executor: object) -> None:
     for name, value in (("device", device), ("executor", executor)):
         if not isinstance(value, str):
             raise SpecError(f"{name} = {value!r}"[:200], cause="it is a text", remedy=f"write {name}='auto', say")
+
+
+def _is_flag(name: str, value: object) -> bool:
+    """Return an argument that is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise SpecError(f"{name} = {value!r}"[:200], cause="it is True or False", remedy=f"write {name}=True, say")
+    return bool(value)
 
 
 def _checked_position(position: Position) -> Position:

@@ -110,10 +110,11 @@ DOCUMENTED = {"_where", "how", "__all__"}
 PUBLIC = {
     "bridges/common.py": {"saved"},
     "bridges/torch.py": {"saved"},
+    "batch.py": {"drawn"},
     "check.py": {"where", "given"},
     "device.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
-    "loader.py": {"saved"},
+    "loader.py": {"drawn", "saved"},
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
     "sources/compose.py": {"Zipped"},

@@ -39,7 +39,7 @@ def example(name: str) -> Op:
 def example_arguments(name: str) -> dict[str, Any]:
     """Return the arguments of the example of an op by name, without those for ``**settings``."""
     signature = inspect.signature(getattr(gl.ops, name))
-    calls = SimpleNamespace(ops=SimpleNamespace(**{name: signature.bind}))
+    calls = SimpleNamespace(ops=SimpleNamespace(**{**vars(gl.ops), name: signature.bind}))
     arguments = eval(example_text(name), {"gl": calls, "np": np}).arguments
     return {key: arguments[key] for key in arguments if signature.parameters[key].kind is not Parameter.VAR_KEYWORD}
 

@@ -105,6 +105,7 @@ CALLS = {
     "Loader, executor": (read_with("executor"), set()),
     "Loader, num_threads": (read_with("num_threads"), {"None", *WHOLE}),
     "Loader, prefetch": (read_with("prefetch"), {"None", *WHOLE}),
+    "Loader, drawn": (read_with("drawn"), {"True", "bool_"}),
     "Loader, on_error": (read_with("on_error"), set()),
     "Loader, max_bad": (read_with("max_bad"), {"0"}),
     "replace, batch_size": (lambda given: loader_of().replace(batch_size=given), {*WHOLE, "10**30"}),

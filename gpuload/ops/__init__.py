@@ -4,6 +4,7 @@ from gpuload.ops.affine import Affine, Shear, Translate
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
+from gpuload.ops.choices import OneOf, Shuffle, Sometimes
 from gpuload.ops.cleanboxes import CleanBoxes
 from gpuload.ops.colour_channels import ChannelShuffle, Grayscale
 from gpuload.ops.colour_jitter import ColorJitter
@@ -48,6 +49,7 @@ __all__ = [
     "MixUp",
     "Normalize",
     "OneHot",
+    "OneOf",
     "Op",
     "Pad",
     "PadTo",
@@ -65,7 +67,9 @@ __all__ = [
     "Saturation",
     "Sharpness",
     "Shear",
+    "Shuffle",
     "Solarize",
+    "Sometimes",
     "Translate",
     "Transpose",
     "repeat",

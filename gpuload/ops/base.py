@@ -473,14 +473,17 @@ class Op:
 def streams(ops: Sequence[Op]) -> list[int]:
     """Return the random stream of each op: of its class and its occurrence, so that other ops do not change its draws.
 
-    The stream is the first 8 bytes, little-endian, of SHA-256 of ``"RandomFlip/0"`` (class name, occurrence).
+    The stream is the first 8 bytes, little-endian, of SHA-256 of the op's label.
     """
+    return [int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "little") for label in labels(ops)]
+
+
+def labels(ops: Sequence[Op]) -> list[str]:
+    """Return a label of each op, of its class and its occurrence: ``"RandomFlip/0"``."""
     occurrences: dict[str, int] = {}
-    numbers = []
+    texts = []
     for op in ops:
         name = type(op).__name__
-        occurrence = occurrences.get(name, 0)
-        occurrences[name] = occurrence + 1
-        digest = hashlib.sha256(f"{name}/{occurrence}".encode()).digest()
-        numbers.append(int.from_bytes(digest[:8], "little"))
-    return numbers
+        occurrences[name] = occurrences.get(name, -1) + 1
+        texts.append(f"{name}/{occurrences[name]}")
+    return texts

@@ -14,7 +14,7 @@ Heads    of encoded images are read once, to draw: an op that decodes finds them
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -106,6 +106,11 @@ class Graph:
         while partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields:
             fields |= partners
         return self.part([place for place, on in enumerate(self.outputs) if fields & set(on)])
+
+    @cached_property
+    def without_regions(self) -> Graph:
+        """The same graph with the draws of whole images: no op makes a region of them alone."""
+        return replace(self, crops=(None,) * len(self.ops))
 
     def part(self, places: Sequence[int], spec: Spec | None = None) -> Graph:
         """Return the graph of some of the ops, whose draws are those that they have here.

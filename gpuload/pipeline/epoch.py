@@ -401,7 +401,9 @@ def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
         num_bad = sum(first <= row < after for row in done.attempts)
         session.counters.add(**{"records_skipped" if done.skips else "records_replaced": num_bad})
     event = made.event
-    return Batch(fields, output, records=records, valid=valid, epoch=done.position.epoch, step=step, event=event)
+    draws = done.draws_of_records(slice(None) if rows is None else rows)
+    epoch = done.position.epoch
+    return Batch(fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws)
 
 
 def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:

@@ -97,6 +97,7 @@ class Recipe:
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
         num_stretched: of how many of these records and draws are found out at once.
+        labels: of the ops, by their streams, where batches tell what was drawn; else None.
     """
 
     source: Source
@@ -116,6 +117,7 @@ class Recipe:
     num_joined: int = 1
     num_ahead: int = 2
     num_stretched: int = 1
+    labels: dict[int, str] | None = None
 
     @property
     def on_rows(self) -> bool:
@@ -204,6 +206,7 @@ class Recipe:
 def make_recipe(
     source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, on_host: tuple[int, ...],
     executor: RowExecutor | None, num_threads: int, prefetch: int | None, any_length: bool = False, mends: bool = False,
+    labels: dict[int, str] | None = None,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -219,6 +222,7 @@ def make_recipe(
         prefetch: how many steps the user wants to be ahead; None to choose.
         any_length: as of the recipe.
         mends: True if other records are to stand for damaged ones.
+        labels: of the ops, by their streams, where batches tell what was drawn; else None.
     """
     needed = frozenset(names) | graph.touched
     host = graph.part(on_host)
@@ -230,7 +234,8 @@ def make_recipe(
         if not needed.isdisjoint(group.spec.names)
     )
     recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions, any_length)
-    return _divided(replace(recipe, is_copied=not mends and _is_copied(recipe)), num_threads, prefetch)
+    recipe = replace(recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels)
+    return _divided(recipe, num_threads, prefetch)
 
 
 def raw_region(group: int) -> str:

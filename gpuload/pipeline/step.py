@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gpuload import rawdecode
 from gpuload.core.face import Copies, Queue
 from gpuload.errors import RecordError, RowError
-from gpuload.ops.base import Draw
+from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.damage import Damage, is_damage
@@ -113,6 +113,7 @@ class Step:
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
         self._varying: dict[str, list[Any]] = {}  # values of fields that are in no region, a list entry a part
         self._draws: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]
+        self._draws_of_images: list[list[Draw]] = [[] for _ in range(recipe.num_parts)]  # whole ones, for ``drawn``
         self._errors: dict[int, BaseException] = {}
         self.copies: Copies | None = None
         self._queue = queue
@@ -146,7 +147,7 @@ class Step:
         if self._errors:
             errors, self._errors = self._errors, {}
             self._fail(errors[min(errors)])
-        elif self.recipe.is_cut and self._damage is None:
+        elif self.recipe.is_cut and self._damage is None and self.recipe.labels is None:
             self.pieces = self._cut()
         return True
 
@@ -445,9 +446,12 @@ class Step:
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
-        if draws is None:
+        if draws is None or recipe.labels is not None:
             known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
-            draws = draw(recipe, self.position.epoch, self.records[begin:end], known, partners)
+            words = recipe, self.position.epoch, self.records[begin:end], known, partners
+            draws = draw(graph, *words) if draws is None else draws
+            if recipe.labels is not None:
+                self._draws_of_images[part] = draw(graph.without_regions, *words)
         host = recipe.host
         if recipe.rest.ops:
             self._draws[part] = [one for place, one in enumerate(draws) if place not in recipe.on_host]
@@ -529,6 +533,21 @@ class Step:
             {key: np.concatenate([draws[op][key] for draws in parts]) for key in parts[0][op]}
             for op in range(len(parts[0]) if parts else 0)
         ]
+
+    def draws_of_records(self, rows: slice) -> dict[str, Draw] | None:
+        """Return what the ops drew for some rows, by the labels of the ops; None where nobody asked for it."""
+        recipe = self.recipe
+        if recipe.labels is None:
+            return None
+        parts = [draws for draws in self._draws_of_images if draws]
+        result: dict[str, Draw] = {}
+        for place, (op, stream) in enumerate(zip(recipe.graph.ops, recipe.graph.streams, strict=True)):
+            if op.leader is op:
+                draw_parts = [draws[place] for draws in parts]
+                names = [name for name in (draw_parts[0] if parts else ()) if name not in (HEADS, PARTNER)]
+                draw_rows = {name: np.concatenate([part[name] for part in draw_parts])[rows] for name in names}
+                result |= {recipe.labels[stream]: draw_rows} if draw_rows else {}
+        return result
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""

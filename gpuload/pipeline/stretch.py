@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gpuload import core
 from gpuload.core.face import Copies, Plan, Queue
 from gpuload.ops.base import Draw
-from gpuload.ops.graph import image_sizes
+from gpuload.ops.graph import Graph, image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
 from gpuload.sources.leaf import Share, add_to
@@ -70,7 +70,7 @@ class Stretch:
         self._piece_rows, self._plan = recipe.piece_rows, self._planned(recipe)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
-            self._draws = draw(recipe, position.epoch, self.records, {}, self.partners)
+            self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
 
     def _planned(self, recipe: Recipe) -> Plan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
@@ -120,6 +120,7 @@ class Stretch:
 
 
 def draw(
+    graph: Graph,
     recipe: Recipe,
     epoch: int,
     records: NDArray[np.int64],
@@ -129,13 +130,13 @@ def draw(
     """Return the draws of every op for some records.
 
     Args:
+        graph: that of the recipe, with regions or without.
         recipe: what becomes of a step.
         epoch: the epoch.
         records: int64 ``[n]``.
         known: the values of fields whose sizes vary.
         partners: of the records, where an op mixes them; see ``order.Pairs``.
     """
-    graph = recipe.graph
     sizes = {name: image_sizes(graph.spec_in[name], known.get(name), records.size) for name in graph.touched}
     return graph.draw(seed=recipe.plan.seed, epoch=epoch, records=records, sizes=sizes, partners=partners)
 

@@ -1,0 +1,565 @@
+"""OneOf, Sometimes and Shuffle: which of some ops are applied to a record, or in which order, is drawn for each record.
+
+Draws    An op in a list like these has numbers of its own beside those of the others, in the stream of the whole. It is
+         drawn for the records that it is applied to, and for no others.
+Fields   ``on=`` of the whole holds for all ops in it. All ways must lead to the same dtype and shape.
+Devices  The array form is that of the ops; on a GPU each is run once for all records that it is applied to. DALI has no
+         such choice for each record, so they run behind DALI.
+Boxes    and masks that are marked beside an image move with it, as they do for the ops by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import RowError, SpecError
+from gpuload.ops import arguments
+from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.spec import Field, Spec
+
+Way = tuple[Op, ...]  # ops that are applied one after the other
+Rows = NDArray[np.int64]
+CHOICE, ORDER = "choice", "order"  # in the draw
+
+
+@dataclass(frozen=True)
+class _Nest(Op):
+    """What ops made of other ops share. The draw of op number ``n`` is under ``"n.name"``."""
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The ops that may be applied, in lists of which a record gets one."""
+        raise NotImplementedError
+
+    @property
+    def inner(self) -> Way:
+        """All ops, one list after the other."""
+        return tuple(op for way in self.ways for op in way)
+
+    def with_inner(self, change: Callable[[Op], Op]) -> _Nest:
+        """Return this op with other ops in the places of those that it is made of."""
+        raise NotImplementedError
+
+    # What it is, as its ops are
+
+    @property
+    def any_size(self) -> bool:  # type: ignore[override]  # a constant of other ops
+        """See ``Op``."""
+        return all(op.any_size for op in self.inner)
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]
+        """See ``Op``."""
+        return self._num_own + sum(op.num_uniforms for op in self.inner)
+
+    @property
+    def _num_own(self) -> int:
+        """How many uniform numbers the choice itself needs."""
+        return 1
+
+    @property
+    def moves_pixels(self) -> bool:  # type: ignore[override]
+        """See ``Op``."""
+        return any(op.moves_pixels for op in self.inner)
+
+    @property
+    def moves_points(self) -> bool:
+        """See ``Op``."""
+        return self.moves_pixels and all(op.moves_points for op in self.inner if op.moves_pixels)
+
+    @property
+    def needs_numpy(self) -> bool:  # type: ignore[override]
+        """See ``Op``."""
+        return any(op.needs_numpy for op in self.inner)
+
+    @property
+    def joint(self) -> bool:
+        """See ``Op``."""
+        return any(op.joint for op in self.inner)
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """See ``Op``."""
+        return any(op.mixes for op in self.inner)
+
+    @property
+    def has_dali_form(self) -> bool:
+        """See ``Op``."""
+        return False
+
+    def stays_on_host(self, before: Spec) -> bool:
+        """See ``Op``."""
+        return any(op.stays_on_host(before) for op in self.inner)
+
+    def of(self, name: str, after: Field | None = None) -> Op:
+        """Return the op with its ops as they act on one field."""
+        return self if self.joint else self.with_inner(lambda op: op.of(name))
+
+    def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+        """See ``Op``."""
+
+        def include(op: Op) -> Op:
+            return replace(op.including(masks, targets), on=None) if op.moves_pixels else op
+
+        return replace(self.with_inner(include), on=(*targets, *masks))
+
+    def targets(self, spec: Spec) -> tuple[str, ...]:
+        """Return the fields that its ops act on, unless ``on`` says it."""
+        first = next((op for op in self.inner if op.joint), None)
+        return super().targets(spec) if first is None or self.on is not None else first.targets(spec)
+
+    def spec_after(self, spec: Spec) -> Spec:
+        """What each of the ways leads to, which must be the same."""
+        self._check_ops()
+        if not self.joint:
+            return super().spec_after(spec)
+        names = self.targets(spec)
+        after = self._agree([_through(way, spec, names) for way in self.ways], names)
+        if any(field.name not in spec or _form(field) != _form(spec[field.name]) for field in after):
+            raise SpecError(
+                f"{self}: the fields {spec.only(names)} become {after}",
+                cause="an op that makes several fields together leaves dtypes and shapes as they are here",
+                remedy="put it before or behind it",
+            )
+        return after
+
+    def field_after(self, field: Field) -> Field:
+        """What each of the ways leads to, which must be the same."""
+        names = (field.name,)
+        return self._agree([_through(way, Spec((field,)), names) for way in self.ways], names)[field.name]
+
+    def _check_ops(self) -> None:
+        """Raise ``SpecError`` for an op that cannot be in such a list."""
+        for op in self.inner:
+            if op.codec or op.checks or op.needs_dali:
+                reason = "DALI alone runs it" if op.needs_dali else "it is for all records"
+                raise SpecError(
+                    f"{type(self).__name__} of {op}",
+                    cause=f"{reason}, and this is a choice for each record",
+                    remedy=f"put {type(op).__name__} before {type(self).__name__}",
+                )
+
+        if self.mixes and not all(op.mixes for op in self.inner):
+            raise SpecError(
+                f"{self}",
+                cause="ops that mix two records have one draw for both, and the others have one for each",
+                remedy="put the others before it or behind it",
+            )
+
+    def _agree(self, ends: list[Spec], names: tuple[str, ...]) -> Spec:
+        """Return the one spec of the records behind all ways; an axis that varies behind one of them varies."""
+        first, *rest = ends
+        fields = []
+        for name in names:
+            field = first[name]
+            for end in rest:
+                common = _merge(field, end[name])
+                if common is None:
+                    raise SpecError(
+                        f"{self}: field {name!r} becomes {field} or {end[name]}",
+                        cause="records of a batch have one dtype and one shape",
+                        remedy="choose between ops that lead to the same, or put what changes it before or behind",
+                    )
+                field = common
+            fields.append(field)
+        return first.replacing(*fields)
+
+    # Draws
+
+    def _columns(self) -> list[slice]:
+        """Return which of the uniform numbers each op has."""
+        ends = list(accumulate((op.num_uniforms for op in self.inner), initial=self._num_own))
+        return [slice(begin, end) for begin, end in pairwise(ends)]
+
+    def _draw_of(self, number: int, u: NDArray[np.float64], size: Sizes, rows: Rows) -> Draw:
+        """Return what an op draws for some rows, with zeros for the others."""
+        op, columns = self.inner[number], self._columns()[number]
+        try:
+            draw_rows = op.draw(u[rows, columns], size[rows])
+        except RowError as error:
+            raise error.shift_rows(int(rows[error.row]) - error.row) from None
+        draw = {}
+        for name, values in draw_rows.items():
+            draw[f"{number}.{name}"] = np.zeros((len(u), *values.shape[1:]), values.dtype)
+            draw[f"{number}.{name}"][rows] = values
+        return draw
+
+    def of_op(self, number: int, draw: Draw) -> Draw:
+        """Return the draw of one of the ops from that of all; what has no number is for each of them."""
+        prefix = f"{number}."
+        of_number = {name.removeprefix(prefix): values for name, values in draw.items() if name.startswith(prefix)}
+        shared = {name: draw[name] for name in draw if not name[0].isdigit() and name not in (CHOICE, ORDER)}
+        return {**shared, **of_number}
+
+    def plan(self, draw: Draw) -> Sequence[int]:
+        """Return the numbers of the ops that are applied to one record, in order; ``draw`` is its row of each draw."""
+        raise NotImplementedError
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """See ``Op``."""
+        after = size.copy()
+        for numbers, rows in self._passes(draw):
+            for number in numbers:
+                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                after[rows] = self.inner[number].size_after(after[rows], draw_rows)
+        return after
+
+    def _passes(self, draw: Draw) -> Iterator[tuple[Sequence[int], Rows]]:
+        """Give ops by their numbers, and the rows that they are applied to, in the order in which they are."""
+        raise NotImplementedError
+
+    # What is done
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one record behind the ops that were drawn for it."""
+        for number in self.plan(draw):
+            x = self.inner[number].array(xp, x, self.of_op(number, draw))
+        return x
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch: each op once for all records that it is applied to."""
+        result = None if isinstance(x, VARYING) else self._batch(xp, x, draw)
+        return super().array_batch(xp, x, draw) if result is None else result
+
+    def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
+        """Return a batch of one shape behind the ops; None where the results have shapes of their own."""
+        raise NotImplementedError
+
+    def _through(self, xp: ModuleType, x: Any, numbers: Sequence[int], draw: Draw, rows: Rows) -> Any:
+        """Return some rows of a batch behind some ops."""
+        x = x if rows.size == len(x) else x[_indices(xp, rows)]
+        for number in numbers:
+            draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+            x = self.inner[number].array_batch(xp, x, draw_rows)
+        return x
+
+    def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
+        """The same for ops that are joint."""
+        fields = dict(fields)
+        for numbers, rows in self._passes(draw):
+            for number in numbers if rows.size else ():
+                op, draw_rows = self.inner[number], self.of_op(number, draw)
+                draw_rows = {name: values[rows] for name, values in draw_rows.items()}
+                take = _indices(xp, rows)
+                parts = op.array_fields(xp, {name: values[take] for name, values in fields.items()}, draw_rows, after)
+                fields |= {name: _replace_rows(xp, fields[name], rows, part) for name, part in parts.items()}
+        return fields
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """The compiled form of the op that was chosen, where each way is one op and some of them have one."""
+        after = [op.field_after(field) for op in self.inner]
+        forms = [op.row_form(field) for op in self.inner]
+        is_single = all(len(way) <= 1 for way in self.ways)
+        if not any(forms) or not is_single or not all(end.uniform and field.uniform for end in after):
+            return None
+
+        def write(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+            numbers = self.plan(draw)
+            form = forms[numbers[0]] if numbers else None
+            if form is None:
+                np.copyto(out, self.array(np, x, draw))
+            else:
+                form(x, self.of_op(numbers[0], draw), out)
+
+        return write
+
+    # Boxes and points
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """See ``Op``."""
+        return self._move("move_points", points, draw, size)
+
+    def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """See ``Op``."""
+        return self._move("move_keypoints", points, draw, size)
+
+    def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
+        """See ``Op``."""
+        return self._move("move_boxes", corners, draw, size)
+
+    def _move(
+        self, method: str, places: NDArray[np.float64], draw: Draw, size: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        for number in self.plan(draw):
+            op, draw_rows = self.inner[number], self.of_op(number, draw)
+            if op.moves_pixels:
+                move: Callable[..., NDArray[np.float64]] = getattr(op, method)
+                places = move(places, draw_rows, size)
+            size = op.size_after(size[None], {name: np.asarray(values)[None] for name, values in draw_rows.items()})[0]
+        return places
+
+
+@dataclass(frozen=True)
+class _Choice(_Nest):
+    """One of some lists of ops for each record."""
+
+    def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
+        """Return the number of a list for each uniform number, int32 ``[N]``."""
+        raise NotImplementedError
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``choice``, int32 ``[N]``: the number of the list; and what its ops draw, zeros where not chosen."""
+        draw = {CHOICE: self.choose(u[:, 0])}
+        sizes = size.copy()
+        for numbers, rows in self._passes(draw):
+            for number in numbers:
+                draw |= self._draw_of(number, u, sizes, rows)
+                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                sizes[rows] = self.inner[number].size_after(sizes[rows], draw_rows)
+        return draw
+
+    def plan(self, draw: Draw) -> Sequence[int]:
+        """See ``_Nest``."""
+        begins = list(accumulate(map(len, self.ways), initial=0))
+        choice = int(draw[CHOICE])
+        return range(begins[choice], begins[choice + 1])
+
+    def _passes(self, draw: Draw) -> Iterator[tuple[Sequence[int], Rows]]:
+        begins = list(accumulate(map(len, self.ways), initial=0))
+        for choice in range(len(self.ways)):
+            yield range(begins[choice], begins[choice + 1]), np.flatnonzero(draw[CHOICE] == choice)
+
+    def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
+        passes = [(numbers, rows) for numbers, rows in self._passes(draw) if rows.size]
+        parts = [self._through(xp, x, numbers, draw, rows) for numbers, rows in passes]
+        if not parts or any(isinstance(part, VARYING) for part in parts):
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate([rows for _, rows in passes]))
+        return xp.concatenate(parts)[_indices(xp, order)]
+
+
+@dataclass(frozen=True)
+class OneOf(_Choice):
+    """Apply one of some ops to each record, or one of some lists of ops; which, is drawn.
+
+    Example:
+        ``gl.ops.OneOf([gl.ops.Brightness(0.6, 1.4), gl.ops.RandomFlip(p=1.0)])``
+
+    Args:
+        ops: the ops to choose from, without ``on=``; in place of an op a list of ops that are all applied.
+        weights: how likely each is, relative to the others; all are as likely if left out.
+        on: the fields that the ops act on.
+    """
+
+    ops: tuple[Op | Way, ...]
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        entries = self.ops if isinstance(self.ops, (list, tuple)) else ()
+        if not entries:
+            raise arguments.refuse(self, "ops", self.ops, "a list of ops", _REMEDY)
+        ops = tuple(
+            _checked_ops(self, [entry])[0] if isinstance(entry, Op) else _checked_ops(self, entry) for entry in entries
+        )
+        arguments.keep(self, ops=ops)
+        if self.weights is None:
+            return
+        weights = arguments.numbers(self, "weights", self.weights)
+        if not isinstance(weights, tuple) or len(weights) != len(ops) or min(weights) < 0 or not sum(weights):
+            raise arguments.refuse(
+                self, "weights", self.weights, f"{len(ops)} numbers, at least 0 and not all of them 0"
+            )
+        arguments.keep(self, weights=weights)
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The choices."""
+        return tuple((entry,) if isinstance(entry, Op) else entry for entry in self.ops)
+
+    def with_inner(self, change: Callable[[Op], Op]) -> OneOf:
+        """See ``_Nest``."""
+        ops = [change(entry) if isinstance(entry, Op) else tuple(map(change, entry)) for entry in self.ops]
+        return replace(self, ops=tuple(ops))
+
+    def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
+        """See ``_Choice``."""
+        weights = np.asarray(self.weights or (1.0,) * len(self.ops))
+        ends = np.cumsum(weights)[:-1] / weights.sum()
+        return np.searchsorted(ends, u, side="right").astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Sometimes(_Choice):
+    """Apply all of some ops to a record with a probability, or none; dtype and shape of the fields stay.
+
+    Example:
+        ``gl.ops.Sometimes(0.3, [gl.ops.Brightness(0.6, 1.4)])``
+
+    Args:
+        p: the probability.
+        ops: the ops, one or several, without ``on=``.
+        on: the fields that the ops act on.
+    """
+
+    p: float
+    ops: Way
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.keep(self, p=arguments.probability(self, "p", self.p), ops=_checked_ops(self, self.ops))
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """Nothing, or all."""
+        return (), self.ops
+
+    def with_inner(self, change: Callable[[Op], Op]) -> Sometimes:
+        """See ``_Nest``."""
+        return replace(self, ops=tuple(map(change, self.ops)))
+
+    def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
+        """See ``_Choice``."""
+        return (u < self.p).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Shuffle(_Nest):
+    """Apply all of some ops to each record, in an order that is drawn; each of them leaves dtype and shape as they are.
+
+    Example:
+        ``gl.ops.Shuffle([gl.ops.Brightness(0.6, 1.4), gl.ops.Contrast(0.6, 1.4)])``
+
+    Args:
+        ops: the ops, without ``on=``.
+        on: the fields that the ops act on.
+    """
+
+    ops: Way
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.keep(self, ops=_checked_ops(self, self.ops))
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """Each op by itself: they are checked one by one."""
+        return tuple((op,) for op in self.ops)
+
+    @property
+    def _num_own(self) -> int:
+        return len(self.ops)
+
+    def with_inner(self, change: Callable[[Op], Op]) -> Shuffle:
+        """See ``_Nest``."""
+        return replace(self, ops=tuple(map(change, self.ops)))
+
+    def field_after(self, field: Field) -> Field:
+        """The field stays what it is."""
+        for op in self.ops:
+            after = op.field_after(field)
+            if _form(after) != _form(field) or (not field.uniform and type(op).size_after is not Op.size_after):
+                raise SpecError(
+                    f"{self}: field {field} becomes {after} by {op}",
+                    cause="in another order an op would get another dtype or size",
+                    remedy=f"put {type(op).__name__} before or behind it",
+                )
+        return super().field_after(field)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``order``, int32 ``[N, number of ops]``: the numbers of the ops in order; and what they draw."""
+        draw = {ORDER: np.argsort(u[:, : len(self.ops)], axis=1, kind="stable").astype(np.int32)}
+        rows = np.arange(len(u))
+        for number in range(len(self.ops)):
+            draw |= self._draw_of(number, u, size, rows)
+        return draw
+
+    def plan(self, draw: Draw) -> Sequence[int]:
+        """See ``_Nest``."""
+        return [int(number) for number in draw[ORDER]]
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """The sizes stay."""
+        return size
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """There is none."""
+        return None
+
+    def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
+        for numbers, rows in self._passes(draw):
+            if rows.size:
+                part = self._through(xp, x, numbers, draw, rows)
+                x = part if rows.size == len(x) else _replace_rows(xp, x, rows, part)
+        return x
+
+    def _passes(self, draw: Draw) -> Iterator[tuple[Sequence[int], Rows]]:
+        for turn in range(len(self.ops)):
+            for number in range(len(self.ops)):
+                yield [number], np.flatnonzero(draw[ORDER][:, turn] == number)
+
+
+_REMEDY = "write [gl.ops.Brightness(0.6, 1.4), gl.ops.RandomFlip()], say"
+
+
+def _checked_ops(op: Op, ops: Any) -> Way:
+    """Return ops that are checked as far as that needs no fields."""
+    way = tuple(ops) if isinstance(ops, (list, tuple)) else (ops,)
+    for inner in way:
+        if not isinstance(inner, Op):
+            raise arguments.refuse(op, "ops", ops, "a list of ops", _REMEDY)
+        if inner.on is not None:
+            raise SpecError(
+                f"gl.ops.{type(op).__name__} of {inner}",
+                cause="on= is for all ops in it, so that one draw serves the same fields",
+                remedy=f"leave on= out there, and write gl.ops.{type(op).__name__}(..., on={inner.on!r})",
+            )
+    if not way:
+        raise arguments.refuse(op, "ops", ops, "a list of ops", _REMEDY)
+    return way
+
+
+def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
+    """Return the spec behind ops that act on some fields."""
+    for op in way:
+        if op.joint:
+            spec = replace(op, on=names if len(names) > 1 else names[0]).spec_after(spec)
+        else:
+            spec = spec.replacing(*(op.of(name).field_after(spec[name]) for name in names))
+    return spec
+
+
+def _form(field: Field) -> tuple[Any, ...]:
+    return field.dtype, field.shape, field.encoded, field.text
+
+
+def _merge(field: Field, second: Field) -> Field | None:
+    """Return the field that holds the records of both; None if their dtypes, ranks or fixed lengths differ."""
+    if (field.dtype, field.encoded, field.text) != (second.dtype, second.encoded, second.text):
+        return None
+    axes = field.axes or second.axes
+    if field.shape is None or second.shape is None or len(field.shape) != len(second.shape):
+        return field.with_(axes=axes) if field.shape == second.shape else None
+    pairs = list(zip(field.shape, second.shape, strict=True))
+    if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        return None
+    return field.with_(shape=tuple(None if None in pair else pair[0] for pair in pairs), axes=axes)
+
+
+def _replace_rows(xp: ModuleType, x: Any, rows: Rows, part: Any) -> Any:
+    """Return a batch with other values in some rows."""
+    if isinstance(x, VARYING):
+        values = list(x)
+        for row, value in zip(rows.tolist(), part, strict=True):
+            values[row] = value
+        return values
+    if xp is np:
+        result = x.copy()
+        result[rows] = part
+        return result
+    places = np.arange(len(x))
+    places[rows] = len(x) + np.arange(rows.size)
+    return xp.concatenate([x, part])[xp.asarray(places)]
+
+
+def _indices(xp: ModuleType, rows: Rows) -> Any:
+    return rows if xp is np else xp.asarray(rows)
