@@ -374,6 +374,33 @@ class Native(Protocol):
             new_width: of the result.
         """
 
+    def look_up(self, images: Bytes, tables: Bytes, out: Bytes) -> None:
+        """Look up each value of images in the table of its image, or of its channel there.
+
+        Args:
+            images: uint8 ``[n, height, width, channels]``.
+            tables: uint8 ``[n, 1 or channels, 256]``.
+            out: the result, of the shape of the images; it may be their memory.
+        """
+
+    def count_levels(self, image: Bytes, counts: Int64s) -> None:
+        """Add how often each value occurs in each channel of an image to int64 ``[channels, 256]``."""
+
+    def sum_grays(self, image: Bytes) -> int:
+        """Return the sum of the grays of an image in red, green and blue, each cut off; see `ops.colour.gray`."""
+
+    def make_gray(self, image: Bytes, out: Bytes) -> None:
+        """Write the grays of an image in red, green and blue, to one channel or to three."""
+
+    def saturate(self, image: Bytes, factor: float, weight: float, out: Bytes) -> None:
+        """Change the saturation of an image; see `ops.colour.saturation`. The weight is ``1 - factor`` in float32."""
+
+    def turn_hue(self, image: Bytes, shift: float, out: Bytes) -> None:
+        """Turn the hue of an image; see `ops.colour.hue`."""
+
+    def sharpen(self, image: Bytes, weight: float, out: Bytes) -> None:
+        """Change the sharpness of an image of at least 3 x 3 pixels; see `ops.colour.sharpness`, and `saturate`."""
+
     def taps(self, table: Floats, width: float, antialias: bool, length: int, first: Int32s, weights: Floats) -> None:
         """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows`` uses them.
 

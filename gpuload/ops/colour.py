@@ -100,11 +100,15 @@ def solarize(xp: ModuleType, x: Any, threshold: Any) -> Any:
 def autocontrast(xp: ModuleType, x: Any) -> Any:
     """Return images of which each channel reaches from 0 to the largest value; a channel of one value stays."""
     values = x.astype(xp.float32)
-    low, high = values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True)
+    return stretch(xp, x, values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True))
+
+
+def stretch(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
+    """Return ``x`` with the values from ``low`` to ``high``, float32, over the whole range; see `autocontrast`."""
     is_flat = low == high
     scale = (high - low) * np.float32(1 / _largest(x.dtype))
     low, scale = xp.where(is_flat, np.float32(0), low), xp.where(is_flat, np.float32(1), scale)
-    return _bounded((values - low) / scale, x.dtype)
+    return _bounded((x.astype(xp.float32) - low) / scale, x.dtype)
 
 
 def equalize(xp: ModuleType, x: Any) -> Any:
@@ -124,8 +128,8 @@ def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
         return x
     middle = x[..., 1:-1, 1:-1, :].astype(xp.float32)
     difference = smooth(xp, x) - middle
-    weight = _across(xp, _weight(factor))
-    inside = (middle.astype(xp.float64) + difference.astype(xp.float64) * weight).astype(xp.float32)
+    share = _across(xp, weight(factor))
+    inside = (middle.astype(xp.float64) + difference.astype(xp.float64) * share).astype(xp.float32)
     result = x.clip(0, _largest(x.dtype))
     result[..., 1:-1, 1:-1, :] = _bounded(inside, x.dtype)
     return result
@@ -154,8 +158,8 @@ def gray(xp: ModuleType, x: Any) -> Any:
         return x.astype(xp.float32)
     red, green, blue = (x[..., channel : channel + 1] for channel in range(3))
     total = red.astype(xp.float32) * np.float32(GRAY[RED])
-    for part, weight in ((green, GRAY[GREEN]), (blue, GRAY[BLUE])):
-        total = (total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(weight))).astype(xp.float32)
+    for part, share in ((green, GRAY[GREEN]), (blue, GRAY[BLUE])):
+        total = (total.astype(xp.float64) + part.astype(xp.float64) * np.float64(np.float32(share))).astype(xp.float32)
     return xp.floor(total) if x.dtype == np.uint8 else total
 
 
@@ -175,7 +179,7 @@ def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
         factor: 0 gives ``base``, 1 gives ``x``, more goes on beyond ``x``.
     """
     first = x.astype(xp.float32) * across(xp, factor)
-    total = first.astype(xp.float64) + base.astype(xp.float64) * _across(xp, _weight(factor))
+    total = first.astype(xp.float64) + base.astype(xp.float64) * _across(xp, weight(factor))
     return _bounded(total.astype(xp.float32), x.dtype)
 
 
@@ -247,7 +251,7 @@ def _across(xp: ModuleType, numbers: NDArray[Any]) -> Any:
     return xp.asarray(numbers.reshape(-1, 1, 1, 1)) if numbers.ndim else numbers[()]
 
 
-def _weight(factor: Any) -> NDArray[np.float64]:
+def weight(factor: Any) -> NDArray[np.float64]:
     """Return what is left of ``factor``, ``1 - factor``, rounded to float32."""
     return np.asarray((1 - np.asarray(factor, np.float64)).astype(np.float32), np.float64)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, images
-from gpuload.ops.base import VARYING, Draw, Sizes
+from gpuload.ops import arguments, colour, colour_core, images
+from gpuload.ops.base import VARYING, Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour_tones import Chance
 from gpuload.spec import Field
@@ -68,6 +68,15 @@ class Grayscale(Chance):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.grayscale(xp, x, self.channels or x.shape[-1])
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core, for uint8; not where images of different sizes come to have other channels."""
+        fits = field.uniform or self.channels is None or images.image(self, field)[2] == self.channels
+        return super().row_form(field) if fits else None
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.grayscale(x, out)
 
 
 @dataclass(frozen=True)

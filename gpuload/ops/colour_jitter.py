@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour
+from gpuload.ops import arguments, colour, colour_core
 from gpuload.ops.base import VARYING, Draw, Sizes
 from gpuload.ops.colour_ops import ColourOp, uniform
 
@@ -23,6 +23,12 @@ STEPS = {
     "contrast": colour.contrast,
     "saturation": colour.saturation,
     "hue": colour.hue,
+}
+STEPS_IN_CORE = {
+    "brightness": colour_core.brightness,
+    "contrast": colour_core.contrast,
+    "saturation": colour_core.saturation,
+    "hue": colour_core.hue,
 }
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
 LIMITS = {"brightness": (0.0, np.inf), "contrast": (0.0, np.inf), "saturation": (0.0, np.inf), "hue": (-0.5, 0.5)}
@@ -97,6 +103,14 @@ class ColorJitter(ColourOp):
             if number in steps:
                 x = functions[number](xp, x, draw["amount"][number])
         return x
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        functions, steps = list(STEPS_IN_CORE.values()), self._steps
+        for number in draw["order"].tolist():
+            if number in steps:
+                functions[number](x, draw["amount"][number], out)
+                x = out
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once: the images that have the same step at a place of their order go together."""

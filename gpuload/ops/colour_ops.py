@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops import arguments, colour, colour_core, images
+from gpuload.ops.base import VARYING, Draw, Op, RowForm, Sizes
 from gpuload.spec import Field
 
 RGB_OR_GRAY = (1, 3)
@@ -56,6 +57,15 @@ class ColourOp(Op):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, or a batch of one size with the draws of all of its images."""
         raise NotImplementedError
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """Write one uint8 image to ``out``, by the core; an op without this has no compiled form."""
+        raise NotImplementedError
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core, for uint8."""
+        is_compiled = core.native is not None and type(self).change_into is not ColourOp.change_into
+        return self.change_into if is_compiled and field.dtype == np.uint8 else None
 
 
 def uniform(u: NDArray[np.float64], low: float, high: float) -> NDArray[np.float32]:
@@ -111,6 +121,10 @@ class Brightness(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.brightness(xp, x, draw["factor"])
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.brightness(x, draw["factor"], out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """Arithmetic: ``brightness_contrast`` rounds."""
@@ -171,6 +185,13 @@ class Contrast(_Factor):
             return colour.contrast(xp, x, draw["factor"])
         return colour.contrast_about(xp, x, draw["factor"], self.center)
 
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        if self.center is None:
+            colour_core.contrast(x, draw["factor"], out)
+        else:
+            colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
+
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``brightness_contrast``."""
         dtype = dali.types.UINT8 if field.dtype == np.uint8 else dali.types.FLOAT
@@ -198,6 +219,10 @@ class Saturation(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.saturation(xp, x, draw["factor"])
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.saturation(x, draw["factor"], out)
 
 
 @dataclass(frozen=True)
@@ -235,6 +260,10 @@ class Hue(ColourOp):
         """See ``ColourOp``."""
         return colour.hue(xp, x, draw["shift"])
 
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.hue(x, draw["shift"], out)
+
 
 @dataclass(frozen=True)
 class Gamma(_Factor):
@@ -270,6 +299,10 @@ class Gamma(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.gamma(xp, x, draw["factor"], self.gain)
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
 
 
 @dataclass(frozen=True)
@@ -308,6 +341,10 @@ class Sharpness(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.sharpness(xp, x, draw["factor"])
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.sharpness(x, draw["factor"], out)
 
 
 def _turns(op: Hue, low: Any, high: Any) -> tuple[float, float]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour
-from gpuload.ops.base import VARYING, Draw, Sizes
+from gpuload.ops import arguments, colour, colour_core
+from gpuload.ops.base import VARYING, Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import ColourOp
 from gpuload.spec import Field
 
@@ -52,6 +52,16 @@ class Chance(ColourOp):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image."""
         return self.change(xp, x, draw) if draw["apply"] else x
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core, for uint8."""
+        return None if super().row_form(field) is None else self._change_or_copy
+
+    def _change_or_copy(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        if draw["apply"]:
+            self.change_into(x, draw, out)
+        else:
+            np.copyto(out, x)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once."""
@@ -154,6 +164,10 @@ class Solarize(Chance):
         """See ``ColourOp``."""
         return colour.solarize(xp, x, self.threshold)
 
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
+
 
 @dataclass(frozen=True)
 class AutoContrast(Chance):
@@ -174,6 +188,10 @@ class AutoContrast(Chance):
         """See ``ColourOp``."""
         return colour.autocontrast(xp, x)
 
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.autocontrast(x, out)
+
 
 @dataclass(frozen=True)
 class Equalize(Chance):
@@ -193,3 +211,7 @@ class Equalize(Chance):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.equalize(xp, x)
+
+    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """See ``ColourOp``."""
+        colour_core.equalize(x, out)

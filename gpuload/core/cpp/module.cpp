@@ -15,6 +15,7 @@
 
 #include "arrays.hpp"
 #include "codec.hpp"
+#include "colour.hpp"
 #include "copies.hpp"
 #include "crc32c.hpp"
 #include "guard.hpp"
@@ -495,6 +496,73 @@ void resize(const Array<const T, 1>& image, int64_t offset, int64_t stride, int6
                  vertical_first, core::Image<T>{out.data(), new_width * channels, vertical.count, new_width, channels});
 }
 
+// --- colours
+
+using Image = Array<const uint8_t, 3>;  // height, width, channels
+using Result = Array<uint8_t, 3>;
+
+int64_t pixels_of(const Image& image) { return image.shape(0) * image.shape(1); }
+
+void require_one_shape(const Image& image, const Result& out, const char* what) {
+    require(image.shape(0) == out.shape(0) && image.shape(1) == out.shape(1) && image.shape(2) == out.shape(2), what);
+}
+
+void require_rgb(const Image& image, const Result& out, const char* what) {
+    require(image.shape(2) == 3, what);
+    require_one_shape(image, out, what);
+}
+
+void look_up(const Array<const uint8_t, 4>& images, const Array<const uint8_t, 3>& tables, const Array<uint8_t, 4>& out) {
+    for (int axis = 0; axis < 4; ++axis) require(images.shape(axis) == out.shape(axis), "look_up: a result of one shape");
+    const int64_t count = images.shape(0), channels = tables.shape(1), size = count == 0 ? 0 : images.size() / count;
+    require(tables.shape(0) == count && tables.shape(2) == 256 && (channels == 1 || channels == images.shape(3)),
+            "look_up: tables of 256 for each image, one, or one a channel");
+    Release lock;
+    for (int64_t i = 0; size > 0 && i < count; ++i)
+        core::look_up(images.data() + i * size, size / channels, channels, tables.data() + i * channels * 256,
+                      out.data() + i * size);
+}
+
+void count_levels(const Image& image, const Array<int64_t, 2>& counts) {
+    require(counts.shape(0) == image.shape(2) && counts.shape(1) == 256, "count_levels: counts of 256 for each channel");
+    Release lock;
+    core::count_levels(image.data(), pixels_of(image), image.shape(2), counts.data());
+}
+
+int64_t sum_grays(const Image& image) {
+    require(image.shape(2) == 3, "sum_grays: three channels");
+    Release lock;
+    return core::sum_grays(image.data(), pixels_of(image));
+}
+
+void make_gray(const Image& image, const Result& out) {
+    require(image.shape(2) == 3 && (out.shape(2) == 1 || out.shape(2) == 3) && out.shape(0) == image.shape(0) &&
+                out.shape(1) == image.shape(1),
+            "make_gray: three channels, and a result of one or three");
+    Release lock;
+    core::make_gray(image.data(), pixels_of(image), out.shape(2), out.data());
+}
+
+void saturate(const Image& image, float factor, float weight, const Result& out) {
+    require_rgb(image, out, "saturate: three channels, and a result of one shape");
+    Release lock;
+    core::saturate(image.data(), pixels_of(image), factor, weight, out.data());
+}
+
+void turn_hue(const Image& image, float shift, const Result& out) {
+    require_rgb(image, out, "turn_hue: three channels, and a result of one shape");
+    Release lock;
+    core::turn_hue(image.data(), pixels_of(image), shift, out.data());
+}
+
+void sharpen(const Image& image, float weight, const Result& out) {
+    require_one_shape(image, out, "sharpen: a result of one shape");
+    require(image.shape(0) > 2 && image.shape(1) > 2 && image.shape(2) > 0, "sharpen: at least 3 x 3 pixels");
+    require(image.data() != out.data(), "sharpen: a result in other memory");
+    Release lock;
+    core::sharpen(image.data(), image.shape(0), image.shape(1), image.shape(2), weight, out.data());
+}
+
 constexpr int64_t MOST_SIDE = 1 << 24;  // float32 has all whole numbers up to it
 
 // Checks that an image has pixels, and sides that float32 has.
@@ -633,6 +701,13 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<uint8_t>);
     module.def("resize", resize<float>);
     module.def("taps", taps);
+    module.def("look_up", look_up);
+    module.def("count_levels", count_levels);
+    module.def("sum_grays", sum_grays);
+    module.def("make_gray", make_gray);
+    module.def("saturate", saturate);
+    module.def("turn_hue", turn_hue);
+    module.def("sharpen", sharpen);
     module.def("warp_nearest", warp_nearest);
     module.def("warp_linear", warp_linear<uint8_t>);
     module.def("warp_linear", warp_linear<uint16_t>);
