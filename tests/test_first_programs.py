@@ -222,15 +222,36 @@ PREPARE = {
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
-@pytest.mark.parametrize("name", sorted({block.name for block in BLOCKS}))
-def test_a_first_program_runs_and_prints_what_the_page_says(name, tmp_path, monkeypatch):
+def run_program(name, folder, monkeypatch):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     PREPARE.get(name, lambda: None)()
 
-    codeblocks.run(PAGE, [block for block in BLOCKS if block.name == name], {}, tmp_path)
+    codeblocks.run(PAGE, [block for block in BLOCKS if block.name == name], {}, folder)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")  # of h5py
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "photos" else ())
+        for name in sorted({block.name for block in BLOCKS})
+    ],
+)
+def test_a_first_program_runs_and_prints_what_the_page_says(name, tmp_path, monkeypatch):
+    run_program(name, tmp_path, monkeypatch)
+
+
+def test_the_program_with_a_pretrained_network_runs_with_a_small_one(tmp_path, monkeypatch):
+    keras = pytest.importorskip("keras")
+
+    def small(shape, *, alpha, include_top, pooling, weights):
+        return keras.Sequential([keras.Input(shape), keras.layers.GlobalAveragePooling2D()])
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+
+    run_program("photos", tmp_path, monkeypatch)
 
 
 def test_each_program_stands_alone():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gpuload.stats import MEANING, Counters
+from gpuload.stats import MEANING, Counters, Stats
 
 
 def test_counts_from_many_threads_add_up():
@@ -23,6 +23,12 @@ def test_counts_from_many_threads_add_up():
 def test_every_counter_is_shown_with_its_meaning():
     text = str(Counters().stats())
     assert all(name in text and meaning in text for name, meaning in MEANING.items())
+
+
+def test_seconds_and_shares_are_shown_with_three_decimals_and_counts_without():
+    stats = Stats({"batches": 12, "wait_s": 1.25, "fill": 0.5})
+
+    assert [line.split()[1] for line in str(stats).splitlines()] == ["12", "1.250", "0.500"]
 
 
 def test_stats_are_those_of_the_moment():

@@ -189,6 +189,53 @@ def test_what_broke_off_a_start_comes_as_itself_and_not_as_what_python_makes_of_
         started(2)
 
 
+def test_a_start_that_takes_long_is_waited_for(monkeypatch):
+    begin, process, looks, looked = threading.Thread.start, os.getpid(), [], threading.Event()
+
+    def start(thread):
+        looked.wait(60)
+        begin(thread)
+
+    def look():
+        looks.append(1)
+        if len(looks) >= 3:  # the first is before the wait
+            looked.set()
+        return process
+
+    monkeypatch.setattr(threads, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threads.os, "getpid", look)
+    workers, _, stop = started()
+    stop()
+
+    assert threads.join(workers, limit_s=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_that_a_signal_handler_forks_in_the_middle_of_a_start_waits_for_no_thread_of_its_parent():
+    script = run_script("""
+import os, sys, warnings
+from gpuload import threads
+from gpuload.errors import GpuloadError
+warnings.simplefilter("ignore")
+threads.LOOK_AGAIN_S = 0.01
+begin, children = threads._thread.start_new_thread, []
+
+def start_and_fork(target, arguments):
+    children.append(os.fork())
+    if children[0]:
+        begin(target, arguments)
+
+threads._thread.start_new_thread = start_and_fork
+try:
+    threads.start(1, print, "ran", stop=print)
+except GpuloadError as error:
+    os._exit(3 if children[0] == 0 and "forked" in str(error) else 4)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+""")
+    assert script.returncode == 3, script.stderr
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
 def test_a_start_that_is_interrupted_at_any_moment_leaves_no_thread():
     before, interrupted, stops = set(threads._running), 0, []

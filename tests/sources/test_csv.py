@@ -373,6 +373,20 @@ def test_the_scan_finds_the_lines_that_a_count_finds(parts):
         assert record.line == 1 + len(lines.LINE_END.findall(data[: record.begin]))
 
 
+def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_bytes():
+    dialect = columns.dialect_of(False, ",", '"', "utf-8", 0, [""])
+    data = b'1,2\n"3\n4",5\n\n66,7\n8,9'
+
+    pieces = lines.split_block(lines.Block(data, 10, 6, 1000, True), dialect, 5)
+
+    assert [(piece.data, piece.line, piece.num_lines, piece.offset, piece.has_quotes) for piece in pieces] == [
+        (b"1,2\n", 10, 1, 1000, False),
+        (b'"3\n4",5\n\n', 11, 3, 1004, True),
+        (b"66,7\n", 14, 1, 1013, False),
+        (b"8,9", 15, 1, 1018, False),
+    ]
+
+
 # Types
 
 
