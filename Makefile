@@ -175,14 +175,18 @@ fuzz: setup
 # AddressSanitizer and UndefinedBehaviorSanitizer. The leaks that Python has of its own at its end are not looked for.
 SANITIZED := build/sanitize
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
-SANITIZED_TESTS := tests/core tests/storage tests/images tests/sources/test_tfrecord.py tests/sources/test_tfrecord_files.py \
-  tests/sources/test_arrays.py tests/test_rng.py tests/test_order.py
+SANITIZED_TESTS := tests/core tests/storage tests/images tests/executors/test_images.py tests/sources/test_tfrecord.py \
+  tests/sources/test_tfrecord_files.py tests/sources/test_arrays.py tests/test_rng.py tests/test_order.py
+# nvImageCodec finds nvJPEG and others by its own RUNPATH. The dlopen of AddressSanitizer stands between it and that of
+# glibc, which looks into the RUNPATH of its caller: so the libraries would not be found, and nvImageCodec would say so.
+SANITIZED_LIBRARIES = $$(ls -d $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/*/lib 2>/dev/null | paste -sd:)
 
 sanitize: setup
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	tar --exclude=./.git --exclude=./build --exclude=./$(VENV) --exclude='./gpuload/core/_native*' -cf - . | tar -xf - -C $(SANITIZED)
 	cd $(SANITIZED) && CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  LD_LIBRARY_PATH="$(SANITIZED_LIBRARIES)" \
 	  ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(CURDIR)/$(SANITIZED) \
 	  $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider --timeout 900 $(SANITIZE) $(SANITIZED_TESTS)
 

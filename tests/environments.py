@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,8 +56,9 @@ class Environment(NamedTuple):
         return self.run(INSTALL, *arguments, **variables)
 
     def version(self, name: str) -> str:
-        done = self.run(self.python, "-c", f"import importlib.metadata as m; print(m.version({name!r}))")
-        return done.stdout.strip()
+        """Return the version of an installed package, an empty text where it is not installed."""
+        found = [*metadata.distributions(name=name, path=[str(self.packages)])]
+        return found[0].version if found else ""
 
     def make_up(self, name: str, version: str, *, at: Path | None = None) -> Path:
         """Install a package with one module; returns the module's file."""
