@@ -62,7 +62,7 @@ def test_an_argument_that_an_op_gets_later_with_a_default_changes_nothing():
     [((2.0,), "Old(size=3, weights=(2.0))"), ((1.0, 1.0), "Old(size=3, weights=(1.0, 1.0))"), ((1,), "Old(size=3)")],
 )
 def test_numbers_of_a_tuple_are_left_out_only_if_all_of_them_are_the_defaults(weights, expected):
-    assert state.told(Old(3, weights)) == expected
+    assert state.canonical_text(Old(3, weights)) == expected
 
 
 def function(x):
