@@ -70,7 +70,7 @@ class Loader:
         executor: ``"auto"``, ``"array"`` or ``"dali"``.
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
             control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say.
-        prefetch: steps that are worked on ahead; by default 2 large ones, or more that are small.
+        prefetch: steps that are worked on ahead; by default one large one, or more that are small.
         on_error: what becomes of a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
             error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
             that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and

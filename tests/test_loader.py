@@ -144,6 +144,14 @@ def test_a_slice_of_a_batch_stays_what_it_was():
     assert all(np.array_equal(view, copy) for view, copy in kept)
 
 
+def test_of_large_steps_one_is_worked_on_ahead():
+    large = gl.arrays(image=np.zeros((4, 9 << 20), np.uint8))
+    load = gl.Loader(large, batch_size=1, device="cpu")
+
+    assert load.prefetch == 1
+    assert load.replace(prefetch=2).prefetch == 2
+
+
 def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
     with loader(2000, batch_size=4, prefetch=3) as load:
         for epoch in range(1, 5):

@@ -309,9 +309,9 @@ def _is_copied(recipe: Recipe) -> bool:
 def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     """Return the recipe with steps cut into parts, or joined, and how many are ahead.
 
-    Steps that cost much (images are decoded, or a slot is large) are shared by all threads, two at a time, so that few
-    are in memory. Steps of some hundred kilobytes are done by one thread each. Steps that take no longer than it takes
-    to wake a thread are done several at a time.
+    Steps that cost much (images are decoded, or a slot is large) are shared by all threads, so that few are in memory.
+    Of large ones a single step is ahead: it takes so long that no thread waits for the next. Steps of some hundred
+    kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
     """
     if recipe.is_copied:
         joined = _num_joined(recipe, COPIED_BYTES, MOST_COPIED, prefetch)
@@ -320,7 +320,8 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
         return replace(recipe, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
     decodes = any(op.codec for op in recipe.host.ops)
     if decodes or recipe.slot_bytes > SHARED_BYTES:
-        return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=prefetch or 2)
+        ahead = prefetch or (1 if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES else 2)
+        return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=ahead)
     joined = _num_joined(recipe, JOINED_BYTES, MOST_JOINED, prefetch)
     ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
