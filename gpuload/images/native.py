@@ -26,9 +26,15 @@ def codec() -> Codec | None:
     return _open(os.getpid(), decode.library_folder())[0]
 
 
-def how() -> str:
-    """Return which codec decodes images, and why through Python where the core does not call it."""
+def how(*, takes_files: bool = True) -> str:
+    """Return which codec decodes images, and why through Python where the core does not call it.
+
+    Args:
+        takes_files: False if the ops are such that the core does not decode for them.
+    """
     native, problem = _open(os.getpid(), decode.library_folder())
+    if native is not None and not takes_files:
+        native, problem = None, "the core decodes to RGB, for ops that bring all images to one size"
     name = decode.codec() or "none"
     return f"{name}, called by the core" if native is not None else f"{name}, called by Python: {problem}"
 

@@ -149,6 +149,18 @@ def test_what_the_core_does_not_make_goes_op_by_op(chain):
     assert ": array of Decode" in ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["stages"]
 
 
+def test_it_is_said_whether_the_core_decodes():
+    chains = [CHAINS["training"], [gl.ops.Decode()], [gl.ops.Decode(mode="GRAY"), gl.ops.Resize(9, 9)]]
+
+    training, any_size, gray = (
+        ArrayRowExecutor(compile_ops(Spec((FILES,)), chain)).describe()["codec"] for chain in chains
+    )
+
+    assert training.endswith(", called by the core")
+    assert "called by Python: the core decodes to RGB" in any_size
+    assert "called by Python: the core decodes to RGB" in gray
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_real_files_of_all_formats_become_the_same_images(name, monkeypatch):
     files = [data for path in sorted(GOLDEN.rglob("*")) if path.is_file() and (data := path.read_bytes())]

@@ -77,11 +77,13 @@ class ArrayRowExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return what was chosen, a line each."""
+        stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
+        decoding = [stage.takes_files for stage in stages if any(op.codec for op in stage.ops)]
         return {
             "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
-            **({"codec": native.how()} if any(op.codec for op in self.graph.ops) else {}),
+            **({"codec": native.how(takes_files=all(decoding))} if decoding else {}),
         }
 
     def close(self) -> None:
