@@ -366,9 +366,9 @@ class Native(Protocol):
             width: as before.
             channels: as before.
             rows: the first source row of each row of the result.
-            row_weights: its coefficients, float32 ``[support, new height]``.
+            row_weights: its coefficients, float32 ``[new height, support]``.
             columns: the first source column of each column, up to a multiple of any number.
-            column_weights: their coefficients, float32 ``[support, number of columns]``.
+            column_weights: their coefficients, float32 ``[number of columns, support]``.
             vertical_first: which pass is the first.
             out: one axis: the result, of the dtype of the image.
             new_width: of the result.
@@ -410,7 +410,7 @@ class Native(Protocol):
             antialias: see `ops.resampling.filter_of`.
             length: pixels.
             first: the first source pixel of each pixel of the result, int32 ``[count]``; written.
-            weights: the coefficients, float32 ``[support, count]``; written.
+            weights: the coefficients, float32 ``[count, support]``; written.
         """
 
     def warp_nearest(self, image: Bytes, matrix: Floats, fill: Bytes, out: Bytes) -> None:

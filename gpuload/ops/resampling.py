@@ -277,9 +277,9 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
     image = image if image.flags.aligned else image.copy()  # a field of a record may begin at any byte
     (top, left, height, width), (new_height, new_width, channels) = box, out.shape
     stride = image.shape[1] * channels
-    vertical = _taps(height, new_height, interpolation, antialias, side_by_side=True)
-    horizontal = _taps(width, new_width, interpolation, antialias, side_by_side=True)
-    supports = (len(vertical[1]), len(horizontal[1]))
+    vertical = _taps(height, new_height, interpolation, antialias)
+    horizontal = _taps(width, new_width, interpolation, antialias)
+    supports = (vertical[1].shape[1], horizontal[1].shape[1])
     first = vertical_first((height, width), (new_height, new_width), supports)
     core.native.resize(
         image.reshape(-1), top * stride + left * channels, stride, height, width, channels, *vertical, *horizontal,
@@ -303,17 +303,11 @@ def _check(image: NDArray[Any], box: Box, out: NDArray[Any]) -> None:
         )
 
 
-def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool, *, side_by_side: bool = False) -> Taps:
-    """Return ``taps``, cached for the next call unless they are large.
-
-    ``side_by_side``: the coefficients of one tap lie side by side, as the core takes them: ``[support, n_out]``.
-    """
+def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
+    """Return ``taps``, cached for the next call unless they are large."""
     numbers = n_out * (WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2)  # a few more than there are
-    make = _cached_taps if numbers <= KEPT_NUMBERS else _cached_taps.__wrapped__
-    return make(n_in, n_out, interpolation, antialias, side_by_side)
+    make = _cached_taps if numbers <= KEPT_NUMBERS else taps
+    return make(n_in, n_out, interpolation, antialias)
 
 
-@lru_cache(maxsize=KEPT_TAPS)
-def _cached_taps(n_in: int, n_out: int, interpolation: str, antialias: bool, side_by_side: bool) -> Taps:
-    first, coefficients = taps(n_in, n_out, interpolation, antialias)
-    return first, np.ascontiguousarray(coefficients.T) if side_by_side else coefficients
+_cached_taps = lru_cache(maxsize=KEPT_TAPS)(taps)

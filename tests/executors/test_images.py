@@ -39,6 +39,13 @@ CHAINS = {
     ],
     "resize": [gl.ops.Decode(), gl.ops.Resize(17, 23, interpolation="cubic")],
     "without antialias": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9, antialias=False), gl.ops.RandomFlip()],
+    "windows": [
+        gl.ops.Decode(), gl.ops.Resize(30, 34), gl.ops.RandomCrop(26, 28, pad=3), gl.ops.RandomFlip(vertical=True),
+        gl.ops.Normalize(MEAN, STD),
+    ],
+    "planes": [
+        gl.ops.Decode(), gl.ops.RandomResizedCrop(11, 9), gl.ops.RandomFlip(vertical=True), gl.ops.Transpose("CHW"),
+    ],
     "crop": [gl.ops.Decode(), gl.ops.RandomCrop(30, 40, pad=60, fill=7), gl.ops.RandomFlip(vertical=True)],
     "flip, then crop": [gl.ops.Decode(), gl.ops.RandomFlip(), gl.ops.CenterCrop(8), gl.ops.Transpose("CHW")],
     "float16": [gl.ops.Decode(), gl.ops.RandomResizedCrop(9), gl.ops.Normalize(MEAN, STD, dtype="float16")],
@@ -49,6 +56,8 @@ JOINED = {  # what one call makes of each chain
     "validation": "Decode Resize CenterCrop Normalize Transpose",
     "resize": "Decode Resize",
     "without antialias": "Decode RandomResizedCrop RandomFlip",
+    "windows": "Decode Resize RandomCrop RandomFlip Normalize",
+    "planes": "Decode RandomResizedCrop RandomFlip Transpose",
     "crop": "Decode RandomCrop RandomFlip",
     "flip, then crop": "Decode RandomFlip CenterCrop Transpose",
     "float16": "Decode RandomResizedCrop, walk of Normalize",

@@ -41,51 +41,88 @@ class Row {  // makes one after the other
         return pixels.data != nullptr;
     }
 
-    // Resizes a box of an image, to `out` or else to memory of its own.
-    bool resize(const Resizing& resizing, int64_t i, Pixels& pixels, uint8_t* out) {
+    // Finds the box that is resized, and its taps. Returns false if the numbers do not fit.
+    bool prepare(const Resizing& resizing, int64_t i, const Pixels& pixels, bool is_mirrored) {
         const Box box = box_of(resizing.boxes + 4 * i);
-        const int64_t height = resizing.sizes[2 * i], width = resizing.sizes[2 * i + 1];
-        if (!is_inside(box, pixels.height, pixels.width) || height < 1 || width < 1) return false;
-        if (height > MOST_PIXELS / width) return false;
-        if (out == nullptr) {
-            if (resized_.size() < size_t(CHANNELS * height * width)) resized_.resize(size_t(CHANNELS * height * width));
-            out = resized_.data();
-        }
+        const int64_t height = resizing.sizes[2 * i], width = resizing.sizes[2 * i + 1], stride = CHANNELS * pixels.width;
+        if (!is_inside(box, pixels.height, pixels.width) || height < 1 || width < 1 || height > MOST_PIXELS / width) return false;
+        box_ = {pixels.data + box.top * stride + box.left * CHANNELS, stride, box.height, box.width, CHANNELS};
         vertical_.compute(resizing.filter, box.height, height);
-        horizontal_.compute(resizing.filter, box.width, width);
-        const int64_t stride = CHANNELS * pixels.width;
-        const uint8_t* begin = pixels.data + box.top * stride + box.left * CHANNELS;
-        core::resize(Image<const uint8_t>{begin, stride, box.height, box.width, CHANNELS}, vertical_.pass(),
-                     horizontal_.pass(), is_vertical_first(box.height, box.width, vertical_, horizontal_),
-                     Image<uint8_t>{out, CHANNELS * width, height, width, CHANNELS});
-        pixels = {out, height, width};
+        horizontal_.compute(resizing.filter, box.width, width, is_mirrored);
+        vertical_first_ = is_vertical_first(box.height, box.width, vertical_, horizontal_);
         return true;
     }
 
+    // Resizes what was prepared, to `out` or else to memory of its own.
+    Pixels resize(uint8_t* out) {
+        const Pass vertical = vertical_.pass(), horizontal = horizontal_.pass();
+        const int64_t length = CHANNELS * horizontal.count;
+        if (out == nullptr) out = reserve(resized_, length * vertical.count);
+        core::resize(box_, vertical, horizontal, vertical_first_,
+                     Image<uint8_t>{out, length, vertical.count, horizontal.count, CHANNELS});
+        return {out, vertical.count, horizontal.count};
+    }
+
+    // Resizes what a window shows of what was prepared, and walks over it: in one pass, without memory between them.
+    //
+    // Assumes: the window lies in the result, and its columns were prepared mirrored if it shows them so.
+    template <class Out>
+    void resize_window(const Walking<Out>& walking, int64_t i, Out* out) {
+        const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
+        const int64_t left = mirror[1] == 1 ? int64_t(horizontal_.first.size()) - start[1] - walking.width : start[1];
+        if (means_.empty()) {
+            for (int64_t value = 0; value < CHANNELS * walking.width; ++value) {
+                means_.push_back(walking.mean[value % CHANNELS]);
+                scales_.push_back(walking.scale[value % CHANNELS]);
+            }
+        }
+        core::resize(box_, vertical_.pass(start[0], walking.height), horizontal_.pass(left, walking.width), vertical_first_,
+                     Window<Out>{out, walking.out_planes, mirror[0] == 1, means_.data(), scales_.data()});
+    }
+
   private:
+    static uint8_t* reserve(std::vector<uint8_t>& memory, int64_t size) {
+        if (int64_t(memory.size()) < size) memory.resize(size_t(size));
+        return memory.data();
+    }
+
     Decoder& decoder_;
     Taps vertical_, horizontal_;
+    Image<const uint8_t> box_{};
+    bool vertical_first_ = false;
     std::vector<uint8_t> resized_;
+    std::vector<float> means_, scales_;  // of the walk, of each value of a row
 };
 
 template <class Out>
 bool make_row(Row& row, const Files& files, const Resizing& resizing, const Walking<Out>& walking, int64_t i, Out* out) {
     Pixels pixels{};
     if (!row.decode(files, i, pixels)) return false;
+    const bool is_resized = resizing.boxes != nullptr;
     if (walking.start != nullptr) {
-        if (resizing.boxes != nullptr && !row.resize(resizing, i, pixels, nullptr)) return false;
-        walk(Walk<uint8_t, Out>{pixels.data, 0, pixels.height, pixels.width, CHANNELS, false, walking.out_planes, 1,
-                                walking.start + 2 * i, walking.mirror + 2 * i, walking.fill, walking.mean, walking.scale,
-                                out, walking.height, walking.width});
+        const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
+        const Box window{start[0], start[1], walking.height, walking.width};
+        const bool fits = is_resized && is_inside(window, resizing.sizes[2 * i], resizing.sizes[2 * i + 1]);
+        if (is_resized && !row.prepare(resizing, i, pixels, fits && mirror[1] == 1)) return false;
+        if (fits) {
+            row.resize_window(walking, i, out);
+            return true;
+        }
+        if (is_resized) pixels = row.resize(nullptr);
+        walk(Walk<uint8_t, Out>{pixels.data, 0, pixels.height, pixels.width, CHANNELS, false, walking.out_planes, 1, start,
+                                mirror, walking.fill, walking.mean, walking.scale, out, walking.height, walking.width});
         return true;
     }
     if constexpr (std::is_same_v<Out, uint8_t>) {
-        const bool is_resized = resizing.boxes != nullptr;
         const int64_t height = is_resized ? resizing.sizes[2 * i] : pixels.height;
         const int64_t width = is_resized ? resizing.sizes[2 * i + 1] : pixels.width;
         if (height != walking.height || width != walking.width) return false;
-        if (is_resized) return row.resize(resizing, i, pixels, out);
-        std::copy_n(pixels.data, CHANNELS * height * width, out);
+        if (is_resized) {
+            if (!row.prepare(resizing, i, pixels, false)) return false;
+            row.resize(out);
+        } else {
+            std::copy_n(pixels.data, CHANNELS * height * width, out);
+        }
         return true;
     }
     return false;

@@ -472,10 +472,10 @@ void walk(const Array<const In, 1>& images, int64_t stride, int64_t height, int6
 }
 
 core::Pass pass_of(const Array<const int32_t, 1>& first, const Array<const float, 2>& weights, int64_t length) {
-    require(weights.shape(1) == first.size() && weights.shape(0) > 0 && first.size() > 0, "resize: a pass");
+    require(weights.shape(0) == first.size() && weights.shape(1) > 0 && first.size() > 0, "resize: a pass");
     for (int64_t i = 0; i < first.size(); ++i)  // so that the continued row is not longer than what is resized asks for
-        require(first.data()[i] > -weights.shape(0) && first.data()[i] < length, "resize: a pass reads outside");
-    return {first.data(), weights.data(), weights.shape(0), first.size()};
+        require(first.data()[i] > -weights.shape(1) && first.data()[i] < length, "resize: a pass reads outside");
+    return {first.data(), weights.data(), weights.shape(1), first.size()};
 }
 
 template <class T>
@@ -638,7 +638,7 @@ void taps(const Array<const float, 1>& table, float width, bool antialias, int64
     require(table.size() > 1 && width >= 1 && width <= 16 && is_side(from) && is_side(first.size()), "taps: sizes");
     core::Taps taps;
     taps.compute({table.data(), table.size(), width, antialias}, from, first.size());
-    require(weights.shape(0) == taps.support && weights.shape(1) == first.size(), "taps: weights");
+    require(weights.shape(0) == first.size() && weights.shape(1) == taps.support, "taps: weights");
     std::copy(taps.first.begin(), taps.first.end(), first.data());
     std::copy(taps.weights.begin(), taps.weights.end(), weights.data());
 }

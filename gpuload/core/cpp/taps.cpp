@@ -20,7 +20,28 @@ INLINE float entry_of(const Filter& filter, int64_t number) {
 
 }  // namespace
 
-void Taps::compute(const Filter& filter, int64_t from, int64_t to) {
+// Writes the taps of each pixel. What rounds is one instruction in the clones, a call else.
+CLONES void write_taps(const Filter& filter, float scale, float step, float shift, bool is_mirrored, Taps& taps) {
+    const int64_t support = taps.support;
+    const auto count = int64_t(taps.first.size());
+    for (int64_t x = 0; x < count; ++x) {
+        const int64_t pixel = is_mirrored ? count - 1 - x : x;
+        float* const weights = taps.weights.data() + pixel * support;
+        const float position = float(x) * step + shift, begin = std::ceil(position);
+        taps.first[size_t(pixel)] = int32_t(begin);
+        float total = 0;
+        for (int64_t tap = 0; tap < support; ++tap) {
+            const float place = (begin - position + float(tap)) * scale, below = std::floor(place);
+            const float low = entry_of(filter, int64_t(below)), high = entry_of(filter, int64_t(below) + 1);
+            const bool is_inside = place > -1.0f && place < float(filter.entries);
+            weights[tap] = is_inside ? low + (place - below) * (high - low) : 0.0f;
+            total += weights[tap];
+        }
+        for (int64_t tap = 0; tap < support; ++tap) weights[tap] /= total == 0 ? 1.0f : total;
+    }
+}
+
+void Taps::compute(const Filter& filter, int64_t from, int64_t to, bool is_mirrored) {
     const float shrink = filter.antialias && from > to ? float(from) / float(to) : 1.0f;
     const float size = std::max(1.0f, filter.width * shrink), entries = float(filter.entries - 1);
     const float scale = entries / size, anchor = entries * 0.5f / scale;
@@ -28,20 +49,7 @@ void Taps::compute(const Filter& filter, int64_t from, int64_t to) {
     const float step = float(from) / float(to), shift = 0.5f * step - 0.5f - anchor;
     first.resize(size_t(to));
     weights.resize(size_t(support * to));
-    for (int64_t x = 0; x < to; ++x) {
-        const float position = float(x) * step + shift, begin = std::ceil(position);
-        first[size_t(x)] = int32_t(begin);
-        float total = 0;
-        for (int64_t tap = 0; tap < support; ++tap) {
-            const float place = (begin - position + float(tap)) * scale, below = std::floor(place);
-            const float low = entry_of(filter, int64_t(below)), high = entry_of(filter, int64_t(below) + 1);
-            const bool is_inside = place > -1.0f && place < float(filter.entries);
-            const float weight = is_inside ? low + (place - below) * (high - low) : 0.0f;
-            weights[size_t(tap * to + x)] = weight;
-            total += weight;
-        }
-        for (int64_t tap = 0; tap < support; ++tap) weights[size_t(tap * to + x)] /= total == 0 ? 1.0f : total;
-    }
+    write_taps(filter, scale, step, shift, is_mirrored, *this);
 }
 
 bool is_vertical_first(int64_t height, int64_t width, const Taps& vertical, const Taps& horizontal) {

@@ -18,11 +18,15 @@ struct Filter {
 
 struct Taps {
     std::vector<int32_t> first;
-    std::vector<float> weights;  // [support, count]
+    std::vector<float> weights;  // [count, support]
     int64_t support = 0;
 
-    void compute(const Filter& filter, int64_t from, int64_t to);  // from and to so many pixels
-    Pass pass() const { return {first.data(), weights.data(), support, int64_t(first.size())}; }
+    // Computes those from so many pixels to so many, the last pixel of the result first if it is mirrored.
+    void compute(const Filter& filter, int64_t from, int64_t to, bool is_mirrored = false);
+    Pass pass() const { return pass(0, int64_t(first.size())); }
+    Pass pass(int64_t begin, int64_t count) const {  // of a part of the pixels
+        return {first.data() + begin, weights.data() + begin * support, support, count};
+    }
 };
 
 // Whether the vertical pass comes first (`ops.resampling.vertical_first`).

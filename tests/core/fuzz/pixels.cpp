@@ -66,9 +66,9 @@ struct Taps {
 // Returns the sum of taps of one axis of an image; `at` gives a source pixel.
 template <class At>
 float sum(const Taps& taps, int64_t i, int64_t length, const At& at) {
-    float total = taps.weights[i] * at(std::clamp<int64_t>(taps.first[i], 0, length - 1));
+    float total = taps.weights[i * taps.support] * at(std::clamp<int64_t>(taps.first[i], 0, length - 1));
     for (int64_t tap = 1; tap < taps.support; ++tap)
-        total += taps.weights[tap * taps.first.size() + i] * at(std::clamp<int64_t>(taps.first[i] + tap, 0, length - 1));
+        total += taps.weights[i * taps.support + tap] * at(std::clamp<int64_t>(taps.first[i] + tap, 0, length - 1));
     return total;
 }
 
