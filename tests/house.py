@@ -115,6 +115,7 @@ PUBLIC = {
     "device.py": {"done"},  # of CuPy's events, too
     "errors.py": {"what"},
     "loader.py": {"drawn", "saved"},
+    "ops/crop.py": {"pad_if_needed"},
     "spec.py": {"encoded", "stored"},
     "sources/base.py": {"where", "Renamed", "Marked", "Sampled"},
     "sources/compose.py": {"Zipped"},

@@ -13,6 +13,7 @@ from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, 
 from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
+from gpuload.ops.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
 from gpuload.ops.flip import RandomFlip
 from gpuload.ops.mixing import CutMix, MixUp
 from gpuload.ops.normalize import Normalize
@@ -59,12 +60,15 @@ __all__ = [
     "Python",
     "RandomCrop",
     "RandomFlip",
+    "RandomIoUCrop",
     "RandomResizedCrop",
+    "RandomZoomOut",
     "Reshape",
     "Resize",
     "Rotate",
     "Rotate90",
     "Saturation",
+    "ScaleJitter",
     "Sharpness",
     "Shear",
     "Shuffle",

@@ -229,6 +229,24 @@ class Op:
         """Return what a field becomes; raises ``SpecError`` where the op cannot act on it."""
         raise NotImplementedError
 
+    def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
+        """Return the fields of boxes that must be there before anything is drawn; then ``draw_beside`` draws.
+
+        Args:
+            before: the spec before the op.
+        """
+        return ()
+
+    def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
+        """Return what ``draw`` returns, for an op that looks at boxes, see ``fields_to_draw``.
+
+        Args:
+            u: as for ``draw``.
+            size: as for ``draw``.
+            corners: the boxes of each record before the op: float64 ``[M, 4]``, left, top, right, bottom in pixels.
+        """
+        raise NotImplementedError
+
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the images' sizes after the op, int32 ``[N, 2]``, height and width in pixels."""
         return size

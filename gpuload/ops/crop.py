@@ -55,9 +55,9 @@ class _Crop(Window):
             raise self._does_not_fit(f"field {field.name!r} has images of", np.array(smallest))
         return field.with_(shape=(*self.window, channels), axes="HWC")
 
-    def _places(self, size: Sizes, pad: int) -> NDArray[np.int64]:
+    def _places(self, size: Sizes, pad: Any) -> NDArray[np.int64]:
         """Return the number of places for each window, ``[N, 2]``; raises ``RowError`` where there is none."""
-        places = size.astype(np.int64) + (2 * pad + 1) - self.window
+        places: NDArray[np.int64] = np.asarray(size.astype(np.int64) + (2 * pad + 1) - self.window)
         if places.size and places.min() < 1:
             row = int(places.min(axis=1).argmin())
             error = self._does_not_fit("it has", size[row])
@@ -86,10 +86,13 @@ class RandomCrop(_Crop):
         width: pixels; ``height`` if left out.
         pad: pixels that are added on each of the four sides first.
         fill: value of the added pixels; or a dict from field names to values, ``{"mask": 255}``, the others being 0.
+        pad_if_needed: have pixels added where an image is smaller than the window, as torchvision does: then it lies at
+            a random place of the window.
     """
 
     pad: int = 0
     fill: Fill = field(default=0, hash=False)
+    pad_if_needed: bool = field(default=False, kw_only=True)
 
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
     num_uniforms: ClassVar[int] = 2
@@ -99,22 +102,26 @@ class RandomCrop(_Crop):
         arguments.keep(
             self, pad=arguments.whole(self, "pad", self.pad, least=0), fill=window.check_fill(self, self.fill)
         )
+        arguments.keep(self, pad_if_needed=arguments.flag(self, "pad_if_needed", self.pad_if_needed))
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
-        after = self._cropped(field, self.pad)
+        after = self._cropped(field, max(self.window) if self.pad_if_needed else self.pad)
         window.check_holds(self, field, self.fill)
         return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; negative in the added border."""
-        start = (u * self._places(size, self.pad)).astype(np.int32) - np.int32(self.pad)
+        pad: Any = np.int32(self.pad)
+        if self.pad_if_needed:
+            pad = pad + np.maximum(self.window - (size + 2 * pad), 0)
+        start = (u * self._places(size, pad)).astype(np.int32) - pad
         return {"start": start.astype(np.int32)}
 
     @property
     def border(self) -> float | None:
         """The value of the added pixels."""
-        return window.one_fill(self, self.fill) if self.pad else None
+        return window.one_fill(self, self.fill) if self.pad or self.pad_if_needed else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ They belong to the field ``image``, or to the only unmarked field that may be an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import boxes, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import MASK, Field, Spec
 
@@ -105,6 +105,23 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations
         changed.add(field.name)
 
 
+def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list[Boxes]:
+    """Return the boxes of some fields, for each record float64 ``[M, 4]``: left, top, right, bottom in pixels.
+
+    Args:
+        fields: fields of boxes, each with its values, the records along the first axis.
+        size: int32 ``[N, 2]``, height and width of the image of each record, pixels.
+    """
+    records = []
+    for row, image_size in enumerate(size):
+        corners = [np.empty((0, 4))]
+        for field, values in fields:
+            rows = np.asarray(values[row]).reshape(-1, 4)
+            corners.append(boxes.to_corners(rows, field.kind, np.broadcast_to(image_size, (len(rows), 2))))
+        records.append(np.concatenate(corners))
+    return records
+
+
 @dataclass(frozen=True)
 class MoveAnnotations(Op):
     """Move the boxes or points of one field as an op moves the pixels of their image.
@@ -152,10 +169,6 @@ class MoveAnnotations(Op):
                 remedy=f"put the op that changed it behind {type(self.op).__name__}",
             )
         return field
-
-    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return what the leader draws, and the sizes of the image."""
-        return self.complete_draw(self.op.draw(u, size), size)
 
     def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
         """See ``Op``."""

@@ -102,6 +102,8 @@ class Graph:
         """
         fields = set(names)
         sources = [{*on, *([name] if name else [])} for on, name in zip(self.outputs, self._size_fields, strict=True)]
+        for source_fields, draw_fields in zip(sources, self._draw_fields, strict=True):
+            source_fields.update(draw_fields)
         pairs = list(zip(self.outputs, sources, strict=True))
         while partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields:
             fields |= partners
@@ -160,6 +162,7 @@ class Graph:
         records: NDArray[np.int64],
         sizes: Mapping[str, Sizes],
         partners: NDArray[np.int32] | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> list[Draw]:
         """Return the draws of every op for a batch (or any part of one: each record's draws are its own).
 
@@ -169,6 +172,7 @@ class Graph:
             records: int64 ``[N]``.
             sizes: for each field that an op acts on what ``image_sizes`` says.
             partners: of the rows, as ``order.Pairs`` has them; needed where an op mixes.
+            values: those of ``fields_to_draw``, the records along the first axis.
 
         Raises:
             SpecError: an op mixes, and there are no partners.
@@ -176,29 +180,54 @@ class Graph:
         """
         self._check_heads(sizes)
         now = {name: size[:, :2] for name, size in sizes.items()}
+        boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
         leader_draws: dict[int, Draw] = {}  # by stream: what moves boxes beside an image has the image's
         no_numbers = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
         columns = self.targets, self.streams, self._known_sizes, self._head_fields, self._size_fields
-        for op, on, stream, fixed_sizes, field, size_field in zip(self.ops, *columns, strict=True):
+        for place, (op, on, stream, fixed_sizes, field, size_field) in enumerate(zip(self.ops, *columns, strict=True)):
             size = _common_size(op, on, now) if size_field is None else now.get(size_field, unknown)
             if stream not in leader_draws:
                 count = op.leader.num_uniforms
                 keys = self._first_of_pairs(op, records, partners) if op.mixes else records
                 u = rng.uniform(count, seed=seed, epoch=epoch, records=keys, stream=stream) if count else no_numbers
-                leader_draws[stream] = op.leader.draw(u, size)
+                leader_draws[stream] = self._draw_op(place, u, size, boxes)
             draws.append(op.complete_draw(leader_draws[stream], size))
             if op.mixes and partners is not None:
                 draws[-1] = draws[-1] | {PARTNER: partners}
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
+            for name in [name for name in on if name in boxes] if place < self._last_draw_of_boxes else ():
+                boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draws[-1])
             for name, fixed in fixed_sizes.items():
                 before_op = now.get(op.original(name, on), unknown)
                 now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
         return self._with_regions(draws, before)
+
+    @cached_property
+    def fields_to_draw(self) -> tuple[str, ...]:
+        """The fields of boxes whose values must be there before anything is drawn."""
+        return tuple(dict.fromkeys(name for names in self._draw_fields for name in names))
+
+    @cached_property
+    def _draw_fields(self) -> list[tuple[str, ...]]:
+        """For each op the fields of boxes that it looks at to draw."""
+        return [op.leader.fields_to_draw(self.before(place)) for place, op in enumerate(self.ops)]
+
+    @cached_property
+    def _last_draw_of_boxes(self) -> int:
+        """The place of the last op that looks at boxes to draw; -1 if none does."""
+        return max((place for place, names in enumerate(self._draw_fields) if names), default=-1)
+
+    def _draw_op(self, place: int, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]) -> Draw:
+        """Return what the op at a place draws; ``boxes`` are those before it."""
+        op, spec = self.ops[place].leader, self.before(place)
+        if not (names := self._draw_fields[place]):
+            return op.draw(u, size)
+        return op.draw_beside(u, size, follow.corners_of_records([(spec[name], boxes[name]) for name in names], size))
 
     def _first_of_pairs(
         self, op: Op, records: NDArray[np.int64], partners: NDArray[np.int32] | None
@@ -304,6 +333,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
                 entries.append((follower, follower.targets(now), follower.spec_after(now), numbers[place]))
                 by_mark.update(follower.targets(now))
             on = op.targets(now)
+            _check_draw_order(op, now, entries)
             _check_sized(op, on, now, unsized)
             _check_same_size(op, on, now)
             previous, now = now, op.spec_after(now)
@@ -341,6 +371,25 @@ def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) ->
     if not _has_sizes(after) or after.uniform:
         return False
     return original in unsized or original not in before or not _has_sizes(before[original])
+
+
+def _check_draw_order(op: Op, spec: Spec, entries: Sequence[tuple[Op, tuple[str, ...], Spec, int]]) -> None:
+    """Raise ``SpecError`` if an op looks at boxes to draw, and an op before it makes these together with other fields.
+
+    Args:
+        op: the op.
+        spec: the fields before it.
+        entries: the ops before it, each with the fields that it acts on.
+    """
+    names = op.fields_to_draw(spec)
+    for earlier, on, _, _ in entries:
+        if earlier.joint and not set(names).isdisjoint(on):
+            raise SpecError(
+                f"{op} behind {earlier}",
+                cause=f"what the first draws depends on {list(names)}, and is drawn before any op runs; the second "
+                "makes these of several fields",
+                remedy=f"put {type(earlier).__name__} behind {type(op).__name__}",
+            )
 
 
 def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:

@@ -65,7 +65,7 @@ class Resize(Op):
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the new ones."""
-        height, width, channels = _resizable(self, field)
+        height, width, channels = image_shape(self, field)
         if self.shorter is None:
             return field.with_(shape=(self.height, self.width, channels), axes="HWC")
         if height is None or width is None:
@@ -180,7 +180,7 @@ class RandomResizedCrop(Op):
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the result's."""
-        return field.with_(shape=(*self.window, _resizable(self, field)[2]), axes="HWC")
+        return field.with_(shape=(*self.window, image_shape(self, field)[2]), axes="HWC")
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the result's size for every image."""
@@ -280,7 +280,12 @@ def _check_filter(op: Resize | RandomResizedCrop) -> None:
     arguments.keep(op, interpolation=interpolation, antialias=arguments.flag(op, "antialias", op.antialias))
 
 
-def _resizable(op: Resize | RandomResizedCrop, field: Field) -> tuple[int | None, int | None, int | None]:
+def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
+    """Return height, width and channels of a field that an op with ``interpolation`` resizes, None for what varies.
+
+    Raises:
+        SpecError: the field holds no images, or its dtype cannot be resized so.
+    """
     shape = images.image(op, field)
     if op.interpolation != "nearest":
         images.bytes_or_floats(op, field, "images are resized as uint8 or float32; labels by interpolation='nearest'")

@@ -132,7 +132,8 @@ class OpsLeaf(Leaf):
         graph, fields = self.graph, self.source.read_groups(numbers, self._needed)
         try:
             sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
-            draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes)
+            boxes = {name: fields[name] for name in graph.fields_to_draw}
+            draws = graph.draw(seed=self.seed, epoch=self.epoch, records=numbers, sizes=sizes, values=boxes)
             if self._executor is not None:
                 fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
         except RowError as error:

@@ -138,7 +138,8 @@ class Recipe:
     def draws_ahead(self) -> bool:
         """True if draws depend on nothing that only the records themselves tell: no image of unknown size."""
         graph = self.graph
-        return bool(graph.ops) and all(graph.spec_in[name].uniform for name in graph.touched)
+        is_uniform = all(graph.spec_in[name].uniform for name in graph.touched)
+        return bool(graph.ops) and is_uniform and not graph.fields_to_draw
 
     @cached_property
     def row_bytes(self) -> tuple[tuple[str, int], ...]:

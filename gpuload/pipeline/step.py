@@ -473,9 +473,9 @@ class Step:
 
     @property
     def _drawn_from(self) -> list[str]:
-        """The fields whose values must be looked at before anything is drawn: their sizes vary."""
+        """The fields whose values must be looked at before anything is drawn: their sizes vary, or draws need them."""
         graph = self.recipe.graph
-        return [name for name in graph.touched if not graph.spec_in[name].uniform]
+        return [name for name in graph.touched if not graph.spec_in[name].uniform or name in graph.fields_to_draw]
 
     def _keep(self, part: int, name: str, one: Any) -> None:
         self._varying.setdefault(name, [None] * self.num_parts)[part] = one

@@ -134,11 +134,13 @@ def draw(
         recipe: what becomes of a step.
         epoch: the epoch.
         records: int64 ``[n]``.
-        known: the values of fields whose sizes vary.
+        known: the values of fields whose sizes vary, and of those that draws depend on.
         partners: of the records, where an op mixes them; see ``order.Pairs``.
     """
     sizes = {name: image_sizes(graph.spec_in[name], known.get(name), records.size) for name in graph.touched}
-    return graph.draw(seed=recipe.plan.seed, epoch=epoch, records=records, sizes=sizes, partners=partners)
+    boxes = {name: known[name] for name in graph.fields_to_draw}
+    words = {"seed": recipe.plan.seed, "epoch": epoch}
+    return graph.draw(**words, records=records, sizes=sizes, partners=partners, values=boxes)
 
 
 def _cut(share: Share, begin: int, end: int) -> Share:

@@ -1,0 +1,316 @@
+"""RandomIoUCrop, RandomZoomOut, ScaleJitter: what recipes for detection do to an image and its boxes.
+
+Source  torchvision 0.28, ``transforms.v2``, which follows SSD (https://arxiv.org/abs/1512.02325, section 2.2, and its
+        reference code) and "Simple Copy-Paste" (https://arxiv.org/abs/2012.07177, section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, images, window
+from gpuload.ops.base import Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.resampling import Resampling
+from gpuload.ops.resize import Interpolation, Resize, image_shape
+from gpuload.ops.window import Fill
+from gpuload.spec import Field, Spec
+
+OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the least overlap, as in SSD; 1 leaves the image as it is
+ROUNDS, TRIALS = 16, 40  # torchvision has any number of rounds
+
+
+@dataclass(frozen=True)
+class Region(Op):
+    """Take a region of each image: from ``start`` (top, left) on ``shape`` (height, width), both drawn, in pixels."""
+
+    moves_pixels: ClassVar[bool] = True
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """Return the regions' sizes."""
+        return draw["shape"]
+
+    def field_after(self, field: Field) -> Field:
+        """Height and width vary."""
+        return field.with_(shape=(None, None, images.image(self, field)[2]), axes="HWC")
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """They are counted from the place where the region begins."""
+        return points - draw["start"][::-1]
+
+    @property
+    def border(self) -> float | None:
+        """The value of pixels outside of the image; None if there are none."""
+        return None
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the region of one image."""
+        (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
+        bottom, right = top + height, left + width
+        inside = x[max(top, 0) : min(bottom, x.shape[0]), max(left, 0) : min(right, x.shape[1])]
+        if self.border is None:
+            return inside
+        result = xp.full((height, width, x.shape[2]), self.border, x.dtype)
+        begin_y, begin_x = max(-top, 0), max(-left, 0)
+        result[begin_y : begin_y + inside.shape[0], begin_x : begin_x + inside.shape[1]] = inside
+        return result
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``slice``; out of the image only if there is a border."""
+        settings: dict[str, Any] = {"start": draw["start"], "shape": draw["shape"], "axes": [0, 1]}
+        if self.border is not None:
+            settings.update(out_of_bounds_policy="pad", fill_values=self.border)
+        return images.move_pixels(dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x)
+
+
+@dataclass(frozen=True)
+class RandomZoomOut(Region):
+    """Put an image at a random place of a larger canvas, 1 to 4 times as wide and high; HWC, any dtype.
+
+    With probability ``p`` a factor r is drawn from ``side_range``; the canvas has ``int(r * height)`` x
+    ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marked boxes, points and masks go with the image.
+
+    Example:
+        ``gl.ops.RandomZoomOut(fill=124)``
+
+    Args:
+        fill: value of the added pixels; or a dict from field names to values, ``{"mask": 255}``, the others being 0.
+        side_range: least and greatest factor, 1 or more.
+        p: the probability that an image is zoomed out.
+    """
+
+    fill: Fill = field(default=0, hash=False)
+    side_range: tuple[float, float] = (1.0, 4.0)
+    p: float = 0.5
+
+    per_field: ClassVar[tuple[str, ...]] = ("fill",)
+    num_uniforms: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        side_range = arguments.interval(self, "side_range", self.side_range)
+        if side_range[0] < 1:
+            raise arguments.refuse(self, "side_range", self.side_range, "two numbers, low and high, of at least 1")
+        arguments.keep(self, side_range=side_range, fill=window.check_fill(self, self.fill))
+        arguments.keep(self, p=arguments.probability(self, "p", self.p))
+
+    def field_after(self, field: Field) -> Field:
+        """Height and width vary."""
+        window.check_holds(self, field, self.fill)
+        return super().field_after(field)
+
+    @property
+    def border(self) -> float | None:
+        """The value of the added pixels."""
+        return window.one_fill(self, self.fill)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``start``: where each canvas begins, not positive; and its ``shape``; int32 ``[N, 2]``, pixels."""
+        low, high = self.side_range
+        factor = np.where(u[:, :1] < self.p, low + u[:, 1:2] * (high - low), 1.0)
+        canvas = np.maximum((size * factor).astype(np.int64), size)
+        left, top = ((canvas - size)[:, ::-1] * u[:, 2:]).astype(np.int32).T
+        return {"start": -np.stack([top, left], axis=1), "shape": canvas.astype(np.int32)}
+
+
+@dataclass(frozen=True)
+class RandomIoUCrop(Region):
+    """Cut a random box that overlaps one of the image's boxes by so much, as SSD does; HWC, any dtype.
+
+    An overlap (intersection over union) is drawn from ``options``; 1 or more leaves the image as it is. Else up to 40
+    boxes are drawn: width and height from ``scale`` of the image's, with a ratio within ``ratio``, at a random place;
+    the first is taken in which the centre of a box lies, and that overlaps one of these boxes by no less. If none is,
+    another overlap is drawn. It is torchvision's ``RandomIoUCrop``; only that one goes on beyond 16 rounds.
+
+    Needs boxes that are marked: ``source.mark(boxes="xyxy")``. Those whose centres lie outside of the crop become
+    zeros, which ``gl.ops.CleanBoxes`` drops; put it behind.
+
+    Example:
+        ``gl.ops.RandomIoUCrop()``
+
+    Args:
+        scale: least and greatest part of the image's width, and of its height.
+        ratio: least and greatest width / height of the crop.
+        options: the least overlaps of which one is drawn.
+    """
+
+    scale: tuple[float, float] = (0.3, 1.0)
+    ratio: tuple[float, float] = (0.5, 2.0)
+    options: tuple[float, ...] = OPTIONS
+
+    num_uniforms: ClassVar[int] = ROUNDS * (1 + 4 * TRIALS)
+    gives_region: ClassVar[bool] = True
+    reads_marks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        options = arguments.numbers(self, "options", self.options)
+        scale = arguments.interval(self, "scale", self.scale)
+        if scale[1] > 1:
+            raise arguments.refuse(self, "scale", self.scale, "two numbers, low and high, with 0 < low <= high <= 1")
+        arguments.keep(self, scale=scale, ratio=arguments.interval(self, "ratio", self.ratio))
+        arguments.keep(self, options=options if isinstance(options, tuple) else (options,))
+
+    def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
+        """Return the marked boxes.
+
+        Raises:
+            SpecError: there are none.
+        """
+        names = tuple(field.name for field in before if field.holds_boxes)
+        if not names:
+            raise SpecError(
+                f"{self}: no field is marked as boxes",
+                cause=f"where it cuts depends on them; the fields are {'; '.join(map(str, before))}",
+                remedy="say which they are: source.mark(boxes='xyxy')",
+            )
+        return names
+
+    def spec_after(self, spec: Spec) -> Spec:
+        """Height and width vary; there must be boxes."""
+        self.fields_to_draw(spec)
+        return super().spec_after(spec)
+
+    def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
+        """Return ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
+        start, shape = np.zeros((len(u), 2), np.int32), size.astype(np.int32)
+        for row, (numbers, boxes) in enumerate(zip(u, corners, strict=True)):
+            if len(boxes) and (crop := self._find_crop(numbers, size[row].tolist(), boxes)) is not None:
+                left, top, right, bottom = crop
+                start[row], shape[row] = (top, left), (bottom - top, right - left)
+        return {"start": start, "shape": shape}
+
+    def _find_crop(self, u: NDArray[np.float64], size: tuple[int, int], boxes: Boxes) -> list[int] | None:
+        """Return left, top, right and bottom of the crop of one image; None for all of it."""
+        height, width = size
+        rounds = u.reshape(ROUNDS, 1 + 4 * TRIALS)
+        for numbers in rounds:
+            least = self.options[int(numbers[0] * len(self.options))]
+            if least >= 1:
+                return None
+            scales, places = numbers[1:].reshape(2, TRIALS, 2)
+            sides = ((self.scale[0] + (self.scale[1] - self.scale[0]) * scales) * (width, height)).astype(np.int64)
+            begin = (((width, height) - sides) * places).astype(np.int64)
+            crops = np.concatenate([begin, begin + sides], axis=1)
+            ratios = sides[:, 0] / np.maximum(sides[:, 1], 1)
+            fits = (sides > 0).all(axis=1) & (ratios >= self.ratio[0]) & (ratios <= self.ratio[1])
+            centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+            inside = ((crops[:, None, :2] < centres) & (centres < crops[:, None, 2:])).all(axis=2)
+            fits &= (np.where(inside, _overlaps(crops, boxes), -1.0) >= least).any(axis=1)
+            if fits.any():
+                crop: list[int] = crops[int(fits.argmax())].tolist()
+                return crop
+        return None
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """See ``draw_beside``: without boxes the images stay as they are."""
+        return self.draw_beside(u, size, [np.empty((0, 4))] * len(u))
+
+    def region(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the crops."""
+        return draw
+
+    def within(self, draw: Draw, region: Draw) -> Draw:
+        """Return the crops as they lie in their regions."""
+        return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
+
+    def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
+        """Boxes whose centres lie outside of the crop become zeros."""
+        begin, sides = draw["start"][::-1], draw["shape"][::-1]
+        if tuple(draw["shape"].tolist()) == tuple(size.tolist()):
+            return corners
+        centres = (corners[:, :2] + corners[:, 2:]) / 2
+        inside = np.logical_and.reduce((begin < centres) & (centres < begin + sides), axis=1, keepdims=True)
+        return np.where(inside, super().move_boxes(corners, draw, size), 0.0)
+
+
+@dataclass(frozen=True)
+class ScaleJitter(Op):
+    """Resize each image by a random factor of the largest size that fits into ``height`` x ``width`` pixels.
+
+    The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter, torchvision's
+    ``ScaleJitter`` (whose ``target_size`` is width, height). ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it
+    makes images of one size. Marked boxes, points and masks go with the image.
+
+    Example:
+        ``gl.ops.ScaleJitter(1024)``
+
+    Args:
+        height: pixels of the size that factor 1 fits into.
+        width: pixels; ``height`` if left out.
+        scale: least and greatest factor.
+        interpolation: as of ``gl.ops.Resize``.
+        antialias: as of ``gl.ops.Resize``.
+    """
+
+    height: int
+    width: int | None = None
+    scale: tuple[float, float] = (0.1, 2.0)
+    interpolation: Interpolation = field(default="linear", hash=False)
+    antialias: bool = True
+
+    moves_pixels: ClassVar[bool] = True
+    per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
+    num_uniforms: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        height = arguments.whole(self, "height", self.height)
+        width = height if self.width is None else arguments.whole(self, "width", self.width)
+        arguments.keep(self, height=height, width=width, scale=arguments.interval(self, "scale", self.scale))
+        arguments.keep(self, interpolation=self._resize.interpolation, antialias=self._resize.antialias)
+
+    @property
+    def _resize(self) -> Resize:
+        """What does the work, to sizes that are drawn here."""
+        return Resize(shorter=1, interpolation=self.interpolation, antialias=self.antialias)
+
+    def field_after(self, field: Field) -> Field:
+        """Height and width vary."""
+        return field.with_(shape=(None, None, image_shape(self, field)[2]), axes="HWC")
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``size``: the new size of each image, float32 ``[N, 2]`` as DALI wants it."""
+        window_size = np.array([self.height, self.width])
+        fitting = (window_size / np.maximum(size, 1)).min(axis=1, keepdims=True)
+        factor = fitting * (self.scale[0] + u * (self.scale[1] - self.scale[0]))
+        return {"size": np.maximum((size * factor).astype(np.int64), 1).astype(np.float32)}
+
+    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
+        """Return the drawn sizes."""
+        return draw["size"].astype(np.int32)
+
+    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+        """They keep their place in parts of width and height."""
+        return self._resize.move_points(points, draw, size)
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image, resized."""
+        return self._resize.array(xp, x, draw)
+
+    def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
+        """Of all of each image."""
+        return self._resize.resample(draw, size)
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core."""
+        return self._resize.row_form(field)
+
+    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
+        """``resize``."""
+        return self._resize.lower(dali, x, draw, field=field, device=device)
+
+
+def _overlaps(crops: NDArray[np.int64], boxes: Boxes) -> NDArray[np.float64]:
+    """Return the intersection over union of each crop with each box, float64 ``[K, M]``."""
+    low = np.maximum(crops[:, None, :2], boxes[:, :2])
+    high = np.minimum(crops[:, None, 2:], boxes[:, 2:])
+    common = (high - low).clip(0).prod(axis=2)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    union = (crops[:, 2:] - crops[:, :2]).prod(axis=1)[:, None] + areas - common
+    return np.asarray(common / np.maximum(union, 1e-12))
