@@ -103,6 +103,14 @@ class Op:
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
 
     @property
+    def pointwise(self) -> bool:
+        """True if each value of a uint8 image becomes another by itself, whatever its place and its channel.
+
+        Such ops that follow one another are one look-up on a CPU: ``array_batch`` of all 256 values makes the table.
+        """
+        return False
+
+    @property
     def meaning(self) -> int:
         """A number that grows when the same arguments come to mean something else; saved states have it, from 2 on."""
         return 1

@@ -118,6 +118,11 @@ class Brightness(_Factor):
         """Any number."""
         return ()
 
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
+        return True
+
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.brightness(xp, x, draw["factor"])
@@ -177,6 +182,11 @@ class Contrast(_Factor):
     @property
     def has_dali_form(self) -> bool:
         """See ``Op``: with a center."""
+        return self.center is not None
+
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
         return self.center is not None
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -295,6 +305,11 @@ class Gamma(_Factor):
     def known_channels(self) -> tuple[int, ...]:
         """Any number."""
         return ()
+
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
+        return True
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""

@@ -88,6 +88,11 @@ class Invert(Chance):
         p: the probability that an image is changed.
     """
 
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
+        return True
+
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.invert(xp, x)
@@ -118,6 +123,11 @@ class Posterize(Chance):
         if bits > 8:
             raise arguments.refuse(self, "bits", bits, "a whole number of at most 8")
         arguments.keep(self, bits=bits)
+
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
+        return True
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
@@ -159,6 +169,11 @@ class Solarize(Chance):
                 remedy=f"write gl.ops.Solarize({self.threshold / 256}), or put the op before what makes float32",
             )
         return after
+
+    @property
+    def pointwise(self) -> bool:
+        """See ``Op``."""
+        return True
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.executors.array import ArrayBatchExecutor
+from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops import (
     AutoContrast,
     Brightness,
@@ -27,7 +28,7 @@ from gpuload.ops import (
 )
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
-from gpuload.testing.ops import OpContract, assert_identical, numbers, uniform, varying
+from gpuload.testing.ops import OpContract, array_form, assert_identical, numbers, uniform, varying
 from tests import simdevice
 
 WRONG_FIELDS = (uniform(np.uint8, 3, 32, 32), uniform(np.uint16, 9, 8, 3), uniform(np.float64, 9, 8, 3))
@@ -288,6 +289,26 @@ def test_on_the_device_nothing_waits_and_the_pixels_are_those_of_the_cpu(op, mon
     assert waits == 0
     lane.close()
     sim.finish()
+
+
+@pytest.mark.parametrize("field", [uniform(np.uint8, 6, 7, 3), uniform(np.uint8, 300, 290, 3), varying(np.uint8, 1)])
+def test_ops_that_change_values_one_by_one_are_one_look_up(field):
+    chain = [Brightness(0.5, 1.5), Invert(p=0.5), Contrast(0.5, 1.5, center=99), Posterize(5, p=0.5), Gamma(0.5, 2),
+             Solarize(99, p=0.5), gl.ops.RandomFlip(), Brightness(0.9, 1.1), Equalize()]  # fmt: skip
+    graph = compile_ops(Spec((field,)), chain)
+    images = numbers(field, 9)
+    sizes = {"image": np.array([image.shape[:2] for image in images], np.int32)}
+    draws = graph.draw(seed=0, epoch=0, records=np.arange(9), sizes=sizes)
+    executor = ArrayRowExecutor(graph)
+
+    result = executor.run({"image": images}, draws, {})["image"]
+
+    assert_identical(result, array_form(graph, images, draws))
+    if core.native is not None:
+        assert executor.describe()["stages"].startswith(
+            "image: table of Brightness Invert Contrast Posterize Gamma Solarize, "
+        )
+        assert "kernel of Brightness, kernel of Equalize" in executor.describe()["stages"]
 
 
 def changed(op, values, factor):

@@ -1,11 +1,12 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
+    table     a run of ops that change each value of uint8 images by itself, in one look-up of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
-The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.row_form``, ``Op.array``); no code
-here asks for its class.
+The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.pointwise``, ``Op.row_form``,
+``Op.array``); no code here asks for its class.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -31,6 +33,7 @@ from gpuload.images.head import read_heads
 from gpuload.ops import resampling, walk
 from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
 from gpuload.ops.graph import Graph
+from gpuload.ops.tables import BYTES
 from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
@@ -195,6 +198,27 @@ class KernelStage(Stage):
         return height, width, x.shape[3]
 
 
+class TableStage(Stage):
+    """Ops that change each value of a uint8 image by itself: one look-up, in a table for each image."""
+
+    word = "table"
+
+    def plan(self, draws: Sequence[Draw], count: int) -> Any:
+        """See ``Stage``: the tables, uint8 ``[count, 1, 256]``."""
+        values = np.broadcast_to(BYTES[:, None, None], (count, len(BYTES), 1, 1))
+        for op, draw in zip(self.ops, draws, strict=True):
+            values = op.array_batch(np, values, draw)
+        return np.ascontiguousarray(values).reshape(count, 1, len(BYTES))
+
+    def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
+        """See ``Stage``."""
+        if core.native is None:
+            raise RuntimeError(f"a table: {core.problem}")
+        out = memory(x.shape, self.after.dtype)
+        core.native.look_up(np.ascontiguousarray(x), plan[rows], out)
+        return out
+
+
 class ArrayStage(Stage):
     """One op in its array form."""
 
@@ -249,13 +273,30 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
     """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
     places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
     stages: list[Stage] = []
-    for piece in pieces(graph, name, places, folds=lambda before, after: core.native is not None):
-        arguments, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
-        if piece.is_walk:
-            stages.append(WalkStage(*arguments))
+    for is_table, group in groupby(
+        pieces(graph, name, places, folds=lambda before, after: core.native is not None), key=_is_table
+    ):
+        run = list(group)
+        if is_table and len(run) > 1:
+            ops, op_places = (piece.ops[0] for piece in run), (piece.places[0] for piece in run)
+            stages.append(TableStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after))
         else:
-            stages.append(ArrayStage(*arguments) if form is None else KernelStage(*arguments, form))
+            stages += map(_stage, run)
     return _with_images(stages, graph.empty_draws)
+
+
+def _is_table(piece: Piece) -> bool:
+    """Return True if a piece is an op whose values the core can look up."""
+    are_bytes = piece.before.dtype == piece.after.dtype == np.uint8
+    return core.native is not None and are_bytes and not piece.is_walk and piece.ops[0].pointwise
+
+
+def _stage(piece: Piece) -> Stage:
+    """Return the stage of a piece by itself."""
+    arguments, form = (piece.ops, piece.places, piece.before, piece.after), piece.ops[0].row_form(piece.before)
+    if piece.is_walk:
+        return WalkStage(*arguments)
+    return ArrayStage(*arguments) if form is None else KernelStage(*arguments, form)
 
 
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
