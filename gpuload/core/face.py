@@ -1,4 +1,4 @@
-"""What the compiled core offers: its functions as types, with what each takes and returns.
+"""The interface of the compiled core: its functions as types, with their arguments and results.
 
 Arrays are in C order and have just the dtype that is said; what is written to is writeable. The core checks sizes,
 places and numbers, and raises ``ValueError``, ``IndexError`` or ``TypeError``: these are faults of a caller in gpuload,
@@ -19,11 +19,11 @@ Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Pixels = NDArray[Any]  # uint8 or float32
 
-# What ``Maps.copy`` and ``Maps.states`` say.
+# The results of ``Maps.copy``, and the values of ``Maps.states``.
 COPIED, CHANGED, FAILED, OUTSIDE = range(4)
 REFUSED, UNTRIED, MAPPED = -1, 0, 1
 
-# What ``Copies.state`` and ``Copies.wait`` say.
+# The results of ``Copies.state`` and ``Copies.wait``.
 NOT_DONE, DONE, REDO = range(3)
 
 
@@ -251,7 +251,7 @@ class Native(Protocol):
 
     def read_features(
         self, raw: Bytes, begins: Int64s, ends: Int64s, keys: Bytes, key_begins: Int64s, sections: Int64s,
-        which: Int64s, kinds: Int64s, spans: Int64s, counts: Int64s,
+        feature_keys: Int64s, kinds: Int64s, spans: Int64s, counts: Int64s,
     ) -> int:  # fmt: skip
         """Find features of serialized tf.train.Examples, and count the values of those that are no feature lists.
 
@@ -262,7 +262,7 @@ class Native(Protocol):
             keys: the keys, one after the other.
             key_begins: where each begins and the last ends, int64 ``[num_keys + 1]``.
             sections: 1 for a key of features or of a context, 2 for one of feature lists, int64 ``[num_keys]``.
-            which: the key of each feature; several may have the same.
+            feature_keys: the number of the key of each feature; several may have the same.
             kinds: 1 bytes, 2 float, 3 int64 for each feature; 0: it is a feature list, and not counted here.
             spans: int64 ``[num_keys, n, 2]``: begin and end of each map entry, of a key that occurs twice the last; -1
                 where there is none; written.
@@ -300,7 +300,7 @@ class Native(Protocol):
     ) -> None:
         """Do the same for bytes: where in ``raw`` each value begins and ends."""
 
-    def lzw_bytes(self, coded: Bytes, enough: int) -> int:
+    def lzw_bytes(self, stream: Bytes, enough: int) -> int:
         """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are enough.
 
         Returns:

@@ -1,13 +1,13 @@
-"""Batches: the thread that feeds an executor which runs whole batches, ahead of whoever takes them.
+"""Batches: the thread that feeds an executor of whole batches, ahead of the consumer.
 
 It takes finished steps from the workers in order, uploads them where the executor is on a GPU, and starts them in the
 executor. Everything that touches DALI, the GPU and their queues happens in this one thread, where no signal handler
-runs; whoever takes batches waits for this thread at most, never for a device. The rules of `workers.py` for waiting and
+runs; the consumer waits for this thread at most, never for a device. The rules of `workers.py` for waiting and
 for endings hold here too.
 
 On a GPU nothing here waits for the device either: upload, raw decode and ops are queued on a stream of our own, and
-behind them an event. The slot of a step may be used again when the upload's event has passed; what the batch is made of
-may be read by others on streams that wait for the event (``device.Lane``).
+behind them an event. The slot of a step may be used again when the upload's event has passed; the arrays of the
+batch may be read on other streams that wait for the event (``device.Lane``).
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from gpuload.spec import Layout
 from gpuload.stats import Counters
 
 CROWDED_BYTES = 1 << 28  # a consumer who keeps more device memory gets arrays that keep none but their own
-STARTED = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
+QUEUE_DEPTH = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
 
 
 @dataclass
-class Made:
-    """What became of a step, or of some short steps that were done together.
+class Outcome:
+    """The result of a step, or of some short steps that were done together: fields, or an error.
 
     Attributes:
         step: the step.
         fields: its fields after all ops, on the device.
-        each: of steps that were done together: the fields of each of them.
-        alone: of steps that were done together and of which one failed: what became of each, done anew by itself.
+        fields_of_steps: of steps that were done together: the fields of each of them.
+        singles: of steps that were done together and of which one failed: the outcome of each, done anew by itself.
         event: on a GPU: when it has passed, the fields are there.
-        error: what went wrong, in place of the fields.
-        refused: why a row could not be used, as long as its batch may be made anew with another record in its place.
+        error: raised in place of the fields.
+        row_error: why a row could not be used, as long as its batch may be made anew with another record in its place.
         is_started: True while the executor has it: from its start until its result was asked for.
         is_done: True once the executor has finished it.
     """
 
     step: Step
     fields: dict[str, Any]
-    each: list[dict[str, Any]] = field(default_factory=list)
-    alone: list[Made] = field(default_factory=list)
+    fields_of_steps: list[dict[str, Any]] = field(default_factory=list)
+    singles: list[Outcome] = field(default_factory=list)
     event: Any = None
     error: BaseException | None = None
-    refused: RowError | None = None
+    row_error: RowError | None = None
     is_started: bool = False
     is_done: bool = False
 
@@ -86,23 +86,23 @@ class Batches:
         num_ahead: int, give_back: Callable[[BatchExecutor | None], None], counters: Counters,
     ) -> None:  # fmt: skip
         self._workers = workers
-        self._num_ahead, self._counters, self._asked = num_ahead, counters, num_ahead
+        self._num_ahead, self._counters, self._horizon = num_ahead, counters, num_ahead
         self._board = board = _Board(workers, executor, lane, joining, give_back)
         board.calls.put(num_ahead)
-        board.dropped = weakref.ref(self, board.calls.put)
+        board.owner_ref = weakref.ref(self, board.calls.put)
         self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
 
-    def take(self, number: int) -> Made | None:
+    def take(self, number: int) -> Outcome | None:
         """Return a batch once it is made (on a GPU: queued); it is kept until ``forget``. See ``Tray.take``."""
         until = number + 1 + self._num_ahead
-        if until > self._asked:
+        if until > self._horizon:
             self._board.calls.put(until)
-            self._asked = until
+            self._horizon = until
         return self._board.tray.take(number, self._counters)
 
     def num_ready(self) -> int:
         """Return how many are finished."""
-        return sum(made.step.num_steps for made in self._board.tray.items())
+        return sum(outcome.step.num_steps for outcome in self._board.tray.items())
 
     def forget(self, number: int) -> None:
         """Let go of a batch that was taken."""
@@ -116,7 +116,7 @@ class Batches:
 
 
 class _Board:
-    """What the thread and ``Batches`` share; see ``workers._Board``."""
+    """The state that the thread and ``Batches`` share; see ``workers._Board``."""
 
     def __init__(
         self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, joining: Joining,
@@ -124,11 +124,11 @@ class _Board:
     ) -> None:  # fmt: skip
         self.workers, self.executor, self.lane, self.give_back = workers, executor, lane, give_back
         self.calls: SimpleQueue[object] = SimpleQueue()
-        self.dropped: object = None
-        self.tray: Tray[Made] = Tray()
+        self.owner_ref: object = None
+        self.tray: Tray[Outcome] = Tray()
         self._joining, self._next, self._allowed = joining, 0, 0
-        self._started: deque[tuple[int, Made]] = deque()
-        self._uploading: deque[Made] = deque()  # the device may read their slots until their events have passed
+        self._queue: deque[tuple[int, Outcome]] = deque()
+        self._uploading: deque[Outcome] = deque()  # the device may read their slots until their events have passed
 
     def stop(self) -> None:
         """Let the thread end after what it is just doing; takes no lock, so that it may be called anywhere."""
@@ -144,19 +144,19 @@ class _Board:
                 self._next += 1
             else:
                 self._allowed = min(self._allowed, self._next)
-            if len(self._started) > STARTED or (self._started and self._next >= self._allowed):
-                number, made = self._started.popleft()
-                self._finish(made)
-                self.tray.put(number, self._settled(made))
-                del made  # a thread that waits must not keep a batch alive
+            if len(self._queue) > QUEUE_DEPTH or (self._queue and self._next >= self._allowed):
+                number, outcome = self._queue.popleft()
+                self._finish(outcome)
+                self.tray.put(number, self._finalize(outcome))
+                del outcome  # a thread that waits must not keep a batch alive
 
     def _listen(self) -> bool:
         """Hear how far to go, waiting only if there is nothing to do; return False if the thread should end."""
         while True:
             try:
-                until = self.calls.get(block=self._next >= self._allowed and not self._started)
+                until = self.calls.get(block=self._next >= self._allowed and not self._queue)
             except Empty:
-                return not self.tray.stopped
+                return not self.tray.is_stopped
             if not isinstance(until, int):
                 return False
             self._allowed = max(self._allowed, min(until, self._joining.most_groups))
@@ -167,88 +167,89 @@ class _Board:
         if step is None:
             raise RuntimeError("this thread alone takes steps from its workers")
         self.workers.forget(number)
-        made = Made(step, {}, error=step.error)
-        self._started.append((number, made))
-        if step.error is not None or step.alone:
+        outcome = Outcome(step, {}, error=step.error)
+        self._queue.append((number, outcome))
+        if step.error is not None or step.singles:
             return
         try:
             if self.lane is None:
-                made.fields = step.fields
-                self._run(made)
+                outcome.fields = step.fields
+                self._run(outcome)
             else:
                 self._release(self.lane)
-                self._uploading.append(made)
+                self._uploading.append(outcome)
                 with self.lane:
-                    made.fields = uploaded(step, self.lane)
-                    self._run(made)
+                    outcome.fields = upload_step(step, self.lane)
+                    self._run(outcome)
         except Exception as error:
-            self._failed(made, error)
+            self._record_error(outcome, error)
 
-    def _run(self, made: Made) -> None:
+    def _run(self, outcome: Outcome) -> None:
         if self.executor is not None:
-            start(made.step, made.fields, self.executor)
-            made.is_started = True
+            start(outcome.step, outcome.fields, self.executor)
+            outcome.is_started = True
 
-    def _finish(self, made: Made) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         """Take the batch from the executor.
 
         An executor finishes batches in the order in which they were started. So what it makes of a batch that failed
         behind its start is taken, too, and dropped: the next batch would get it.
         """
-        if made.is_done or made.step.alone:
+        if outcome.is_done or outcome.step.singles:
             return
-        made.is_done = True
-        if made.error is None and made.refused is None:
+        outcome.is_done = True
+        if outcome.error is None and outcome.row_error is None:
             try:
-                self._take_result(made)
+                self._take_result(outcome)
             except Exception as error:
-                self._failed(made, error)
-        if made.is_started:
+                self._record_error(outcome, error)
+        if outcome.is_started:
             with contextlib.suppress(Exception):  # the batch has an error already
-                self._result(made)
+                self._result(outcome)
 
-    def _take_result(self, made: Made) -> None:
+    def _take_result(self, outcome: Outcome) -> None:
         if self.lane is None:
-            made.fields |= self._result(made)
+            outcome.fields |= self._result(outcome)
             return
         with self.lane:
             is_crowded = self.lane.bytes > CROWDED_BYTES
-            fields = {**made.fields, **self._result(made)}
-            made.fields = side_by_side(fields, made.step.recipe.names, copy=is_crowded)
-            made.each = each_step(made.step, made.fields, copy=is_crowded)
-            made.event = self.lane.mark()
+            fields = {**outcome.fields, **self._result(outcome)}
+            outcome.fields = side_by_side(fields, outcome.step.recipe.names, copy=is_crowded)
+            outcome.fields_of_steps = each_step(outcome.step, outcome.fields, copy=is_crowded)
+            outcome.event = self.lane.mark()
 
-    def _result(self, made: Made) -> dict[str, Any]:
-        made.is_started = False
+    def _result(self, outcome: Outcome) -> dict[str, Any]:
+        outcome.is_started = False
         return self.executor.finish() if self.executor is not None else {}
 
-    def _failed(self, made: Made, error: Exception) -> None:
-        """Keep an error for its turn; whatever of the step was queued before it may still read the slot."""
-        if isinstance(error, RowError) and (made.step.mends or made.step.num_steps > 1):
-            made.refused = error
+    def _record_error(self, outcome: Outcome, error: Exception) -> None:
+        """Keep an error for its turn; work of the step that was queued before it may still read the slot."""
+        if isinstance(error, RowError) and (outcome.step.mends or outcome.step.num_steps > 1):
+            outcome.row_error = error
         else:
-            made.error = made.step.damaged(error) if isinstance(error, RowError) else error
+            outcome.error = outcome.step.damaged(error) if isinstance(error, RowError) else error
         if self.lane is not None:
-            made.event = _mark_or_wait(self.lane)
+            outcome.event = _mark_or_wait(self.lane)
 
-    def _settled(self, made: Made) -> Made:
-        """Return a batch as it is handed out: one that was refused is made anew, with another record if that may be.
+    def _finalize(self, outcome: Outcome) -> Outcome:
+        """Return a batch as it is handed out: one with a bad row is made anew, if allowed with another record.
 
         Of steps that were done together only the one at fault should raise the error, so each is done anew by itself.
         The executor finishes batches in order, so those that were started behind this one are finished before.
         """
-        together = made.step.num_steps > 1
-        if made.refused is None and not made.step.alone and not (together and isinstance(made.error, Exception)):
-            return made
-        for _, other in self._started:
-            self._finish(other)
-        if not together and made.refused is not None:
-            return mended(made.step, made.refused, self.executor, self.lane)
-        steps = made.step.alone or made.step.separate()
-        return Made(made.step, {}, alone=[made_alone(step, self.executor, self.lane) for step in steps])
+        is_group = outcome.step.num_steps > 1
+        is_failed_group = is_group and isinstance(outcome.error, Exception)
+        if outcome.row_error is None and not outcome.step.singles and not is_failed_group:
+            return outcome
+        for _, later in self._queue:
+            self._finish(later)
+        if not is_group and outcome.row_error is not None:
+            return mend_step(outcome.step, outcome.row_error, self.executor, self.lane)
+        steps = outcome.step.singles or outcome.step.separate()
+        return Outcome(outcome.step, {}, singles=[try_step(step, self.executor, self.lane) for step in steps])
 
     def _release(self, lane: devices.Lane) -> None:
-        """Let go of the slots that the device has read, and free what consumers have done with."""
+        """Let go of the slots that the device has read, and free the memory that consumers have dropped."""
         while self._uploading and self._uploading[0].event is not None and self._uploading[0].event.done:
             self._uploading.popleft().step.release()
         lane.reclaim()
@@ -262,7 +263,7 @@ class _Board:
                 self._uploading.clear()
                 self.lane.reclaim()
         finally:
-            self._started.clear()
+            self._queue.clear()
             self.give_back(self.executor)
 
 
@@ -293,37 +294,37 @@ def _serve(board: _Board) -> None:
 
 def start(step: Step, fields: dict[str, Any], executor: BatchExecutor) -> None:
     """Start a batch; RowError if it holds a record that the executor refused before, and refuses now."""
-    own = {name: fields[name] for name in step.recipe.rest.touched}
+    inputs = {name: fields[name] for name in step.recipe.rest.touched}
     for row in step.suspected():
-        if (error := executor.row_error(own, step.draws, row)) is not None:
+        if (error := executor.row_error(inputs, step.draws, row)) is not None:
             raise error.shift_rows(row)
-    executor.start(own, step.draws)
+    executor.start(inputs, step.draws)
 
 
-def mended(step: Step, error: RowError, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
-    """Return what becomes of a step, of which the executor refused a row, with other records until all are sound."""
+def mend_step(step: Step, error: RowError, executor: BatchExecutor | None, lane: devices.Lane | None) -> Outcome:
+    """Return the outcome of a step with a bad row: other records take its place until the executor accepts them."""
     while True:
         try:
             step = step.again(error)
             if step.error is not None:
-                return Made(step, {}, error=step.error)
-            return run_alone(step, executor, lane)
-        except RowError as refused:
-            error = refused
+                return Outcome(step, {}, error=step.error)
+            return run_step(step, executor, lane)
+        except RowError as row_error:
+            error = row_error
         except Exception as failure:
-            return Made(step, {}, error=failure)
+            return Outcome(step, {}, error=failure)
 
 
-def made_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
-    """Return what becomes of a step that is done by itself, in the calling thread; its error is kept for its turn."""
+def try_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Outcome:
+    """Return the outcome of a step, run in the calling thread; an error is kept in it for its turn."""
     if step.error is not None:
-        return Made(step, {}, error=step.error)
+        return Outcome(step, {}, error=step.error)
     try:
-        return run_alone(step, executor, lane)
+        return run_step(step, executor, lane)
     except RowError as error:
-        return mended(step, error, executor, lane) if step.mends else Made(step, {}, error=step.damaged(error))
+        return mend_step(step, error, executor, lane) if step.mends else Outcome(step, {}, error=step.damaged(error))
     except Exception as error:
-        return Made(step, {}, error=error)
+        return Outcome(step, {}, error=error)
 
 
 def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[str, Any]]:
@@ -335,17 +336,17 @@ def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[st
     if step.is_batch:
         return []
     rows = [step.rows(step.position.step + i) for i in range(step.num_steps)]
-    return [{name: _cut(values, part, copy=copy) for name, values in fields.items()} for part in rows]
+    return [{name: _slice_rows(values, part, copy=copy) for name, values in fields.items()} for part in rows]
 
 
-def _cut(values: Any, rows: slice, *, copy: bool) -> Any:
+def _slice_rows(values: Any, rows: slice, *, copy: bool) -> Any:
     part = values[rows]
     is_view = not isinstance(part, np.ndarray) and (copy or part.data.ptr % ALIGN_BYTES)
     return part.copy() if is_view else part
 
 
-def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Made:
-    """Return what an executor of whole batches, which has no other one now, makes of a step, in the calling thread."""
+def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | None) -> Outcome:
+    """Return the outcome of a step, run in the calling thread by an executor that has no other batch now."""
 
     def run(fields: dict[str, Any]) -> dict[str, Any]:
         if executor is None:
@@ -354,17 +355,17 @@ def run_alone(step: Step, executor: BatchExecutor | None, lane: devices.Lane | N
         return executor.finish()
 
     if lane is None:
-        return Made(step, {**step.fields, **run(step.fields)})
+        return Outcome(step, {**step.fields, **run(step.fields)})
     with lane:
         lane.reclaim()
         try:
-            fields = uploaded(step, lane)
+            fields = upload_step(step, lane)
             fields = side_by_side({**fields, **run(fields)}, step.recipe.names)
-            each = each_step(step, fields, copy=False)
+            fields_of_steps = each_step(step, fields, copy=False)
         finally:
             event = lane.mark()
             event.synchronize()  # the step's slot is free afterwards, also where something went wrong
-    return Made(step, fields, each, event=event)
+    return Outcome(step, fields, fields_of_steps, event=event)
 
 
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
@@ -382,17 +383,17 @@ def _in_c_order(values: Any, *, copy: bool) -> Any:
     return values.copy(order="C") if is_part or not values.flags.c_contiguous else values
 
 
-def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
+def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
     """Return the fields of a step on the GPU, their upload and decoding queued; host-only fields stay on the host.
 
-    What is uploaded lies in page-locked slots of the step, which are kept until the event behind it has passed.
+    The source of the upload are page-locked slots of the step, which are kept until the event behind it has passed.
     """
     recipe, on_device = step.recipe, step.on_device(lane.upload)
     fields = {name: on_device.get(name, values) for name, values in step.arrays.items()}
     for route in recipe.routes:
         if route.layout is not None and (region := raw_region(route.group)) in fields:
-            layout = _needed(route.layout, recipe, step.arrays)
-            fields |= _decoded(step.arrays[region], fields.pop(region), layout)
+            layout = _needed_layout(route.layout, recipe, step.arrays)
+            fields |= _decode_on_device(step.arrays[region], fields.pop(region), layout)
     for name, values in step.varying.items():
         field = recipe.rest.spec_in[name]
         if isinstance(values, Ragged) and not field.encoded and not field.host_only:
@@ -405,20 +406,20 @@ def uploaded(step: Step, lane: devices.Lane) -> dict[str, Any]:
     return fields
 
 
-def _needed(layout: Layout, recipe: Recipe, decoded: Collection[str]) -> Layout:
+def _needed_layout(layout: Layout, recipe: Recipe, names_on_host: Collection[str]) -> Layout:
     """Return the layout of a group, with the parts that the batch or an op there needs and the host has not decoded."""
-    wanted = recipe.rest.touched.union(recipe.names) - recipe.host.touched - set(decoded)
-    return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in wanted))
+    names = recipe.rest.touched.union(recipe.names) - recipe.host.touched - set(names_on_host)
+    return replace(layout, parts=tuple(part for part in layout.parts if part.field.name in names))
 
 
-def _decoded(raw: Any, on_device: Any, layout: Layout) -> dict[str, Any]:
+def _decode_on_device(raw: Any, on_device: Any, layout: Layout) -> dict[str, Any]:
     """Decode the fields of raw records on the GPU; host-only fields on the host, of the same records there."""
     host = tuple(part for part in layout.parts if part.field.host_only)
     numeric = tuple(part for part in layout.parts if not part.field.host_only)
     fields: dict[str, Any] = {}
     if host:
-        decoded = rawdecode.decode(np, raw, replace(layout, parts=host))
-        fields.update({name: np.array(values) for name, values in decoded.items()})
+        columns = rawdecode.decode(np, raw, replace(layout, parts=host))
+        fields.update({name: np.array(values) for name, values in columns.items()})
     if numeric:
         fields.update(rawdecode.decode(devices.cupy(), on_device, replace(layout, parts=numeric)))
     return fields

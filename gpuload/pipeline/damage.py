@@ -45,7 +45,7 @@ class BadRecord:
         where: where it is, as errors say it.
         file: the file that holds it; None where it is in none, or in several.
         offset_bytes: the byte of the file where it begins; None where no file is known.
-        cause: what is wrong with it.
+        cause: the fault.
         epoch, step: of the batch that should have held it.
     """
 
@@ -63,7 +63,7 @@ class BadRecord:
 
 
 class Damage:
-    """What a loader knows of the damaged records of its source; used by all its threads.
+    """The damaged records of a source, as a loader knows them; used by all its threads.
 
     Args:
         source: all records.
@@ -74,11 +74,11 @@ class Damage:
 
     Attributes:
         suspects: the records that failed where they were read, drawn for, or run on rows.
-        refused: the records that an executor of whole batches refused.
+        refusals: the records that an executor of whole batches refused.
     """
 
     def __init__(self, source: Source, *, seed: int, skips: bool, max_bad: float, path: str | None) -> None:
-        self.skips, self.suspects, self.refused = skips, set[int](), set[int]()
+        self.skips, self.suspects, self.refusals = skips, set[int](), set[int]()
         self._source, self._seed, self._max_bad, self._path = source, seed, max_bad, path
         self._bad: dict[int | str, BadRecord] = {}
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class Damage:
         key = self._source.where(record) if is_mix else record
         with self._lock:
             if not is_mix:
-                (self.refused if by_executor else self.suspects).add(record)
+                (self.refusals if by_executor else self.suspects).add(record)
             if key not in self._bad:
                 self._bad[key] = bad = bad_record(self._source, record, error, epoch=epoch, step=step)
                 if self._path is not None:
@@ -131,8 +131,8 @@ class Damage:
 
     def describe(self) -> str:
         """Return one line for ``Loader.describe``."""
-        what = "are replaced and not valid" if self.skips else "are replaced"
-        return f"records {what}; more than {self._max_bad:.3g} of all stop the loader"
+        verb = "are replaced and not valid" if self.skips else "are replaced"
+        return f"records {verb}; more than {self._max_bad:.3g} of all stop the loader"
 
     def bad_records(self) -> list[BadRecord]:
         """Return the damaged records that were met, in the order in which they were."""
@@ -143,14 +143,14 @@ class Damage:
 def bad_record(
     source: Source, record: int, error: RowError | RecordError, *, epoch: int = 0, step: int = 0
 ) -> BadRecord:
-    """Return what is known of a damaged record."""
-    where, origin = source.where(record), source.origin(record)
+    """Return the description of a damaged record."""
+    place, origin = source.where(record), source.origin(record)
     file, offset = origin or (None, None)
     if isinstance(error, FunctionError):
         error = cast(RecordError, error.error)  # `is_damage` says that it is one
-    what = error.reason if isinstance(error, RowError) else error.what.removeprefix(f"{where}: ")
-    what = what.removeprefix(f"{where.rpartition(': ')[2]}: ")  # of a part of a mix, which the part does not know
-    return BadRecord(record, where, file, offset, f"{what}; {error.cause}" if error.cause else what, epoch, step)
+    reason = error.reason if isinstance(error, RowError) else error.what.removeprefix(f"{place}: ")
+    reason = reason.removeprefix(f"{place.rpartition(': ')[2]}: ")  # of a part of a mix, which the part does not know
+    return BadRecord(record, place, file, offset, f"{reason}; {error.cause}" if error.cause else reason, epoch, step)
 
 
 def is_damage(error: BaseException) -> bool:
@@ -178,14 +178,14 @@ def _append(path: str, line: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
-            done = 0
+            num_bytes = 0
             try:
-                while done < len(line):
-                    done += os.write(descriptor, line[done:])
+                while num_bytes < len(line):
+                    num_bytes += os.write(descriptor, line[num_bytes:])
             except OSError:
                 end = os.lseek(descriptor, 0, os.SEEK_CUR)
-                if done and os.fstat(descriptor).st_size == end:  # no other process has written behind it
-                    os.ftruncate(descriptor, end - done)
+                if num_bytes and os.fstat(descriptor).st_size == end:  # no other process has written behind it
+                    os.ftruncate(descriptor, end - num_bytes)
                 raise
         finally:
             os.close(descriptor)

@@ -13,7 +13,7 @@ from gpuload import device as devices
 from gpuload.batch import Batch, Output
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
-from gpuload.pipeline.batches import Made
+from gpuload.pipeline.batches import Outcome
 from gpuload.pipeline.ring import is_aligned
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
@@ -90,7 +90,7 @@ class _Run:
         self.reached = Cursor(cursor.start, cursor.origin)
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
-        self.latest: tuple[int, Made | None] = (-1, None)
+        self.latest: tuple[int, Outcome | None] = (-1, None)
 
 
 Moves = Literal["each", "end", "first", "second", "told"]
@@ -331,7 +331,7 @@ class Epoch:
         """Return the position behind a step of the epoch."""
         return self._session.recipe.plan.later(start, step + 1)
 
-    def _take(self, run: _Run, step: int) -> Made | None:
+    def _take(self, run: _Run, step: int) -> Outcome | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
         number, made = run.latest
         if made is None or not 0 <= step - made.step.position.step < made.step.num_steps:
@@ -342,10 +342,10 @@ class Epoch:
             if taken is None:
                 return None
             self._count_ready(run, number, num_ready)
-            made = taken if isinstance(taken, Made) else _made(taken)
+            made = taken if isinstance(taken, Outcome) else _made(taken)
             run.latest = number, made
-        if made is not None and made.alone:
-            return made.alone[step - made.step.position.step]
+        if made is not None and made.singles:
+            return made.singles[step - made.step.position.step]
         if made is None or (copies := made.step.copies) is None or not isinstance(run.batches, Workers):
             return made
         if not run.batches.wait(number, made.step, copies, step):
@@ -375,20 +375,24 @@ class Epoch:
         self._run.batches.close()
 
 
-def _made(step: Step) -> Made:
+def _made(step: Step) -> Outcome:
     """Return what became of a step that its workers finished."""
-    alone = [_made(single) for single in step.alone]
-    return Made(step, {} if step.failed or alone else step.fields, alone=alone, error=step.error)
+    singles = [_made(single) for single in step.singles]
+    return Outcome(step, {} if step.failed or singles else step.fields, singles=singles, error=step.error)
 
 
-def to_batch(session: Session, made: Made, step: int, output: Output) -> Batch:
+def to_batch(session: Session, made: Outcome, step: int, output: Output) -> Batch:
     """Return the batch of a step that was made."""
     done, names = made.step, session.names
     if done.pieces and names is session.recipe.names:
         return _of_piece(session, done, step, output)
     rows = None if done.is_batch else done.rows(step)
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
-    fields = made.each[step - done.position.step] if made.each else {name: made.fields[name] for name in names}
+    fields = (
+        made.fields_of_steps[step - done.position.step]
+        if made.fields_of_steps
+        else {name: made.fields[name] for name in names}
+    )
     if session.lane is not None:
         session.lane.hand_over(made.event)
         fields = {name: _lent(session.lane, values) for name, values in fields.items()}

@@ -3,13 +3,13 @@
     steps       0  1  2 | 3  4  5  6 | 7  8  9 10 | ...
     groups      0  1  2 |     3      |     4      | ...        3 first steps, then groups of 4
 
-Nobody can know beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
+It is not known beforehand how long an op takes, a Python function above all. A group of slow steps would go to one
 thread, and its first batch would come after the work of all of them. So where there are ops, the first steps of each
 epoch are groups of one, and the time of their ops decides the size of the groups behind them (not that of reading: the
 first records may come from a cold disk). Batches do not depend on it.
 
-Who may do what: workers settle the size, one at a time, before they begin the first group that has it. Whoever takes
-steps asks for a later group only after that group was done.
+Roles: workers settle the size, one at a time, before they begin the first group that has it. The consumer asks for a
+later group only after that group was done.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Joining:
 
     Args:
         num_steps: how many steps there are.
-        most: of a group.
-        num_first: the steps whose time decides; 0 where every group has ``most``.
+        max_size: of a group, steps.
+        num_first: the steps whose time decides; 0 where every group has ``max_size``.
     """
 
-    def __init__(self, num_steps: int, most: int, num_first: int) -> None:
-        self._num_steps, self._most = num_steps, most
-        self.num_first = num_first if most > 1 else 0
-        self._size = 1 if self.num_first else most
+    def __init__(self, num_steps: int, max_size: int, num_first: int) -> None:
+        self._num_steps, self._max_size = num_steps, max_size
+        self.num_first = num_first if max_size > 1 else 0
+        self._size = 1 if self.num_first else max_size
 
     @property
     def most_groups(self) -> int:
@@ -40,7 +40,7 @@ class Joining:
 
     def settle(self, step_s: float = inf) -> None:
         """Choose the size of the groups behind the first steps; the ops of one of them took ``step_s`` seconds."""
-        self._size = max(1, min(self._most, int(GROUP_S / max(step_s, 1e-9)))) if step_s < inf else 1
+        self._size = max(1, min(self._max_size, int(GROUP_S / max(step_s, 1e-9)))) if step_s < inf else 1
 
     def group(self, step: int) -> int:
         """Return the number of the group that holds a step."""

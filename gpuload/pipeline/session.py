@@ -1,7 +1,7 @@
-"""Session: what one loader holds while it lives: the recipe, memory, executors, counters. Iterators come and go.
+"""Session: the resources of one loader while it lives: recipe, memory, executors, counters. Iterators come and go.
 
-An executor of whole batches runs one batch after the other and belongs to one iterator at a time; what an iterator
-gives back, the next one takes. The executor on rows is shared by all.
+An executor of whole batches runs one batch after the other and belongs to one iterator at a time; the
+executor that an iterator gives back serves the next one. The executor on rows is shared by all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuload.core.face import Queue
 from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
-from gpuload.pipeline.batches import Batches, Made, mended, run_alone
+from gpuload.pipeline.batches import Batches, Outcome, mend_step, run_step
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe
@@ -29,7 +29,7 @@ from gpuload.pipeline.workers import Workers
 from gpuload.stats import Counters
 from gpuload.storage.memory import cache_bytes
 
-# What a source or op may raise about its records: ours, and what Python and NumPy raise about values that do not fit.
+# The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
 KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller who keeps more of them gets copies
 
@@ -40,17 +40,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class Session:
-    """What the iterators of one loader share.
+    """The resources that the iterators of one loader share.
 
     Args:
-        recipe: what becomes of a step.
+        recipe: how steps become batches.
         executor: the first executor of whole batches; None where there are no ops, or they are run on rows.
         make_executor: makes another, for a second iterator at the same time.
         num_threads: workers of an iterator.
         prefetch: batches that are begun before the first of them is taken, where an executor runs whole batches.
         counters: of the loader.
         names: the fields of a batch, where these are not those of the recipe: the ops run elsewhere.
-        damage: what becomes of damaged records; None to raise an error for each.
+        damage: the treatment of damaged records; None to raise an error for each.
     """
 
     def __init__(
@@ -92,14 +92,16 @@ class Session:
             self._maker(position, joining, queue),
             num_steps=num_steps,
             num_ahead=recipe.num_ahead,
-            num_threads=self.num_threads if queue is None else max(1, self.num_threads - 1),  # who waits copies, too
+            num_threads=self.num_threads
+            if queue is None
+            else max(1, self.num_threads - 1),  # the thread that waits copies, too
             counters=self.counters if recipe.on_rows else None,
-            ended=self.ring.end,
+            on_end=self.ring.end,
             queue=queue,
         )
-        made: Workers | Batches = workers
+        batches: Workers | Batches = workers
         if not recipe.on_rows:
-            made = Batches(
+            batches = Batches(
                 workers,
                 self._executor(),
                 self.lane,
@@ -108,42 +110,42 @@ class Session:
                 give_back=self._give_back,
                 counters=self.counters,
             )
-        self._running = [*(one for one in self._running if one() is not None), weakref.ref(made)]
-        return made
+        self._running = [*(ref for ref in self._running if ref() is not None), weakref.ref(batches)]
+        return batches
 
-    def at(self, position: Position) -> Made:
+    def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
 
         It is made aside, in the thread of no signal handler: else what one raises would be taken for an error of the
         step, or of the user's function in it, and a record for damaged.
         """
         self.check()
-        return aside.call(lambda: self._made(position))
+        return aside.call(lambda: self._outcome(position))
 
-    def _made(self, position: Position) -> Made:
+    def _outcome(self, position: Position) -> Outcome:
         step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()
         if step.error is not None:
             raise step.error
         if self.recipe.on_rows:
-            return Made(step, step.fields)
-        return self._finished(step)
+            return Outcome(step, step.fields)
+        return self._run_batch(step)
 
-    def _finished(self, step: Step) -> Made:
-        """Return what an executor of whole batches makes of a step."""
+    def _run_batch(self, step: Step) -> Outcome:
+        """Return the outcome of a step in an executor of whole batches."""
         executor = self._executor()
         try:
-            made = run_alone(step, executor, self.lane)
+            outcome = run_step(step, executor, self.lane)
         except RowError as error:
-            made = mended(step, error, executor, self.lane)
-            if made.error is not None:
+            outcome = mend_step(step, error, executor, self.lane)
+            if outcome.error is not None:
                 self._give_back(executor)
-                raise made.error from None
-        except BaseException:  # nobody knows what the executor has begun
+                raise outcome.error from None
+        except BaseException:  # the executor may hold a part of the batch
             if executor is not None:
                 executor.close()
             raise
         self._give_back(executor)
-        return made
+        return outcome
 
     @property
     def num_ahead(self) -> int:
@@ -152,8 +154,8 @@ class Session:
 
     def num_ready(self) -> int:
         """Return how many steps of all iterators are finished and not taken."""
-        running = [made for one in self._running if (made := one()) is not None]
-        return sum(made.num_ready() for made in running)
+        running = [batches for ref in self._running if (batches := ref()) is not None]
+        return sum(batches.num_ready() for batches in running)
 
     def check(self) -> None:
         """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one was forked from."""
@@ -171,9 +173,9 @@ class Session:
         self.closed = True
         if self._process is not _processes[-1]:  # nothing of it is in this process
             return
-        for one in self._running:
-            if (made := one()) is not None:
-                made.close()
+        for ref in self._running:
+            if (batches := ref()) is not None:
+                batches.close()
         while self._idle:
             self._idle.pop().close()
         self.ring.trim(0)
@@ -181,16 +183,16 @@ class Session:
             self.lane.close()
 
     def _maker(self, position: Position, joining: Joining, queue: Queue | None) -> Callable[[int], Step | None]:
-        """Return what makes groups 0, 1, 2, ... of an epoch; it refers to what iterators share, not to an iterator."""
+        """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
         plan, end = recipe.plan, recipe.plan.end(position)
         windows = Windows(recipe)
         stretch: Stretch | None = None
-        reached = position.step  # the step behind the stretch
+        stretch_end = position.step  # the step behind the stretch
         first_steps: list[Step] = []
 
         def make(number: int) -> Step | None:
-            nonlocal stretch, reached
+            nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
                 joining.settle(min((step.ops_s for step in first_steps if step.ops_s), default=inf))
                 first_steps.clear()
@@ -198,9 +200,9 @@ class Session:
             if not num_steps:
                 return None
             first += position.step
-            if first + num_steps > reached:
-                reached = min(first + recipe.num_joined * recipe.num_stretched, end)
-                stretch = _stretch(recipe, plan.later(position, first), reached - first)
+            if first + num_steps > stretch_end:
+                stretch_end = min(first + recipe.num_joined * recipe.num_stretched, end)
+                stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
             step = Step(recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)
@@ -216,8 +218,8 @@ class Session:
         try:
             return self._idle.pop()
         except IndexError:
-            made = self._make_executor()
-            return made if made.kind == "batches" else None
+            executor = self._make_executor()
+            return executor if executor.kind == "batches" else None
 
     def _give_back(self, executor: BatchExecutor | None) -> None:
         if executor is None:

@@ -85,7 +85,7 @@ class Step:
         attempts: for each row in which another record stands for a damaged one, how many were tried.
         error: what its work raised, None if all is well; whoever raises it takes it away.
         failed: True if its work raised something, so that it holds no fields.
-        alone: for some short steps of which one failed: each by itself.
+        singles: for some short steps of which one failed: each by itself.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
         copies: what the queue does of these steps; None if they are done without it.
         pieces: each of the steps, if the slot holds all that a batch has; else nothing.
@@ -107,7 +107,7 @@ class Step:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
         self.failed, self.ops_s = False, 0.0
-        self.alone: list[Step] = []
+        self.singles: list[Step] = []
         self.pieces: list[Piece] = []
         self.attempts = dict(attempts or {})
         self._ring, self._counters, self._stretch, self._damage = ring, counters, stretch, damage
@@ -182,7 +182,7 @@ class Step:
         if self.num_steps == 1 or not isinstance(error, Exception):
             self.error, self.failed = error, True
             return
-        self.alone = self.separate()
+        self.singles = self.separate()
 
     def again_alone(self, step: int) -> Step:
         """Return one of the steps, done anew by itself in the calling thread."""
@@ -286,9 +286,9 @@ class Step:
     def suspected(self) -> list[int]:
         """Return the rows whose records an executor of whole batches refused before."""
         damage = self._damage
-        if damage is None or self.failed or not damage.refused or damage.refused.isdisjoint(self.records.tolist()):
+        if damage is None or self.failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
             return []
-        return [row for row, record in enumerate(self.records.tolist()) if record in damage.refused]
+        return [row for row, record in enumerate(self.records.tolist()) if record in damage.refusals]
 
     def _suspected(self, damage: Damage, begin: int, end: int) -> list[int]:
         """Return the rows of a part to try by themselves first: what failed before, here or in another step."""

@@ -1,13 +1,13 @@
-"""Tray: where threads put what they have finished, by number, and one consumer takes it in order.
+"""Tray: threads put finished items on it, by number, and one consumer takes them in order.
 
-Who may do what. Threads put, the consumer takes. Python runs signal handlers in the main thread alone, and whatever a
+Roles. Threads put, the consumer takes. Python runs signal handlers in the main thread alone, and an exception that a
 handler raises there (Ctrl-C, the TimeoutError of a watchdog) may break off the consumer between any two instructions.
 So nothing that the consumer does here would matter if it were broken off and done again: ``take`` looks, waits, and
-looks again; what it took stays until ``forget``. Several consumers may take at once, too.
+looks again; an item that it took stays until ``forget``. Several consumers may take at once, too.
 
 Waiting. A ``Lock`` waits inside one call of C and costs about a microsecond; a ``Condition`` of Python costs twenty, as
-much as reading a small batch. The lock is released by whoever puts something, and acquired by whoever waits: so it says
-"something happened since you last looked", and it does no harm to be told so once too often.
+much as reading a small batch. A thread that puts an item releases the lock, and a thread that waits acquires it. So the
+lock means "something happened since you last looked", and one such message too many does no harm.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ class Tray(Generic[Item]):
     """Finished things by number.
 
     Attributes:
-        stopped: True once nothing more will come, because somebody stopped the threads.
+        is_stopped: True once nothing more will come, because the threads were stopped.
     """
 
     def __init__(self) -> None:
-        self.stopped = False
+        self.is_stopped = False
         self._items: dict[int, Item] = {}
         self._error: BaseException | None = None
-        self._first = 0  # what comes before it was taken and forgotten
+        self._first = 0  # the items before it were taken and forgotten
         self._news = threading.Lock()
         self._news.acquire()
 
     def put(self, number: int, item: Item) -> None:
-        """Put something down and wake who waits."""
+        """Put an item on the tray and wake a consumer that waits."""
         self._items[number] = item
         self._tell()
 
     def take(self, number: int, counters: Counters | None = None) -> Item | None:
-        """Return what has a number, once it is there; it stays there until ``forget``. None if it is forgotten already.
+        """Return the item with a number, once it is there; it stays until ``forget``. None if it is forgotten already.
 
         Args:
             number: which.
             counters: ``wait_s`` is added to, if it had to be waited for.
 
         Raises:
-            ClosedError: it will not come, since somebody stopped the threads.
+            ClosedError: it will not come, since the threads were stopped.
             BaseException: it will not come, since a thread broke down with this.
         """
         item = self._items.get(number)
         if item is None:
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             while (item := self._items.get(number)) is None and number >= self._first:
                 self.check()
                 self._news.acquire(timeout=LOOK_AGAIN_S)
             if counters is not None:
-                counters.add(wait_s=time.perf_counter() - began)
+                counters.add(wait_s=time.perf_counter() - start_time)
         return item
 
     def check(self) -> None:
-        """Raise the error of a thread that broke down, or ``ClosedError`` if somebody stopped the threads."""
+        """Raise the error of a thread that broke down, or ``ClosedError`` if the threads were stopped."""
         if self._error is not None:
             raise raisable(self._error)
-        if self.stopped:
+        if self.is_stopped:
             raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
 
     def __len__(self) -> int:
@@ -81,19 +81,19 @@ class Tray(Generic[Item]):
         return list(self._items.values())  # one call of C: threads may put meanwhile
 
     def forget(self, number: int) -> Item | None:
-        """Let go of what was taken; returns it, None if it is forgotten already."""
+        """Let go of an item that was taken; returns it, None if it is forgotten already."""
         self._first = max(self._first, number + 1)
         return self._items.pop(number, None)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Say that nothing more will come, and why if that is a fault; takes no lock."""
-        self._error, self.stopped = error or self._error, True
+        self._error, self.is_stopped = error or self._error, True
         self._tell()
 
     def _tell(self) -> None:
         try:
             self._news.release()
-        except RuntimeError:  # it is released already: nobody has looked since the last time
+        except RuntimeError:  # it is released already: no consumer has looked since the last time
             return
 
 

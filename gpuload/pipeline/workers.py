@@ -1,8 +1,8 @@
-"""Workers: the threads that do steps ahead of whoever takes them, a bounded number.
+"""Workers: the threads that do steps ahead of the consumer, a bounded number.
 
-Who may do what. Steps are created, done and finished by workers alone, in whom Python never runs a signal handler, so
-whatever a handler raises cannot break off a worker. Whoever takes steps says how far the workers may go by an absolute
-number; broken off anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
+Roles. Only workers create, do and finish steps. Python never runs a signal handler in a worker, so no exception of a
+handler can break one off. The consumer says how far the workers may go by an absolute number; if it is broken off
+anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
 up, wherever an exception comes (`tray.py` has the other half of the argument).
 
 Copying. Steps that are only copied from files go to a queue of the core. The workers serve it without the interpreter's
@@ -41,7 +41,7 @@ class Workers:
         num_ahead: how many are begun beyond the one that is being taken, at most.
         num_threads: how many threads.
         counters: ``wait_s`` is added to; None to count nothing.
-        ended: called by the last of the threads when it ends.
+        on_end: called by the last of the threads when it ends.
         queue: whose work the threads do, besides; None where there is none.
     """
 
@@ -53,12 +53,14 @@ class Workers:
         num_ahead: int,
         num_threads: int,
         counters: Counters | None,
-        ended: Callable[[], None] | None = None,
+        on_end: Callable[[], None] | None = None,
         queue: Queue | None = None,
     ) -> None:
-        self._board = board = _Board(make, num_steps, num_threads, ended, queue or Calls())
-        self._num_ahead, self._counters, self._asked, self._queue = num_ahead, counters, num_ahead, queue
-        board.dropped = weakref.ref(self, board.calls.end)  # before they start: an interrupt may come right after that
+        self._board = board = _Board(make, num_steps, num_threads, on_end, queue or Calls())
+        self._num_ahead, self._counters, self._horizon, self._queue = num_ahead, counters, num_ahead, queue
+        board.owner_ref = weakref.ref(
+            self, board.calls.end
+        )  # before they start: an interrupt may come right after that
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
         board.allow(num_ahead, num_threads)
 
@@ -72,9 +74,9 @@ class Workers:
 
     def _allow(self, until: int) -> None:
         """Let the workers go on to step ``until``, exclusive."""
-        if until > self._asked:
+        if until > self._horizon:
             self._board.allow(until, self._board.num_parts)
-            self._asked = until
+            self._horizon = until
 
     def num_ready(self) -> int:
         """Return how many are finished."""
@@ -93,7 +95,7 @@ class Workers:
             step: one of the group's.
 
         Raises:
-            ClosedError: somebody stopped the threads.
+            ClosedError: the threads were stopped.
         """
         place = step - group.position.step
         if place or group.num_steps == 1:
@@ -140,25 +142,25 @@ class Calls:
 
 
 class _Board:
-    """What the threads share.
+    """The state that the threads share.
 
     Attributes:
         tray: the finished steps.
-        calls: what workers wait for: how far they may go, or anything else to end.
-        dropped: puts itself among the calls when nobody takes steps any more.
+        calls: workers wait for one: how far they may go, or anything else to end.
+        owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer has dropped them.
         num_parts: of a step: so many workers are called for one more.
     """
 
     def __init__(
-        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, ended: Callable[[], None] | None,
+        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, on_end: Callable[[], None] | None,
         calls: Calls | Queue,
     ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
         self.num_parts = 1
-        self._make, self._num_steps, self._num_threads, self._ended = make, num_steps, num_threads, ended
+        self._make, self._num_steps, self._num_threads, self._on_end = make, num_steps, num_threads, on_end
         self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
         self.calls = calls
-        self.dropped: object = None
+        self.owner_ref: object = None
         self._lock = threading.Lock()  # taken by workers only, in whom no signal handler runs
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
         self._number = self._part = 0  # its number, and which part is the next
@@ -177,18 +179,18 @@ class _Board:
     def serve(self) -> None:
         """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
         while (until := self.calls.serve()) >= 0:
-            while not self.tray.stopped and (task := self._claim(until)) is not None:
+            while not self.tray.is_stopped and (task := self._claim(until)) is not None:
                 number, step, part = task
                 if step.work(part):
                     self.tray.put(number, step)
                 del task, step  # a worker that waits must not keep a batch alive
-        if not self.tray.stopped:
+        if not self.tray.is_stopped:
             self.stop()
 
     def end(self) -> None:
         """Be the end of a worker."""
-        if next(self._num_ended) == self._num_threads and self._ended is not None:
-            self._ended()
+        if next(self._num_ended) == self._num_threads and self._on_end is not None:
+            self._on_end()
 
     def _claim(self, until: int) -> tuple[int, Step, int] | None:
         """Return the number of the next step, the step, and which part of it to do; None if all may wait."""
@@ -211,7 +213,7 @@ class _Board:
 
 
 def _serve(board: _Board) -> None:
-    """Be a thread; what goes wrong outside of a step ends all of them, and reaches who waits."""
+    """Be a thread; an error outside of a step ends all of them, and reaches the thread that waits."""
     try:
         board.serve()
     except BaseException as error:

@@ -14,7 +14,7 @@ WAIT_S = 20  # until a thread that should have come is missed
 @pytest.mark.parametrize("num_steps", [1, 3, 4, 5, 11, 12, 30])
 @pytest.mark.parametrize("step_s", [GROUP_S / 4.5, GROUP_S * 9, GROUP_S / 1e6])
 def test_the_groups_hold_every_step_once_and_in_order(num_steps, step_s):
-    joining = Joining(num_steps, most=8, num_first=3)
+    joining = Joining(num_steps, max_size=8, num_first=3)
     steps, group = [], 0
 
     while True:
@@ -34,7 +34,7 @@ def test_the_groups_hold_every_step_once_and_in_order(num_steps, step_s):
 def test_the_time_of_a_step_decides_how_many_are_done_together():
     sizes = {}
     for step_s in (GROUP_S * 2, GROUP_S / 2.5, 1e-9):
-        joining = Joining(100, most=16, num_first=2)
+        joining = Joining(100, max_size=16, num_first=2)
         joining.settle(step_s)
         sizes[step_s] = joining.steps(2)[1]
 
