@@ -392,10 +392,10 @@ class TestDamage:
                 decode(np.frombuffer(data[:-100], np.uint8), heads.read(data), "RGB")
 
 
-def run(program):
-    """Run a program in a new process; return what it wrote to stdout and to stderr."""
-    program = "import os, sys\nimport numpy as np\n" + program
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+def run(program, files=()):
+    """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to stdout and stderr."""
+    program = f"import os, sys\nimport numpy as np\nfiles = {[*files]!r}\n" + program
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
@@ -473,11 +473,10 @@ class TestProcess:
         own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
-from tests.images.test_decode import MADE
 decode._process_codec = decode.{own}
 
 def decoded():
-    arrays = [np.frombuffer(data, np.uint8) for data in MADE.values()]
+    arrays = [np.frombuffer(data, np.uint8) for data in files]
     return [decode.decode(data, head.read(data), "RGB") for data in arrays]
 
 parent = decoded()
@@ -488,19 +487,19 @@ if not child:
 print(same, os.waitpid(child, 0)[1])
 """
 
-        assert run(program)[0] == "True 0"
+        assert run(program, MADE.values())[0] == "True 0"
 
     def test_the_codec_writes_nothing_about_a_file_that_it_refuses(self, chosen):
         own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
-from tests.images.test_decode import JPEGS
 decode._process_codec = decode.{own}
-for data in (JPEGS["4:2:0"][:-100], b""):
+(whole,) = files
+for data in (whole[:-100], b""):
     try:
-        decode.decode(np.frombuffer(data, np.uint8), head.read(JPEGS["4:2:0"]), "RGB")
+        decode.decode(np.frombuffer(data, np.uint8), head.read(whole), "RGB")
     except decode.ImageError:
         print("refused")
 """
 
-        assert run(program) == ("refused\nrefused", "")
+        assert run(program, [JPEGS["4:2:0"]]) == ("refused\nrefused", "")

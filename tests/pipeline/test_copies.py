@@ -163,11 +163,12 @@ kept = [[next(epoch) for _ in range(number)] for number, epoch in enumerate(epoc
 
 
 @pytest.mark.timeout(150)
-def test_python_may_end_in_the_middle_of_an_epoch(tmp_path: Path):
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)])
+def test_python_may_end_in_the_middle_of_an_epoch(tmp_path: Path, count: int):
     """Threads write to memory and read from maps that the end of Python takes away."""
     path = tmp_path / "rows.npy"
     np.save(path, np.zeros((20_000, 784), np.float32))
-    for _ in range(8):
+    for _ in range(count):
         done = run(LEAVE, path)
         assert (done.returncode, done.stderr) == (0, "")
 
