@@ -18,6 +18,7 @@ from gpuload.formats.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfreco
 from gpuload.loader import Loader
 from gpuload.open import open as open
 from gpuload.order import Blocks, Buckets
+from gpuload.preview import preview
 from gpuload.ragged import Ragged
 from gpuload.sources import arrays, concat, mix, records
 from gpuload.sources import zip as zip
@@ -55,6 +56,7 @@ __all__ = [
     "npz",
     "open",
     "ops",
+    "preview",
     "records",
     "text",
     "tfrecord",

@@ -21,7 +21,7 @@ PACKAGE = "gpuload"
 LINES = (
     ("cli", "testing"),
     ("bridges",),
-    ("convert", "check"),
+    ("convert", "check", "preview"),
     ("open",),
     ("loader",),
     ("pipeline", "formats", "journal"),
