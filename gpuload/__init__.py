@@ -17,6 +17,7 @@ from gpuload.formats.text import text
 from gpuload.formats.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfrecord
 from gpuload.loader import Loader
 from gpuload.open import open as open
+from gpuload.ops import numbers as draw
 from gpuload.order import Blocks, Buckets
 from gpuload.preview import preview
 from gpuload.ragged import Ragged
@@ -48,6 +49,7 @@ __all__ = [
     "concat",
     "convert",
     "csv",
+    "draw",
     "fixed",
     "idx",
     "images",

@@ -21,6 +21,7 @@ from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
 from gpuload.ops.padto import PadTo
 from gpuload.ops.perspective import Perspective
+from gpuload.ops.policies import AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.rotate import Rotate, Rotate90
@@ -30,6 +31,7 @@ from gpuload.tracebacks import publish
 
 __all__ = [
     "Affine",
+    "AutoAugment",
     "AutoContrast",
     "Brightness",
     "Cast",
@@ -58,6 +60,7 @@ __all__ = [
     "Perspective",
     "Posterize",
     "Python",
+    "RandAugment",
     "RandomCrop",
     "RandomFlip",
     "RandomIoUCrop",
@@ -74,8 +77,10 @@ __all__ = [
     "Shuffle",
     "Solarize",
     "Sometimes",
+    "TimmAugment",
     "Translate",
     "Transpose",
+    "TrivialAugmentWide",
     "repeat",
 ]
 publish(globals(), __all__)

@@ -3,7 +3,10 @@
     gl.ops.Dali("gaussian_blur", sigma=1.5)
     gl.ops.Dali(lambda x: fn.gaussian_blur(x, sigma=1.5))          with ``from nvidia.dali import fn``
 
-Random   DALI's random operators are refused: what they draw depends on the place in the batch and on the batches
+    gl.ops.Dali("rotate", angle=gl.draw.uniform(-10, 10), keep_size=True)
+
+Random   An argument of ``gl.draw`` is drawn for each record, from (seed, epoch, record, op), and handed to DALI. DALI's
+         random operators are refused: what they draw depends on the place in the batch and on the batches
          before, so that no batch could be made again. By name when the op is made; and when DALI's pipeline is built,
          whatever function made it, by what DALI's schemas say of its operators (``HasRandomSeedArg``, DALI 2.4).
 Result   DALI's graph does not know dtypes and shapes when it is built, so ``out`` says what comes out. What DALI makes
@@ -20,12 +23,14 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload.errors import DeviceError, SpecError
 from gpuload.ops import arguments, images
 from gpuload.ops.arguments import Output
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.cast import DALI_TYPES
+from gpuload.ops.numbers import Numbers
 from gpuload.spec import Field
 
 NUMBERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT", "FLOAT16", "FLOAT64")
@@ -44,7 +49,9 @@ class Dali(Op):
             that gets a DataNode and returns one.
         out: what it makes, ``{"dtype": "float32", "shape": (None, None, 3)}``; what is left out stays as it was, and
             an axis that is None is as long as before.
-        **settings: its arguments. A dtype by its NumPy name; enumerations of ``nvidia.dali.types`` by name or as such.
+        **settings: its arguments. Numbers that are drawn for each record by ``gl.draw.uniform(-10, 10)``,
+            ``gl.draw.integers(0, 4)``, ``gl.draw.coin_flip(0.5)``. A dtype by its NumPy name; enumerations of
+            ``nvidia.dali.types`` by name or as such.
     """
 
     fn: str | Callable[..., Any]
@@ -52,6 +59,7 @@ class Dali(Op):
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     needs_dali: ClassVar[bool] = True
+    any_size: ClassVar[bool] = True
 
     def __init__(
         self, fn: str | Callable[..., Any], *, out: Output | None = None, on: str | tuple[str, ...] | None = None,
@@ -81,6 +89,24 @@ class Dali(Op):
             )
         return arguments.declared(self.out or {}, field)
 
+    @property
+    def _numbers(self) -> dict[str, Numbers]:
+        """The arguments that are drawn for each record."""
+        return {name: value for name, value in self.settings.items() if isinstance(value, Numbers)}
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
+        """See ``Op``."""
+        return sum(numbers.count for numbers in self._numbers.values())
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return the arguments that are drawn, by their names."""
+        draw, begin = {}, 0
+        for name, numbers in self._numbers.items():
+            draw[name] = numbers.of(u[:, begin : begin + numbers.count])
+            begin += numbers.count
+        return draw
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """There is none."""
         raise DeviceError(
@@ -93,7 +119,7 @@ class Dali(Op):
         """The operator."""
         if field.shape is not None and len(field.shape) == 3 and not field.encoded:
             x = dali.fn.reshape(x, layout="CHW" if images.channels_first(field) else "HWC")
-        settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()}
+        settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()} | draw
         operator = self._operator(dali) if isinstance(self.fn, str) else self.fn
         self._check_settings(dali.backend.TryGetSchema(getattr(operator, "_schema_name", "")))
         result = operator(x, **settings)
@@ -136,15 +162,31 @@ class Dali(Op):
                     remedy=f"did you mean one of {difflib.get_close_matches(name, names, n=3) or names}?",
                 )
             value, kind = self.settings[name], schema.GetArgumentType(name).name
-            if kind in NUMBERS and isinstance(value, (list, tuple, Mapping, np.ndarray)):
+            if isinstance(value, Numbers):
+                self._check_numbers(schema, name, value, kind)
+            elif kind in NUMBERS and isinstance(value, (list, tuple, Mapping, np.ndarray)):
                 raise SpecError(
                     f"{self}: {name}={value!r}"[:300],
-                    cause=f"{name} of DALI's {self.fn} is one number ({kind}), the same for all records; nothing is "
-                    "drawn inside DALI",
-                    remedy=f"write {name}=10.0, say; for a number that is drawn for each record write a class, whose "
-                    f"draw() returns it and whose lower() calls dali.fn.{self.fn}(x, {name}=draw[{name!r}]) "
-                    '(docs/dali-op.md, "A number drawn for each record")',
+                    cause=f"{name} of DALI's {self.fn} is one number ({kind}); nothing is drawn inside DALI",
+                    remedy=f"write {name}=10.0, say, or {name}=gl.draw.uniform(-10, 10) for a number that is drawn for "
+                    "each record",
                 )
+
+    def _check_numbers(self, schema: Any, name: str, numbers: Numbers, kind: str) -> None:
+        """Raise ``SpecError`` for an argument that cannot be drawn for each record, or not as such numbers."""
+        if not schema.IsTensorArgument(name):
+            raise SpecError(
+                f"{self}: {name}={numbers}",
+                cause=f"{name} of DALI's {self.fn} is the same for all records of a batch",
+                remedy="write one value",
+            )
+        if (numbers.kind == "uniform") != kind.startswith("FLOAT"):
+            example = "gl.draw.uniform(-10, 10)" if kind.startswith("FLOAT") else "gl.draw.integers(0, 4)"
+            raise SpecError(
+                f"{self}: {name}={numbers}",
+                cause=f"{name} of DALI's {self.fn} is {kind}",
+                remedy=f"write {name}={example}, say",
+            )
 
     def _check_random(self, dali: ModuleType, output: Any, source: Any) -> None:
         """Raise ``SpecError`` if one of the operators between two DataNodes is random."""
@@ -164,7 +206,8 @@ class Dali(Op):
         return SpecError(
             f"{self}: {name} of DALI draws random numbers",
             cause="they depend on the place in the batch and on the batches before, so no batch could be made again",
-            remedy="use an op of gl.ops that draws, or gl.ops.Python with a function that takes rng",
+            remedy="use an op of gl.ops that draws, an operator that is not random with arguments of gl.draw, or "
+            "gl.ops.Python with a function that takes rng",
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import cv2
 import numpy as np
 import pytest
@@ -151,7 +153,7 @@ def test_a_range_in_place_of_a_number_is_an_error_that_says_how_numbers_are_draw
     with pytest.raises(SpecError, match=r"angle of DALI's rotate is one number") as caught:
         loader_of(Dali("rotate", angle=angle))
 
-    assert "docs/dali-op.md" in caught.value.remedy
+    assert "gl.draw.uniform(-10, 10)" in caught.value.remedy
 
 
 def test_images_without_known_axes_get_the_layout_that_operators_need():
@@ -179,3 +181,45 @@ def test_bytes_of_a_file_need_both_dtype_and_shape_in_out():
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="Dali"):
         Dali(**arguments)
+
+
+class TestArgumentsThatAreDrawn:
+    """Arguments of ``gl.draw``: numbers of each record."""
+
+    pixels: ClassVar = np.random.default_rng(5).integers(0, 256, (9, 16, 20, 3), np.uint8)
+
+    def loader(self, op, **arguments):
+        return gl.Loader(gl.arrays(image=self.pixels), 4, ops=[op], device="cpu", drawn=True, seed=3, **arguments)
+
+    def test_are_what_the_operator_gets(self):
+        op = gl.ops.Dali("flip", horizontal=gl.draw.coin_flip(0.5), vertical=gl.draw.coin_flip(0.5))
+        with self.loader(op) as loader:
+            for batch in loader.epoch(1):
+                draw = batch.drawn["Dali/0"]
+                for row, record in enumerate(batch.records):
+                    down, across = (-1 if draw[name][row] else 1 for name in ("vertical", "horizontal"))
+                    np.testing.assert_array_equal(batch["image"][row], self.pixels[record][::down, ::across])
+
+    def test_do_not_depend_on_the_batch(self):
+        op = gl.ops.Dali("rotate", angle=gl.draw.uniform(-90, 90), keep_size=True, fill_value=0)
+        with self.loader(op) as loader, loader.replace(batch_size=9) as whole:
+            images = np.concatenate([batch["image"] for batch in loader.epoch(0)])
+            np.testing.assert_array_equal(images, whole.batch_at(0)["image"])
+            assert len(np.unique(whole.batch_at(0).drawn["Dali/0"]["angle"])) == 9
+
+    def test_stand_in_a_state(self):
+        text = state.canonical_text(gl.ops.Dali("rotate", angle=gl.draw.uniform(-9, 9)))
+        assert text != state.canonical_text(gl.ops.Dali("rotate", angle=gl.draw.uniform(-9, 8)))
+        assert "uniform" in text
+
+    @pytest.mark.parametrize(
+        ("op", "words"),
+        [
+            (gl.ops.Dali("rotate", interp_type=gl.draw.integers(0, 2)), "the same for all records"),
+            (gl.ops.Dali("rotate", angle=gl.draw.integers(0, 2)), "is FLOAT"),
+            (gl.ops.Dali("flip", horizontal=gl.draw.uniform(0, 1)), "is INT"),
+        ],
+    )
+    def test_that_do_not_fit_are_refused(self, op, words):
+        with pytest.raises(SpecError, match=words):
+            self.loader(op)

@@ -27,6 +27,6 @@ Source    DALI 2.4, https://docs.nvidia.com/deeplearning/dali/user-guide/docs/op
 
 from gpuload.bridges.dali.batches import Batches, source
 from gpuload.bridges.dali.nodes import reader
-from gpuload.bridges.dali.numbers import Numbers, coin_flip, integers, uniform
+from gpuload.ops.numbers import Numbers, coin_flip, integers, uniform
 
 __all__ = ["Batches", "Numbers", "coin_flip", "integers", "reader", "source", "uniform"]

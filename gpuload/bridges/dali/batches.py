@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gpuload.bridges import common
 from gpuload.bridges.dali.columns import Columns, layout_of
 from gpuload.bridges.dali.framework import dali
-from gpuload.bridges.dali.numbers import Numbers
 from gpuload.errors import ClosedError, DeviceError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES
 from gpuload.ops.base import Op
+from gpuload.ops.numbers import Numbers
 from gpuload.order import Position
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from gpuload import device as devices
 from gpuload import rng
 from gpuload.batch import names_in
 from gpuload.bridges import common
-from gpuload.bridges.dali.numbers import Numbers
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.dali.program import DALI_DTYPES, Input
 from gpuload.ops.base import Op
 from gpuload.ops.graph import Graph, compile_ops, image_sizes
+from gpuload.ops.numbers import Numbers
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 

@@ -9,11 +9,11 @@ from gpuload.bridges import common
 from gpuload.bridges.dali.columns import Columns, layout_of
 from gpuload.bridges.dali.feed import ColumnSource, Feed, check_whole
 from gpuload.bridges.dali.framework import dali
-from gpuload.bridges.dali.numbers import Numbers
 from gpuload.bridges.dali.pipeline import current_pipeline, fed
 from gpuload.errors import SpecError
 from gpuload.executors.dali.program import DALI_DTYPES
 from gpuload.ops.base import Op
+from gpuload.ops.numbers import Numbers
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader

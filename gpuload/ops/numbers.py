@@ -1,7 +1,11 @@
-"""Random numbers of each record, for arguments of your own operators; ``reader(loader, draws=)`` makes them."""
+"""Random numbers of each record, for arguments of your own operators: ``gl.draw.uniform(-10, 10)``.
+
+``gl.ops.Dali("rotate", angle=gl.draw.uniform(-10, 10))`` and ``gl.bridges.dali.reader(loader, draws=)`` take them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,12 +21,17 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Numbers:
-    """Random numbers of each record; made by `uniform`, `integers` or `coin_flip`."""
+    """Random numbers of each record, as `uniform`, `integers` and `coin_flip` return them."""
 
     kind: Literal["uniform", "integers", "coin_flip"]
     low: float
     high: float
     shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many uniform numbers a record needs."""
+        return math.prod(self.shape)
 
     def of(self, u: NDArray[np.float64]) -> NDArray[Any]:
         """Return the numbers ``[N, *shape]`` for float64 ``[N, count]`` in [0, 1)."""

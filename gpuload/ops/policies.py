@@ -1,0 +1,533 @@
+"""RandAugment, TrivialAugmentWide, AutoAugment and timm's RandAugment: some operations on each image, by a draw.
+
+Meaning  Pillow's, as torchvision's references and timm apply them to images of Pillow: every value is that of Pillow
+         for the same operations and magnitudes (`ops.pillow`, `ops.colour_pillow`). torchvision's functions on tensors
+         differ from these at borders and by rounding.
+Draw     ``op``, int32 ``[N, K]``: which of `OPERATIONS` each layer applies; ``level``, float32 ``[N, K]``: how
+         strongly, with its sign. The draws are gpuload's own, with the probabilities of the original.
+Levels   torchvision's are its magnitudes: factors minus 1, degrees, parts, pixels, bits, thresholds from 0 to 1. timm's
+         go from 0 to 10.
+Devices  The operations are drawn for each image, so images are done one by one: on a GPU by some kernels each.
+Others   Keras' RandAugment has other ranges. Albumentations has no policies, Kornia's are on tensors, DALI's (its
+         ``auto_aug``) draw by the place in the batch.
+Source   torchvision 0.28, ``transforms/v2/_auto_augment.py``; timm 1.0, ``data/auto_augment.py``; Cubuk et al.,
+         "RandAugment" (2019) and "AutoAugment" (CVPR 2019); Mueller and Hutter, "TrivialAugment" (ICCV 2021)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, colour, colour_pillow, images, pillow, tables
+from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.colour_ops import RGB_OR_GRAY
+from gpuload.spec import Field
+
+Levels = NDArray[np.float32]
+OPERATIONS = (
+    "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
+    "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
+)  # fmt: skip
+SIGNED = frozenset(OPERATIONS[1:10])  # those whose level has a sign
+NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
+INTERPOLATIONS = ("nearest", "linear", "cubic")
+WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
+TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
+TIMM_SHIFT = 0.45  # of the image's side
+
+
+@dataclass(frozen=True)
+class _Policy(Op):
+    """What policies share: uint8 images of 1 or 3 channels, whose size stays."""
+
+    moves_pixels: ClassVar[bool] = True
+
+    def field_after(self, field: Field) -> Field:
+        """The shape and the dtype stay."""
+        shape = images.image(self, field)
+        if field.dtype != np.uint8 or shape[2] not in RGB_OR_GRAY:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
+                cause="policies act on uint8 images of 1 or 3 channels, as Pillow has them",
+                remedy=f"put {type(self).__name__} behind gl.ops.Decode() and before what changes the dtype",
+            )
+        return field.with_(shape=shape, axes="HWC")
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image behind its operations."""
+        for layer, number in enumerate(draw["op"].tolist()):
+            x = self.apply(xp, x, OPERATIONS[number], draw["level"][layer], draw)
+        return x
+
+    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+        """Return an image behind one operation."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Torchvision(_Policy):
+    """What torchvision's policies share."""
+
+    interpolation: str = field(default="nearest", kw_only=True)
+    fill: float | tuple[float, ...] = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self, "interpolation", self.interpolation, INTERPOLATIONS)
+        arguments.keep(self, fill=_checked_fill(self, self.fill))
+
+    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+        """See ``_Policy``."""
+        value = float(level)
+        if name in ("ShearX", "ShearY"):
+            angle = math.radians(math.degrees(math.atan(value)))
+            value = math.tan(angle) if name == "ShearX" else math.sin(angle) / math.cos(angle)
+        elif name in ("TranslateX", "TranslateY"):
+            value = -int(value)
+        elif name in SIGNED and name != "Rotate":
+            value = 1.0 + value
+        elif name == "Solarize":
+            value = math.ceil(255.0 * value)
+        return operate(xp, x, name, value, self.interpolation, self.fill)
+
+
+@dataclass(frozen=True)
+class RandAugment(_Torchvision):
+    """Apply some operations, drawn for each image with replacement, at one magnitude; uint8, HWC.
+
+    As ``torchvision.transforms.RandAugment`` on images of Pillow: 14 operations, one of which does nothing; where an
+    operation has a direction, it is drawn. Its magnitude is step ``magnitude`` of ``num_magnitude_bins`` from none to
+    the strongest. timm's of the same name is ``TimmAugment``.
+
+    Example:
+        ``gl.ops.RandAugment(num_ops=2, magnitude=9)``
+
+    Args:
+        num_ops: operations for each image, one after the other.
+        magnitude: from 0 to ``num_magnitude_bins - 1``.
+        num_magnitude_bins: into how many steps the range of each operation is divided.
+        interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
+        fill: of pixels from outside of the image: a number, or one for each channel.
+    """
+
+    num_ops: int = 2
+    magnitude: int = 9
+    num_magnitude_bins: int = 31
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2)
+        magnitude = arguments.whole(self, "magnitude", self.magnitude, least=0)
+        if magnitude >= bins:
+            raise arguments.refuse(self, "magnitude", magnitude, f"less than num_magnitude_bins, which is {bins}")
+        num_ops = arguments.whole(self, "num_ops", self.num_ops)
+        if num_ops > len(OPERATIONS):
+            raise arguments.refuse(self, "num_ops", num_ops, f"at most {len(OPERATIONS)}")
+        arguments.keep(self, num_ops=num_ops, magnitude=magnitude, num_magnitude_bins=bins)
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
+        """Two for each layer."""
+        return 2 * self.num_ops
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``op`` and ``level``; see the module."""
+        number = np.floor(u[:, : self.num_ops] * 14).astype(np.int32)
+        index = np.full(number.shape, self.magnitude)
+        levels = _levels(number, index, self.num_magnitude_bins, size, _ranges)
+        return {"op": number, "level": _with_sign(levels, number, u[:, self.num_ops :])}
+
+
+@dataclass(frozen=True)
+class TrivialAugmentWide(_Torchvision):
+    """Apply one operation to each image, it and its magnitude drawn; uint8, HWC.
+
+    As ``torchvision.transforms.TrivialAugmentWide`` on images of Pillow.
+
+    Example:
+        ``gl.ops.TrivialAugmentWide()``
+
+    Args:
+        num_magnitude_bins: into how many steps the range of each operation is divided.
+        interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
+        fill: of pixels from outside of the image: a number, or one for each channel.
+    """
+
+    num_magnitude_bins: int = 31
+
+    num_uniforms: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2)
+        arguments.keep(self, num_magnitude_bins=bins)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``op`` and ``level``; see the module."""
+        number = np.floor(u[:, :1] * 14).astype(np.int32)
+        index = np.floor(u[:, 1:2] * self.num_magnitude_bins).astype(np.int64)
+        levels = _levels(number, index, self.num_magnitude_bins, size, _wide_ranges)
+        return {"op": number, "level": _with_sign(levels, number, u[:, 2:])}
+
+
+@dataclass(frozen=True)
+class AutoAugment(_Torchvision):
+    """Apply one of 25 learned pairs of operations to each image, each of the two with its probability; uint8, HWC.
+
+    As ``torchvision.transforms.AutoAugment`` on images of Pillow.
+
+    Example:
+        ``gl.ops.AutoAugment("imagenet")``
+
+    Args:
+        policy: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
+        interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
+        fill: of pixels from outside of the image: a number, or one for each channel.
+    """
+
+    policy: str = "imagenet"
+
+    num_uniforms: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self, "policy", self.policy, POLICIES)
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``op`` and ``level``; see the module."""
+        numbers, probabilities, indices = _policy(self.policy)
+        pair = np.floor(u[:, 0] * len(numbers)).astype(np.int64)
+        number = np.where(u[:, 1:3] <= probabilities[pair], numbers[pair], 0).astype(np.int32)
+        levels = _levels(number, indices[pair], 10, size, _ranges)
+        return {"op": number, "level": _with_sign(levels, number, u[:, 3:])}
+
+
+@dataclass(frozen=True)
+class TimmAugment(_Policy):
+    """Apply timm's RandAugment, told by its string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
+
+    As ``timm.data.rand_augment_transform`` on images of Pillow. The parts of the string, in any order: ``m`` magnitude
+    (10), ``n`` layers (2), ``p`` probability of each (0.5), ``mstd`` standard deviation of the magnitude (0; more than
+    100: uniform from 0 to the magnitude), ``mmax`` the largest magnitude (10), ``inc1`` operations that become stronger
+    with it. Other sets of operations (``t``) are refused.
+
+    Example:
+        ``gl.ops.TimmAugment("rand-m9-mstd0.5-inc1")``
+
+    Args:
+        config: the string.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; ``"random"`` draws one of the first two for each
+            operation, as timm does where its training script is not told.
+        fill: of pixels from outside of the image: a number, or one for each channel. timm's training scripts have the
+            mean of the data set, ``(124, 116, 104)`` for ImageNet.
+    """
+
+    config: str
+    interpolation: str = "random"
+    fill: float | tuple[float, ...] = 128.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self, "interpolation", self.interpolation, (*INTERPOLATIONS, "random"))
+        arguments.keep(self, fill=_checked_fill(self, self.fill))
+        if not isinstance(self.config, str):
+            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+        self._parts()
+
+    def _parts(self) -> dict[str, float]:
+        """Return the parts of the string by name."""
+        kind, *texts = self.config.split("-")
+        parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5, "mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
+        matches = [re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts]
+        if kind != "rand" or None in matches:
+            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+        parts |= {match[1]: float(match[2]) for match in matches if match}
+        whole = all(parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name]))
+        in_range = 1 <= parts["n"] <= 16 and parts["p"] <= 1 and 0 < parts["mmax"] < 1000 and parts["m"] < 1000
+        if not whole or not in_range or parts["inc"] > 1:
+            raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+        return parts
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
+        """Six for each layer."""
+        return 6 * int(self._parts()["n"])
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``op``, ``level`` and ``cubic``, int32 ``[N, K]``: 1 where pixels are taken by cubic interpolation."""
+        parts = self._parts()
+        choice, applied, normal, turn, sign, cubic = np.split(u, 6, axis=1)
+        numbers = np.array([OPERATIONS.index(name) for name in TIMM_OPERATIONS], np.int32)
+        number = numbers[np.floor(choice * len(numbers)).astype(np.int64)]
+        number = np.where(applied <= parts["p"], number, 0).astype(np.int32)
+        level = np.full(number.shape, parts["m"])
+        if parts["mstd"] > 100:
+            level = level * normal
+        elif parts["mstd"]:
+            level += parts["mstd"] * np.sqrt(-2 * np.log1p(-normal)) * np.cos(2 * np.pi * turn)
+        level = level.clip(0, parts["mmax"]).astype(np.float32)
+        by_cubic = (
+            (cubic < 0.5) if self.interpolation == "random" else np.full(cubic.shape, self.interpolation == "cubic")
+        )
+        return {"op": number, "level": np.where(sign > 0.5, -level, level), "cubic": by_cubic.astype(np.int32)}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image behind its operations."""
+        for layer, number in enumerate(draw["op"].tolist()):
+            x = self.apply(xp, x, OPERATIONS[number], draw["level"][layer], {"cubic": draw["cubic"][layer]})
+        return x
+
+    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+        """See ``_Policy``."""
+        interpolation = "cubic" if draw["cubic"] else "linear" if self.interpolation == "random" else self.interpolation
+        value = self._argument(name, abs(float(level)) / TIMM_LARGEST, float(np.copysign(1, level)), x.shape)
+        return operate(xp, x, name, value, interpolation, self.fill)
+
+    def _argument(self, name: str, part: float, sign: float, shape: tuple[int, ...]) -> float:
+        """Return the argument of an operation.
+
+        Args:
+            name: of the operation.
+            part: the level as a part of 10.
+            sign: 1 or -1.
+            shape: of the image.
+        """
+        increases = bool(self._parts()["inc"])
+        if name in ("ShearX", "ShearY"):
+            return sign * (part * 0.3)
+        if name in ("TranslateX", "TranslateY"):
+            return sign * (part * TIMM_SHIFT) * shape[name == "TranslateX"]
+        if name == "Rotate":
+            return sign * (part * 30.0)
+        if name in SIGNED:
+            return max(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
+        if name == "Posterize":
+            return 4 - int(part * 4) if increases else int(part * 4)
+        if name == "Solarize":
+            return 256 - min(256, int(part * 256)) if increases else min(256, int(part * 256))
+        return min(128, int(part * 110))
+
+
+def operate(
+    xp: ModuleType, x: Any, name: str, value: float, interpolation: str, fill: float | tuple[float, ...]
+) -> Any:
+    """Return an image behind an operation, as Pillow makes it.
+
+    Args:
+        xp: NumPy or CuPy.
+        x: uint8 ``[H, W, C]``.
+        name: one of `OPERATIONS`.
+        value: its argument: a factor, degrees, a number of the matrix, bits, a threshold, or what is added.
+        interpolation: of the operations that move pixels.
+        fill: of pixels from outside.
+    """
+    matrices = {"ShearX": (1, value, 0, 0, 1, 0), "ShearY": (1, 0, 0, value, 1, 0),
+                "TranslateX": (1, 0, value, 0, 1, 0), "TranslateY": (1, 0, 0, 0, 1, value)}  # fmt: skip
+    if name in matrices:
+        return pillow.affine(xp, x, matrices[name], interpolation, fill)
+    if name == "Rotate":
+        return pillow.rotate(xp, x, value, interpolation, fill)
+    if name in FACTORS:
+        return FACTORS[name](xp, x, value)
+    if name == "Posterize":
+        return x if value >= 8 else colour.posterize(xp, x, int(value))
+    if name == "Solarize":
+        return colour.solarize(xp, x, value)
+    if name == "SolarizeAdd":
+        levels = np.arange(256)
+        table = np.where(levels < 128, np.minimum(levels + int(value), 255), levels).astype(np.uint8)
+        return tables.look_up(xp, x, table)
+    return TONES[name](xp, x) if name in TONES else x
+
+
+FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
+    "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,
+    "Sharpness": colour_pillow.sharpness,
+}  # fmt: skip
+TONES: dict[str, Callable[[ModuleType, Any], Any]] = {
+    "AutoContrast": colour_pillow.autocontrast, "Equalize": colour.equalize, "Invert": colour.invert,
+}  # fmt: skip
+TIMM_OPERATIONS = (
+    "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast",
+    "Brightness", "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY",
+)  # fmt: skip
+_TIMM_FORM = "timm's words: 'rand', then '-m9', '-n2', '-p0.5', '-mstd0.5', '-mmax10', '-inc1'"
+_TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
+
+
+def _levels(
+    number: NDArray[np.int32], index: NDArray[np.int64], bins: int, size: Sizes, ranges: Callable[..., Any]
+) -> Levels:
+    """Return torchvision's magnitudes, float32 ``[N, K]``, without a sign.
+
+    Args:
+        number: which operations.
+        index: which step of the range of each.
+        bins: how many steps there are.
+        size: of the images.
+        ranges: returns the steps of an operation, float32 ``[bins]`` or ``[N, bins]``.
+    """
+    levels = np.zeros(number.shape, np.float32)
+    for operation in np.unique(number).tolist():
+        name = OPERATIONS[operation]
+        if name not in NO_LEVEL:
+            rows, layers = np.nonzero(number == operation)
+            steps = ranges(name, bins, size[rows])
+            places = index[rows, layers]
+            levels[rows, layers] = steps[places] if steps.ndim == 1 else steps[np.arange(rows.size), places]
+    return levels
+
+
+def _ranges(name: str, bins: int, size: Sizes) -> Levels:
+    """Return the steps of an operation of RandAugment and AutoAugment."""
+    if name.startswith("Translate"):
+        return linspace(0.0, WIDEST_SHIFT * size[:, int(name == "TranslateX")], bins)
+    if name == "Posterize":
+        return _bits(bins, 4)
+    ends = {"ShearX": 0.3, "ShearY": 0.3, "Rotate": 30.0}
+    return linspace(1.0, 0.0, bins) if name == "Solarize" else linspace(0.0, ends.get(name, 0.9), bins)
+
+
+def _wide_ranges(name: str, bins: int, size: Sizes) -> Levels:
+    """Return the steps of an operation of TrivialAugmentWide."""
+    if name == "Posterize":
+        return _bits(bins, 6)
+    ends = {"TranslateX": 32.0, "TranslateY": 32.0, "Rotate": 135.0}
+    return linspace(1.0, 0.0, bins) if name == "Solarize" else linspace(0.0, ends.get(name, 0.99), bins)
+
+
+def _bits(bins: int, num_bits: int) -> Levels:
+    """Return how many bits Posterize keeps at each step, from 8 on, halves rounded to even."""
+    divisor = np.float32((bins - 1) / num_bits)
+    return np.round(np.float32(8) - np.arange(bins, dtype=np.float32) / divisor).astype(np.float32)
+
+
+def linspace(begin: float, end: Any, count: int) -> Levels:
+    """Return what ``torch.linspace(begin, end, count)`` does, float32 ``[count]``, or ``[N, count]`` for N ends.
+
+    It goes up from the begin and, in its second half, down from the end, each in one rounding.
+    """
+    first, last = np.float64(np.float32(begin)), np.asarray(end, np.float32).astype(np.float64)[..., None]
+    step = ((last - first).astype(np.float32) / np.float32(count - 1)).astype(np.float64)
+    places = np.arange(count)
+    up, down = first + step * places, last - step * (count - 1 - places)
+    return np.where(places < count // 2, up, down).astype(np.float32)
+
+
+def _with_sign(levels: Levels, number: NDArray[np.int32], u: NDArray[np.float64]) -> Levels:
+    """Return levels, of which half of those that have a direction are negative."""
+    has_sign = np.array([name in SIGNED for name in OPERATIONS])[number]
+    return np.where(has_sign & (u <= 0.5), -levels, levels)
+
+
+def _checked_fill(op: Op, value: Any) -> float | tuple[float, ...]:
+    fill = arguments.numbers(op, "fill", value)
+    channels = fill if isinstance(fill, tuple) else (fill,)
+    if len(channels) not in RGB_OR_GRAY or not all(0 <= level <= 255 and level % 1 == 0 for level in channels):
+        raise arguments.refuse(op, "fill", value, "a whole number from 0 to 255, or one for each channel")
+    return fill
+
+
+@lru_cache(maxsize=8)
+def _policy(name: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return a policy: operations, probabilities and steps of its pairs, ``[25, 2]`` each."""
+    pairs = [re.findall(r"(\w+) ([\d.]+) (\d)", line) for line in POLICIES[name].strip().splitlines()]
+    numbers = np.array([[OPERATIONS.index(word) for word, _, _ in pair] for pair in pairs])
+    probabilities = np.array([[float(p) for _, p, _ in pair] for pair in pairs])
+    return numbers, probabilities, np.array([[int(step) for _, _, step in pair] for pair in pairs])
+
+
+# Each line is a pair: operation, probability, step of its range from 0 to 9.
+POLICIES = {
+    "imagenet": """
+        Posterize 0.4 8, Rotate 0.6 9
+        Solarize 0.6 5, AutoContrast 0.6 0
+        Equalize 0.8 0, Equalize 0.6 0
+        Posterize 0.6 7, Posterize 0.6 6
+        Equalize 0.4 0, Solarize 0.2 4
+        Equalize 0.4 0, Rotate 0.8 8
+        Solarize 0.6 3, Equalize 0.6 0
+        Posterize 0.8 5, Equalize 1.0 0
+        Rotate 0.2 3, Solarize 0.6 8
+        Equalize 0.6 0, Posterize 0.4 6
+        Rotate 0.8 8, Color 0.4 0
+        Rotate 0.4 9, Equalize 0.6 0
+        Equalize 0.0 0, Equalize 0.8 0
+        Invert 0.6 0, Equalize 1.0 0
+        Color 0.6 4, Contrast 1.0 8
+        Rotate 0.8 8, Color 1.0 2
+        Color 0.8 8, Solarize 0.8 7
+        Sharpness 0.4 7, Invert 0.6 0
+        ShearX 0.6 5, Equalize 1.0 0
+        Color 0.4 0, Equalize 0.6 0
+        Equalize 0.4 0, Solarize 0.2 4
+        Solarize 0.6 5, AutoContrast 0.6 0
+        Invert 0.6 0, Equalize 1.0 0
+        Color 0.6 4, Contrast 1.0 8
+        Equalize 0.8 0, Equalize 0.6 0
+""",
+    "cifar10": """
+        Invert 0.1 0, Contrast 0.2 6
+        Rotate 0.7 2, TranslateX 0.3 9
+        Sharpness 0.8 1, Sharpness 0.9 3
+        ShearY 0.5 8, TranslateY 0.7 9
+        AutoContrast 0.5 0, Equalize 0.9 0
+        ShearY 0.2 7, Posterize 0.3 7
+        Color 0.4 3, Brightness 0.6 7
+        Sharpness 0.3 9, Brightness 0.7 9
+        Equalize 0.6 0, Equalize 0.5 0
+        Contrast 0.6 7, Sharpness 0.6 5
+        Color 0.7 7, TranslateX 0.5 8
+        Equalize 0.3 0, AutoContrast 0.4 0
+        TranslateY 0.4 3, Sharpness 0.2 6
+        Brightness 0.9 6, Color 0.2 8
+        Solarize 0.5 2, Invert 0.0 0
+        Equalize 0.2 0, AutoContrast 0.6 0
+        Equalize 0.2 0, Equalize 0.6 0
+        Color 0.9 9, Equalize 0.6 0
+        AutoContrast 0.8 0, Solarize 0.2 8
+        Brightness 0.1 3, Color 0.7 0
+        Solarize 0.4 5, AutoContrast 0.9 0
+        TranslateY 0.9 9, TranslateY 0.7 9
+        AutoContrast 0.9 0, Solarize 0.8 3
+        Equalize 0.8 0, Invert 0.1 0
+        TranslateY 0.7 9, AutoContrast 0.9 0
+""",
+    "svhn": """
+        ShearX 0.9 4, Invert 0.2 0
+        ShearY 0.9 8, Invert 0.7 0
+        Equalize 0.6 0, Solarize 0.6 6
+        Invert 0.9 0, Equalize 0.6 0
+        Equalize 0.6 0, Rotate 0.9 3
+        ShearX 0.9 4, AutoContrast 0.8 0
+        ShearY 0.9 8, Invert 0.4 0
+        ShearY 0.9 5, Solarize 0.2 6
+        Invert 0.9 0, AutoContrast 0.8 0
+        Equalize 0.6 0, Rotate 0.9 3
+        ShearX 0.9 4, Solarize 0.3 3
+        ShearY 0.8 8, Invert 0.7 0
+        Equalize 0.9 0, TranslateY 0.6 6
+        Invert 0.9 0, Equalize 0.6 0
+        Contrast 0.3 3, Rotate 0.8 4
+        Invert 0.8 0, TranslateY 0.0 2
+        ShearY 0.7 6, Solarize 0.4 8
+        Invert 0.6 0, Rotate 0.8 4
+        ShearY 0.3 7, TranslateX 0.9 3
+        ShearX 0.1 6, Invert 0.6 0
+        Solarize 0.7 2, TranslateY 0.6 7
+        ShearY 0.8 4, Invert 0.8 0
+        ShearX 0.7 9, TranslateY 0.8 3
+        ShearY 0.8 5, AutoContrast 0.7 0
+        ShearX 0.7 2, Invert 0.1 0
+""",
+}

@@ -1,0 +1,150 @@
+"""Policies: the operations of torchvision's and timm's, every value, and their probabilities."""
+
+from __future__ import annotations
+
+import ast
+import gc
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload.errors import GpuloadError
+from gpuload.ops import policies
+from gpuload.ops.graph import compile_ops
+from gpuload.ops.policies import OPERATIONS, SIGNED
+from gpuload.spec import Spec
+from gpuload.testing.ops import OpContract, uniform, varying
+from tests import simdevice
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "policies.npz")
+FILL = (124, 116, 104)
+ops = gl.ops
+
+
+class TestPolicies(OpContract):
+    cases: ClassVar = [
+        (ops.RandAugment(3, 20), uniform(np.uint8, 12, 15, 3)),
+        (ops.RandAugment(interpolation="linear", fill=FILL), varying(np.uint8, channels=3)),
+        (ops.TrivialAugmentWide(), uniform(np.uint8, 12, 15, 1)),
+        (ops.AutoAugment("svhn"), varying(np.uint8, channels=3)),
+        (ops.TimmAugment("rand-m9-n3-p0.9-mstd0.5-inc1", fill=FILL), uniform(np.uint8, 12, 15, 3)),
+    ]
+    refused: ClassVar = [
+        (ops.RandAugment(), uniform(np.float32, 8, 9, 3)),
+        (ops.TimmAugment("rand-m9"), uniform(np.uint8, 8, 9, 4)),
+    ]
+
+
+@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("torchvision/")])
+def test_an_operation_of_torchvision(key):
+    _, name, level, interpolation = key.split("/")
+    policy = ops.RandAugment(interpolation=interpolation, fill=FILL)
+    np.testing.assert_array_equal(
+        policy.apply(np, GOLDEN["image"], name, np.float32(ast.literal_eval(level)), {}), GOLDEN[key]
+    )
+
+
+@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("timm/")])
+def test_an_operation_of_timm(key):
+    _, name, level, interpolation, increases = key.split("/")
+    policy = ops.TimmAugment(f"rand-inc{increases}", interpolation=interpolation, fill=FILL)
+    draw = {"cubic": np.int32(interpolation == "cubic")}
+    np.testing.assert_array_equal(
+        policy.apply(np, GOLDEN["image"], name, np.float32(ast.literal_eval(level)), draw), GOLDEN[key]
+    )
+
+
+@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("steps/")])
+def test_the_magnitudes_of_torchvision(key):
+    _, policy, name, bins, size = key.split("/")
+    ranges = policies._wide_ranges if policy == "TrivialAugmentWide" else policies._ranges
+    steps = ranges(name, int(bins), np.array([size.split("x")], np.int32))
+    np.testing.assert_array_equal(np.broadcast_to(steps, (1, int(bins)))[0], GOLDEN[key])
+
+
+@pytest.mark.parametrize("name", ["imagenet", "cifar10", "svhn"])
+def test_the_pairs_of_torchvision(name):
+    pairs = ast.literal_eval(str(GOLDEN[f"pairs/{name}"]))
+    numbers, probabilities, steps = policies._policy(name)
+    entries = [
+        tuple((OPERATIONS[n], p, step) for n, p, step in zip(*pair, strict=True))
+        for pair in zip(numbers.tolist(), probabilities.tolist(), steps.tolist(), strict=True)
+    ]
+    assert entries == [tuple((word, p, step or 0) for word, p, step in pair) for pair in pairs]
+
+
+def draw_of(op, count=60_000):
+    graph = compile_ops(Spec((uniform(np.uint8, 224, 331, 3),)), [op])
+    sizes = {"image": np.full((count, 2), (224, 331), np.int32)}
+    return graph.draw(seed=1, epoch=0, records=np.arange(count), sizes=sizes)[0]
+
+
+def test_each_operation_of_randaugment_is_as_likely_and_so_is_each_direction():
+    draw = draw_of(ops.RandAugment(2, 9))
+    shares = np.bincount(draw["op"].ravel(), minlength=14) / draw["op"].size
+    np.testing.assert_allclose(shares, np.full(14, 1 / 14), atol=0.004)
+    rotations = draw["level"][draw["op"] == OPERATIONS.index("Rotate")]
+    assert set(np.unique(rotations).tolist()) == {-9.0, 9.0}
+    assert (rotations > 0).mean() == pytest.approx(0.5, abs=0.02)
+    for name in OPERATIONS[:14]:
+        assert bool((draw["level"][draw["op"] == OPERATIONS.index(name)] < 0).any()) == (name in SIGNED)
+
+
+def test_each_magnitude_of_trivialaugment_is_as_likely():
+    draw = draw_of(ops.TrivialAugmentWide(num_magnitude_bins=5))
+    levels, counts = np.unique(np.abs(draw["level"][draw["op"] == OPERATIONS.index("Rotate")]), return_counts=True)
+    np.testing.assert_array_equal(levels, [0, 33.75, 67.5, 101.25, 135])
+    np.testing.assert_allclose(counts / counts.sum(), [0.2] * 5, atol=0.03)
+
+
+def test_the_probabilities_of_autoaugment():
+    draw = draw_of(ops.AutoAugment("imagenet"))
+    pairs = ast.literal_eval(str(GOLDEN["pairs/imagenet"]))
+    expected = sum(p for (word, p, _), _ in pairs if word == "Posterize") / 25
+    assert (draw["op"][:, 0] == OPERATIONS.index("Posterize")).mean() == pytest.approx(expected, abs=0.006)
+
+
+def test_the_levels_of_timm():
+    draw = draw_of(ops.TimmAugment("rand-m9-n2-p0.3-mstd0.5"))
+    levels = np.abs(draw["level"])
+    assert levels.max() <= 10
+    assert np.median(levels) == pytest.approx(9, abs=0.02)
+    assert levels[levels < 10].std() == pytest.approx(0.5, abs=0.05)
+    assert (draw["op"] != 0).mean() == pytest.approx(0.3, abs=0.01)
+    assert draw["cubic"].mean() == pytest.approx(0.5, abs=0.01)
+    even = np.abs(draw_of(ops.TimmAugment("rand-m10-mstd101"))["level"])
+    assert even.mean() == pytest.approx(5, abs=0.05)
+
+
+def test_on_a_gpu(monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5)
+    images = gl.arrays(image=np.stack([GOLDEN["image"], GOLDEN["image"][::-1]] * 8))
+    chain = [ops.RandAugment(2, 12), ops.TimmAugment("rand-m9-p1-inc1", fill=FILL)]
+    with gl.Loader(images, 16, ops=chain, device="cpu") as loader, loader.replace(device="gpu") as on_gpu:
+        np.testing.assert_array_equal(on_gpu.batch_at(0)["image"].get(), loader.batch_at(0)["image"])
+    gc.collect()
+    sim.finish()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ops.RandAugment(magnitude=31), "less than num_magnitude_bins"),
+        (lambda: ops.RandAugment(0), "at least 1"),
+        (lambda: ops.RandAugment(fill=(1, 2)), "one for each channel"),
+        (lambda: ops.AutoAugment("mnist"), "policy must be one of"),
+        (lambda: ops.TrivialAugmentWide(1), "at least 2"),
+        (lambda: ops.TimmAugment("rand-m9-tweights"), "timm's words"),
+        (lambda: ops.TimmAugment("augmix-m3"), "timm's words"),
+        (lambda: ops.TimmAugment("rand-m9.5"), "timm's words"),
+        (lambda: ops.TimmAugment("rand-m9", interpolation="lanczos"), "interpolation must be one of"),
+    ],
+)
+def test_what_is_wrong_is_told(call, words):
+    with pytest.raises(GpuloadError, match=words) as caught:
+        call()
+    assert caught.value.cause
+    assert caught.value.remedy
