@@ -6,7 +6,7 @@ from gpuload.ops.base import Op
 from gpuload.ops.cast import Cast
 from gpuload.ops.choices import OneOf, Shuffle, Sometimes
 from gpuload.ops.cleanboxes import CleanBoxes
-from gpuload.ops.colour_channels import ChannelShuffle, Grayscale
+from gpuload.ops.colour_channels import ChannelShuffle, ColorSpace, Grayscale
 from gpuload.ops.colour_jitter import ColorJitter
 from gpuload.ops.colour_ops import Brightness, Contrast, Gamma, Hue, Saturation, Sharpness
 from gpuload.ops.colour_tones import AutoContrast, Equalize, Invert, Posterize, Solarize
@@ -39,6 +39,7 @@ __all__ = [
     "ChannelShuffle",
     "CleanBoxes",
     "ColorJitter",
+    "ColorSpace",
     "Contrast",
     "Copy",
     "CutMix",

@@ -1,4 +1,4 @@
-"""Grayscale and ChannelShuffle: other channels."""
+"""Grayscale, ChannelShuffle and ColorSpace: other channels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, images
+from gpuload.ops import arguments, colour, colour_core, colour_pillow, images
 from gpuload.ops.base import VARYING, Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour_tones import Chance
 from gpuload.spec import Field
 
+SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
 MOST_CHANNELS = 16  # of an image whose channels are shuffled
 
 
@@ -113,6 +114,52 @@ class ChannelShuffle(ColourOp):
         order = xp.asarray(_orders(draw["keys"], channels))[:, None, None]
         rows, columns = xp.arange(height)[:, None, None], xp.arange(width)[:, None]
         return x[xp.arange(count)[:, None, None, None], rows, columns, order]
+
+
+@dataclass(frozen=True)
+class ColorSpace(ColourOp):
+    """Turn red, green and blue into another colour space; uint8, or float32 for BGR and GRAY, HWC.
+
+    ``"YCBCR"`` and ``"HSV"`` as Pillow's ``convert`` makes them, in 8 bits: JPEG's YCbCr of the full range, and a hue
+    from 0 to 255. ``"GRAY"`` is `Grayscale` with 1 channel. DALI's YCbCr goes from 16 to 235; OpenCV, and
+    Albumentations with it, has the order Y, Cr, Cb, and a hue from 0 to 179.
+
+    Example:
+        ``gl.ops.ColorSpace("BGR")``
+
+    Args:
+        space: ``"BGR"``, ``"GRAY"``, ``"YCBCR"`` or ``"HSV"``.
+    """
+
+    space: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.keep(self, space=arguments.choice(self, "space", self.space, SPACES))
+
+    @property
+    def known_channels(self) -> tuple[int, ...]:
+        """See ``ColourOp``."""
+        return (3,)
+
+    def field_after(self, field: Field) -> Field:
+        """The shape and the dtype stay, but for the channels of ``"GRAY"``."""
+        after = super().field_after(field)
+        if self.space in ("YCBCR", "HSV") and field.dtype != np.uint8:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause=f"{self.space} is made of uint8",
+                remedy=f"put gl.ops.Cast('uint8', on={field.name!r}) before it, for values from 0 to 255",
+            )
+        return after if self.space != "GRAY" else after.with_(shape=(*images.image(self, after)[:2], 1))
+
+    def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        if self.space == "BGR":
+            return xp.ascontiguousarray(x[..., ::-1])
+        if self.space == "GRAY":
+            return colour.grayscale(xp, x, 1)
+        return (colour_pillow.ycbcr if self.space == "YCBCR" else colour_pillow.hsv)(xp, x)
 
 
 def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Pillow's ``ImageEnhance`` and ``ImageOps.autocontrast`` as arithmetic: the meaning of policies.
+"""Pillow's ``ImageEnhance``, ``ImageOps.autocontrast`` and colour spaces as arithmetic: the meaning of policies.
 
 Images   uint8 of 1 or 3 channels, ``[H, W, C]``, or ``[N, H, W, C]`` with a factor for each; as in `ops.colour`.
 Formula  ``base + factor * (x - base)`` in float32, each step rounded, bounded, then cut off. The base is 0 for
@@ -15,9 +15,12 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from gpuload.ops import colour
 
 GRAY = (19595, 38470, 7471)  # of 65536
+YCBCR = ((0.299, 0.587, 0.114), (-0.16874, -0.33126, 0.5), (0.5, -0.41869, -0.08131))  # of red, green and blue
 
 
 def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
@@ -60,6 +63,32 @@ def gray(xp: ModuleType, x: Any) -> Any:
         return x.astype(xp.int32)
     red, green, blue = (x[..., channel : channel + 1].astype(xp.int32) for channel in range(3))
     return (red * GRAY[0] + green * GRAY[1] + blue * GRAY[2] + 32768) >> 16
+
+
+def ycbcr(xp: ModuleType, x: Any) -> Any:
+    """Return what ``x.convert("YCbCr")`` returns, by tables in units of 1/64."""
+    parts, levels = [], np.arange(256)
+    for number, weights in enumerate(YCBCR):
+        tables = [xp.asarray((weight * levels * 64 + 0.5).astype(np.int32)) for weight in weights]
+        total = sum(table.take(x[..., channel : channel + 1]) for channel, table in enumerate(tables))
+        parts.append((total >> 6) + (128 if number else 0))
+    return xp.concatenate(parts, axis=-1).astype(xp.uint8)
+
+
+def hsv(xp: ModuleType, x: Any) -> Any:
+    """Return what ``x.convert("HSV")`` returns: hue, saturation and value from 0 to 255."""
+    red, green, blue = (x[..., channel : channel + 1].astype(xp.float32) for channel in range(3))
+    high, low = xp.maximum(red, xp.maximum(green, blue)), xp.minimum(red, xp.minimum(green, blue))
+    span = xp.maximum(high - low, np.float32(1))
+    reds, greens, blues = ((high - part) / span for part in (red, green, blue))
+    reds, greens, blues = (part.astype(xp.float64) for part in (reds, greens, blues))
+    of_green, of_blue = 2 + reds - blues, 4 + greens - reds
+    sextants = xp.where(high == red, blues - greens, xp.where(high == green, of_green, of_blue)).astype(xp.float32)
+    turns = sextants.astype(xp.float64) / 6 + 1
+    turns = (turns - xp.floor(turns)).astype(xp.float32)
+    saturations = (high - low) / xp.maximum(high, np.float32(1))
+    hues, saturations = (part.astype(xp.float64) * 255 for part in (turns, saturations))
+    return xp.concatenate([part.astype(xp.uint8) for part in (hues, saturations, high)], axis=-1)
 
 
 def blend(xp: ModuleType, base: Any, x: Any, factor: Any) -> Any:

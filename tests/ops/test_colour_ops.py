@@ -14,6 +14,7 @@ from gpuload.ops import (
     Brightness,
     ChannelShuffle,
     ColorJitter,
+    ColorSpace,
     Contrast,
     Equalize,
     Gamma,
@@ -180,6 +181,21 @@ class TestChannelShuffle(ColourContract):
     refused = tuple((ChannelShuffle(), field) for field in (*WRONG_FIELDS, uniform(np.uint8, 9, 8, 17, axes="HWC")))
 
 
+class TestColorSpace(ColourContract):
+    cases = (
+        (ColorSpace("BGR"), uniform(np.uint8, 9, 8, 3)),
+        (ColorSpace("BGR"), uniform(np.float32, 9, 8, 3)),
+        (ColorSpace("GRAY"), uniform(np.uint8, 9, 8, 3)),
+        (ColorSpace("GRAY"), varying(np.float32, 3)),
+        (ColorSpace("YCBCR"), uniform(np.uint8, 9, 8, 3)),
+        (ColorSpace("HSV"), varying(np.uint8, 3)),
+    )
+    refused = (
+        *((ColorSpace("BGR"), field) for field in (*WRONG_FIELDS, NO_COLOUR, uniform(np.uint8, 9, 8, 1))),
+        (ColorSpace("HSV"), uniform(np.float32, 9, 8, 3)),
+    )
+
+
 def test_all_orders_of_channels_are_as_likely_and_that_of_torchvision():
     image = np.arange(3, dtype=np.uint8).reshape(1, 1, 3)
     keys = np.random.default_rng(0).random((6000, 16))
@@ -264,6 +280,7 @@ class TestTonesOfFloats(ColourContract):
 EVERY = (
     Brightness(0.5, 1.5), Contrast(0.5, 1.5), Contrast(0.5, 1.5, center=99), Saturation(0.5, 1.5),
     Hue(-0.5, 0.5), Gamma(0.5, 2), JITTER, Grayscale(p=0.5), Grayscale(1), ChannelShuffle(),
+    ColorSpace("BGR"), ColorSpace("GRAY"), ColorSpace("YCBCR"), ColorSpace("HSV"),
     Sharpness(0, 2, p=0.7), Invert(p=0.5), Posterize(4, p=0.5), Solarize(99, p=0.5), AutoContrast(p=0.5),
     Equalize(p=0.5),
 )  # fmt: skip
@@ -375,7 +392,7 @@ def test_wrong_factors_are_refused(op, arguments):
     lambda: Hue(-0.6, 0), lambda: Hue(0, 0.6), lambda: Hue(0.1, 0), lambda: Gamma(1, 1, gain=-1),
     lambda: ColorJitter(brightness=-1), lambda: ColorJitter(hue=0.6), lambda: ColorJitter(contrast=(2, 1)),
     lambda: ColorJitter(saturation=(1, 2, 3)), lambda: ColorJitter(brightness="much"), lambda: Grayscale(2),
-    lambda: Sharpness(0, 1, p=2), lambda: Contrast(1, 1, center=float("nan")),
+    lambda: ColorSpace("RGB"), lambda: Sharpness(0, 1, p=2), lambda: Contrast(1, 1, center=float("nan")),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(call):
     with pytest.raises(SpecError, match="must be"):

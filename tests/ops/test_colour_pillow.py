@@ -44,6 +44,15 @@ def test_every_value_is_that_of_autocontrast(shape):
         np.testing.assert_array_equal(colour_pillow.autocontrast(np, image), expected)
 
 
+@pytest.mark.parametrize("space", ["YCbCr", "HSV"])
+def test_every_colour_is_that_of_the_colour_space(space):
+    rng = np.random.default_rng(5)
+    for image in (rng.integers(0, high, (700, 700, 3)).astype(np.uint8) for high in (256, 256, 40, 4)):
+        expected = np.asarray(Image.fromarray(image).convert(space))
+
+        np.testing.assert_array_equal(getattr(colour_pillow, space.lower())(np, image), expected)
+
+
 @pytest.mark.parametrize("name", ENHANCERS)
 def test_images_of_a_batch_are_those_that_are_changed_alone(name):
     batch = np.random.default_rng(1).integers(0, 256, (5, 8, 9, 3), np.uint8)
