@@ -8,6 +8,7 @@
 #include "walk.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -46,12 +47,30 @@ INLINE void reverse(In* __restrict to, const In* __restrict from, int64_t count)
     for (int64_t i = 0; i < count; ++i) to[i] = from[count - 1 - i];
 }
 
+// Copies pixels of three bytes, the last first: five at a time by a shuffle of 16 bytes, of which the last is overwritten
+// by the next five.
+INLINE void reverse_bytes(uint8_t* __restrict to, const uint8_t* __restrict from, int64_t count) {
+    typedef uint8_t Bytes __attribute__((vector_size(16)));
+    constexpr Bytes last_pixel_first = {13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0};
+    int64_t x = 0;
+    for (; x + 6 <= count; x += 5) {  // 16 bytes end behind the last of these five, and begin in the pixel before them
+        Bytes pixels;
+        std::memcpy(&pixels, from + 3 * (count - x) - 16, 16);
+        pixels = __builtin_shuffle(pixels, last_pixel_first);
+        std::memcpy(to + 3 * x, &pixels, 16);
+    }
+    for (; x < count; ++x)
+        for (int64_t c = 0; c < 3; ++c) to[3 * x + c] = from[3 * (count - 1 - x) + c];
+}
+
 template <class In>  // copies pixels, the last first if they are mirrored
 INLINE void gather(In* __restrict to, const In* __restrict from, int64_t count, int64_t channels, bool mirrored) {
     if (!mirrored) {
         std::copy(from, from + count * channels, to);
     } else if (channels == 1) {
         reverse(to, from, count);
+    } else if (channels == 3 && std::is_same_v<In, uint8_t>) {
+        if constexpr (std::is_same_v<In, uint8_t>) reverse_bytes(to, from, count);
     } else if (channels == 3) {
         for (int64_t x = 0; x < count; ++x) {
             const In* pixel = from + 3 * (count - 1 - x);
