@@ -14,8 +14,10 @@ from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
 from gpuload.ops.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
+from gpuload.ops.erasing import Cutout, Erasing, GridMask
 from gpuload.ops.flip import RandomFlip
 from gpuload.ops.mixing import CutMix, MixUp
+from gpuload.ops.noise import GaussianNoise, SaltAndPepper
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
@@ -43,11 +45,15 @@ __all__ = [
     "Contrast",
     "Copy",
     "CutMix",
+    "Cutout",
     "Dali",
     "Decode",
     "Equalize",
+    "Erasing",
     "Gamma",
+    "GaussianNoise",
     "Grayscale",
+    "GridMask",
     "Hue",
     "Invert",
     "MixUp",
@@ -71,6 +77,7 @@ __all__ = [
     "Resize",
     "Rotate",
     "Rotate90",
+    "SaltAndPepper",
     "Saturation",
     "ScaleJitter",
     "Sharpness",

@@ -89,6 +89,16 @@ def spread(op: Any, name: str, value: Any) -> tuple[float, float]:
     return pair
 
 
+def amounts(op: Any, name: str, value: Any) -> tuple[float, float]:
+    """Return two numbers ``(low, high)`` with 0 <= low <= high; one number is both."""
+    pair = numbers(op, name, value)
+    if not isinstance(pair, tuple):
+        pair = (pair, pair)
+    if len(pair) != 2 or not 0 <= pair[0] <= pair[1]:
+        raise refuse(op, name, value, "a number of at least 0, or two, low and high, with 0 <= low <= high")
+    return pair
+
+
 def between(pair: Any, u: Any) -> Any:
     """Return the number ``low + u * (high - low)`` of a pair for each number of ``u`` in [0, 1)."""
     low, high = pair

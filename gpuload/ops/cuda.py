@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 THREADS = 256  # of a block
-TYPES = {"uint8": "unsigned char", "float32": "float", "float16": "__half"}
+TYPES = {"uint8": "unsigned char", "uint16": "unsigned short", "float32": "float", "float16": "__half"}
 RAW_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # by bytes
 
 HEAD = """
@@ -28,6 +28,10 @@ __device__ inline void store(__half* to, float value) { *to = __float2half_rn(va
 __device__ inline void store(unsigned char* to, float value) {
     float whole = rintf(value);
     *to = (unsigned char)(whole < 0.0f ? 0.0f : whole > 255.0f ? 255.0f : whole);
+}
+__device__ inline void store(unsigned short* to, float value) {
+    float whole = rintf(value);
+    *to = (unsigned short)(whole < 0.0f ? 0.0f : whole > 65535.0f ? 65535.0f : whole);
 }
 __device__ inline int clipped(int place, int length) { return place < 0 ? 0 : place < length ? place : length - 1; }
 """
@@ -148,6 +152,85 @@ extern "C" __global__ void resize(const Image* images, const Axis* axes, const i
 }
 """
 
+# The struct is the dtype `warp.IMAGE`. Its arithmetic is told in `ops.warp`.
+WARP = """
+struct Image {
+    Long address, down, across, deep, out;
+    int height, width, new_height, new_width, channels, is_same;
+    float matrix[8];
+};
+
+__device__ inline float add_product(float a, float b, float sum) {
+    return (float)((double)a * (double)b + (double)sum);
+}
+
+extern "C" __global__ void warp(const Image* images, const Fill* fills, Pixel* out, int is_affine, int blocks)
+{
+    const Image& image = images[blockIdx.x / blocks];
+    unsigned number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (number >= (unsigned)image.new_height * image.new_width * image.channels) return;
+    int channel = number % image.channels, x = number / image.channels % image.new_width;
+    int y = number / image.channels / image.new_width;
+    const Pixel* pixels = (const Pixel*)image.address + channel * image.deep;
+    Pixel* to = out + image.out + number;
+    if (image.is_same) {
+        *to = pixels[y * image.down + x * image.across];
+        return;
+    }
+    float half[] = {(float)image.width * 0.5f, (float)image.height * 0.5f}, places[2];
+    float across = (float)x + (is_affine ? (float)((1 - image.new_width) * 0.5) : 0.5f);
+    float down = (float)y + (is_affine ? (float)((1 - image.new_height) * 0.5) : 0.5f);
+    float divisor = is_affine ? 1.0f : add_product(down, image.matrix[7], across * image.matrix[6]) + 1.0f;
+    for (int axis = 0; axis < 2; ++axis) {
+        const float* line = image.matrix + 3 * axis;
+        float place = add_product(down, line[1] / half[axis], across * (line[0] / half[axis])) + line[2] / half[axis];
+        if (!is_affine) place = place / divisor - 1.0f;
+        places[axis] = (float)((double)(place + 1.0f) * (double)half[axis] - 0.5);
+    }
+    float column = places[0], row = places[1];
+#ifdef NEAREST
+    column = rintf(column), row = rintf(row);
+    bool inside = column >= 0.0f && column < (float)image.width && row >= 0.0f && row < (float)image.height;
+    *to = inside ? pixels[(int)row * image.down + (int)column * image.across] : fills[channel];
+#else
+    float fill = fills[channel], total = 0.0f, weight = 0.0f;
+    bool near = column > -1.0f && column < (float)image.width && row > -1.0f && row < (float)image.height;
+    if (near) {
+        float left = floorf(column), top = floorf(row), right_part = column - left, lower_part = row - top;
+        for (int corner = 0; corner < 4; ++corner) {
+            int i = (int)left + corner % 2, j = (int)top + corner / 2;
+            float part = (corner % 2 ? right_part : 1.0f - right_part) * (corner / 2 ? lower_part : 1.0f - lower_part);
+            bool inside = i >= 0 && i < image.width && j >= 0 && j < image.height;
+            float value = inside ? (float)pixels[j * image.down + i * image.across] : 0.0f;
+            total = corner ? add_product(value, part, total) : value * part;
+            weight = weight + (inside ? part : 0.0f);
+        }
+    }
+    store(to, (total - fill) * weight + fill);
+#endif
+}
+"""
+
+# One thread for each block of four words of each record: Philox 4x64-10, see `rng.philox`.
+WORDS = """
+typedef unsigned long long Word;
+extern "C" __global__ void words(const Word* keys, Word* out, int num_blocks, int blocks)
+{
+    int place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= num_blocks) return;
+    long long record = blockIdx.x / blocks;
+    Word c0 = place + 1, c1 = 0, c2 = 0, c3 = 0, k0 = keys[2 * record], k1 = keys[2 * record + 1];
+    const Word m0 = 0xD2E7470EE14C6C93ULL, m1 = 0xCA5A826395121157ULL;
+    for (int round = 0; round < 10; ++round) {
+        Word high0 = __umul64hi(c0, m0), low0 = c0 * m0, high1 = __umul64hi(c2, m1), low1 = c2 * m1;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B97F4A7C15ULL, k1 += 0xBB67AE8584CAA73BULL;
+    }
+    Word* to = out + (record * num_blocks + place) * 4;
+    to[0] = c0, to[1] = c1, to[2] = c2, to[3] = c3;
+}
+"""
+
 
 @cache
 def walk(before: str, after: str) -> str:
@@ -160,3 +243,11 @@ def resize(dtype: np.dtype[Any], *, nearest: bool) -> str:
     """Return the source of ``taps`` and ``resize`` for images of a dtype."""
     pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
     return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\n{RESIZE}"
+
+
+@cache
+def warp(dtype: np.dtype[Any], *, nearest: bool) -> str:
+    """Return the source of ``warp`` for images of a dtype."""
+    pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
+    fill = pixel if nearest else "float"
+    return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{WARP}"

@@ -27,16 +27,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images, window
-from gpuload.ops.base import Draw, Op, Points, RowForm
+from gpuload.ops import arguments, cuda, images, walk, window
+from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("nearest", "linear")
 LINEAR_DTYPES = ("uint8", "uint16", "float32")  # float32 has all of their values, and the sums between them
 AFFINE, PERSPECTIVE = 6, 8  # numbers of a matrix
 IDENTITY = {AFFINE: (1, 0, 0, 0, 1, 0), PERSPECTIVE: (1, 0, 0, 0, 1, 0, 0, 0)}
+
+IMAGE = np.dtype([  # the kernel's description of an image: its address, the elements from row to row, ...
+    ("address", "i8"), ("down", "i8"), ("across", "i8"), ("deep", "i8"), ("out", "i8"), ("height", "i4"),
+    ("width", "i4"), ("new_height", "i4"), ("new_width", "i4"), ("channels", "i4"), ("is_same", "i4"),
+    ("matrix", "f4", 8),
+])  # fmt: skip
 
 Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
 Color = float | tuple[float, ...]
@@ -78,7 +84,7 @@ class Warp(Op):
         """Shape and dtype stay."""
         shape = images.image(self, field)
         self._check_dtype(field)
-        self._check_fill(field, shape[2])
+        window.check_colors(self, field, self._sampling[1], shape[2])
         return field.with_(shape=shape, axes="HWC")
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
@@ -88,6 +94,12 @@ class Warp(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, its pixels taken where the matrix says."""
         return warp(xp, x, draw["matrix"], self._size(x, draw), *self._sampling)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, on a GPU by a kernel."""
+        if not device.compiles(xp) or not len(x):
+            return super().array_batch(xp, x, draw)
+        return warp_batch(xp, x, draw["matrix"], draw.get("size"), *self._sampling)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
@@ -116,18 +128,6 @@ class Warp(Op):
                 f"on={field.name!r}) before it",
             )
 
-    def _check_fill(self, field: Field, channels: int | None) -> None:
-        fill = self._sampling[1]
-        colors = fill if isinstance(fill, tuple) else (fill,)
-        for color in colors:
-            window.check_holds(self, field, color)
-        if len(colors) > 1 and channels is not None and len(colors) != channels:
-            raise SpecError(
-                f"{self}: fill has {len(colors)} numbers, field {field.name!r} {channels} channels",
-                cause="the fill is one number, or one for each channel",
-                remedy="write fill=0, say",
-            )
-
 
 def warp(
     xp: ModuleType, x: Any, matrix: Matrix, size: tuple[int, int], interpolation: str = "nearest", fill: Color = 0
@@ -148,6 +148,49 @@ def warp(
     if _is_identity(matrix):
         return x
     return sample(xp, x, *places(xp, matrix, x.shape[:2], size), interpolation, fill)
+
+
+def warp_batch(
+    xp: ModuleType, x: Any, matrix: Matrix, size: NDArray[np.int32] | None, interpolation: str, fill: Color
+) -> Any:
+    """Return images of any sizes warped on a GPU: the same as ``warp`` of each, by one kernel.
+
+    Args:
+        xp: CuPy; the kernel is queued on its current stream.
+        x: an array ``[N, height, width, channels]``, a ``Ragged`` or a list of N images; N at least 1.
+        matrix: float32 ``[N, 6]`` or ``[N, 8]``, on the host.
+        size: int32 ``[N, 2]``, height and width of each result; None: those of the images.
+        interpolation: see ``warp``.
+        fill: see ``warp``.
+
+    Returns:
+        An array ``[N, new height, new width, channels]`` where all results have one size, else a list of arrays.
+    """
+    dtype, is_nearest, count = np.dtype(x[0].dtype), interpolation == "nearest", matrix.shape[1]
+    table = np.zeros(len(x), IMAGE)
+    for name, numbers in zip(("address", "down", "across", "deep", "channels"), walk.places(x), strict=True):
+        table[name] = numbers
+    sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
+    table["height"], table["width"] = np.array(sizes, np.int32).T
+    after = np.array(sizes, np.int32) if size is None else size
+    table["new_height"], table["new_width"] = after.T
+    table["matrix"][:, :count] = matrix
+    table["is_same"] = (matrix == IDENTITY[count]).all(axis=1)
+    shapes = np.stack([table["new_height"], table["new_width"], table["channels"]], axis=1).astype(np.int64)
+    lengths = shapes.prod(axis=1)
+    table["out"] = np.cumsum(lengths) - lengths
+    fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
+    uploads = xp.asarray(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
+    out = xp.empty(int(lengths.sum()), dtype)
+    blocks = -(-int(lengths.max()) // cuda.THREADS)
+    device.kernel(cuda.warp(dtype, nearest=is_nearest), "warp")(
+        (blocks * len(table),), (cuda.THREADS,),
+        (uploads, uploads[table.nbytes :], out, np.int32(count == AFFINE), np.int32(blocks)),
+    )  # fmt: skip
+    if (shapes == shapes[0]).all():
+        return out.reshape(len(table), *shapes[0].tolist())
+    pieces = zip(table["out"].tolist(), lengths.tolist(), shapes.tolist(), strict=True)
+    return [out[begin : begin + length].reshape(shape) for begin, length, shape in pieces]
 
 
 def _is_identity(matrix: Matrix) -> bool:

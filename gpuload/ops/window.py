@@ -130,3 +130,16 @@ def check_holds(op: Any, field: Field, value: Any) -> None:
             cause=f"{field.dtype} cannot hold this value",
             remedy=f"use a whole number from {limits[0]} to {limits[1]}; fill={{{field.name!r}: 0}} is for this field",
         )
+
+
+def check_colors(op: Any, field: Field, fill: float | tuple[float, ...], channels: int | None) -> None:
+    """Raise ``SpecError`` if a field cannot hold a colour: a number, or one for each channel."""
+    numbers = fill if isinstance(fill, tuple) else (fill,)
+    for number in numbers:
+        check_holds(op, field, number)
+    if len(numbers) > 1 and channels is not None and len(numbers) != channels:
+        raise SpecError(
+            f"{op}: fill has {len(numbers)} numbers, field {field.name!r} {channels} channels",
+            cause="the fill is one number, or one for each channel",
+            remedy="write fill=0, say",
+        )
