@@ -432,3 +432,42 @@ class Native(Protocol):
             fill: of each channel, float32 ``[channels]``.
             out: the result, of the image's dtype, ``[new height, new width, channels]``.
         """
+
+    def sample_nearest(self, image: Bytes, columns: Floats, rows: Floats, fill: Bytes, out: Bytes) -> None:
+        """Do as ``warp_nearest`` at the places ``columns`` and ``rows``, float32 ``[new height, new width]``."""
+
+    def sample_linear(
+        self, image: NDArray[Any], columns: Floats, rows: Floats, fill: Floats, out: NDArray[Any]
+    ) -> None:
+        """Do as ``warp_linear`` at the places ``columns`` and ``rows``, float32 ``[new height, new width]``."""
+
+    def blur(self, image: NDArray[Any], down: Floats, across: Floats, out: NDArray[Any]) -> None:
+        """Blur an image; see `ops.blur`.
+
+        Args:
+            image: uint8, uint16 or float32 ``[height, width, channels]``.
+            down: weights along the columns, an odd number of them; half of them are fewer than rows.
+            across: weights along the rows.
+            out: the result, like the image.
+        """
+
+    def resize_as_pillow(
+        self, image: Bytes, offset: int, stride: int, height: int, width: int, rows: Int32s, row_count: Int32s,
+        row_weights: Int32s, columns: Int32s, column_count: Int32s, column_weights: Int32s, out: Bytes,
+    ) -> None:  # fmt: skip
+        """Resize a box of an image of bytes; see `ops.pillow.resize`.
+
+        Args:
+            image: one axis: the memory that holds the image.
+            offset: where in it the box begins.
+            stride: bytes from row to row.
+            height: of the box.
+            width: of the box.
+            rows: of each row of the result the first source row; empty if the height stays, and so are the next two.
+            row_count: how many source rows it has.
+            row_weights: their weights in units of 2**-22, ``[new height, support]``.
+            columns: the same for the columns.
+            column_count: as before.
+            column_weights: as before.
+            out: ``[new height, new width, channels]``.
+        """

@@ -3,6 +3,7 @@
 from gpuload.ops.affine import Affine, Shear, Translate
 from gpuload.ops.axes import Reshape, Transpose
 from gpuload.ops.base import Op
+from gpuload.ops.blur import GaussianBlur
 from gpuload.ops.cast import Cast
 from gpuload.ops.choices import OneOf, Shuffle, Sometimes
 from gpuload.ops.cleanboxes import CleanBoxes
@@ -14,6 +15,7 @@ from gpuload.ops.crop import CenterCrop, RandomCrop
 from gpuload.ops.dali import Dali
 from gpuload.ops.decode import Decode
 from gpuload.ops.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
+from gpuload.ops.elastic import Elastic
 from gpuload.ops.erasing import Cutout, Erasing, GridMask
 from gpuload.ops.flip import RandomFlip
 from gpuload.ops.mixing import CutMix, MixUp
@@ -48,9 +50,11 @@ __all__ = [
     "Cutout",
     "Dali",
     "Decode",
+    "Elastic",
     "Equalize",
     "Erasing",
     "Gamma",
+    "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridMask",

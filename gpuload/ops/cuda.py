@@ -211,6 +211,29 @@ extern "C" __global__ void warp(const Image* images, const Fill* fills, Pixel* o
 }
 """
 
+# One axis of `ops.blur`: `step` elements from pixel to pixel of it, `length` pixels, `size` elements an image.
+BLUR = """
+extern "C" __global__ void blur(const In* images, Out* out, const float* weights, int taps, int length, int step,
+    int size, int blocks)
+{
+    int number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (number >= size) return;
+    Long image = blockIdx.x / blocks;
+    int place = number / step % length;
+    const In* begin = images + image * size + (number - place * step);
+    const float* line = weights + image * taps;
+    float total = 0.0f;
+    for (int tap = 0; tap < taps; ++tap) {
+        int other = place + tap - taps / 2;
+        other = other < 0 ? -other : other;
+        other = other < length ? other : 2 * (length - 1) - other;
+        float product = (float)begin[other * step] * line[tap];
+        total = tap ? total + product : product;
+    }
+    store(out + image * size + number, total);
+}
+"""
+
 # One thread for each block of four words of each record: Philox 4x64-10, see `rng.philox`.
 WORDS = """
 typedef unsigned long long Word;
@@ -251,3 +274,9 @@ def warp(dtype: np.dtype[Any], *, nearest: bool) -> str:
     pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
     fill = pixel if nearest else "float"
     return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{WARP}"
+
+
+@cache
+def blur(before: str, after: str) -> str:
+    """Return the source of ``blur`` from images of one dtype to another, by NumPy's names."""
+    return f"{HEAD}typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\n{BLUR}"

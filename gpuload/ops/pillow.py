@@ -1,4 +1,5 @@
-"""Pillow's ``Image.transform`` by an affine matrix, and ``Image.rotate``, as arithmetic: the meaning of policies.
+"""Pillow's ``Image.transform`` by an affine matrix, and ``Image.rotate``, as arithmetic: the meaning of policies;
+and ``Image.resize``.
 
 Formula  Pixel ``(x, y)`` of the result is taken at ``(a x' + b y' + c, d x' + e y' + f)`` of the image,
          ``x' = x + 0.5``, ``y' = y + 0.5``; where that lies outside, it is the fill.
@@ -7,8 +8,11 @@ Nearest  The pixel in which the point lies. Pillow adds up columns and rows: in 
 Linear   float64: ``v + (w - v) * t`` along the row, then down the column; pixels outside are those of the edge. The
          fraction is cut off.
 Cubic    float64, four pixels and a = -1; bounded to 0 and 255, and the fraction is cut off.
-Source   Read in Pillow 13 (MIT-CMU), src/libImaging/Geometry.c and Image.py, and written anew.
-Equals   Pillow's results on x86-64, every value (`tests/ops/test_pillow.py`).
+Resize   A filter over all source pixels, as wide as the image becomes smaller; along the rows first, then down the
+         columns. Of bytes the weights are whole numbers of 2**-22, and each pass ends in bytes.
+Source   Read in Pillow 13 (MIT-CMU), src/libImaging/Geometry.c, Resample.c and Image.py, and written anew.
+Equals   Pillow's results on x86-64, every value (`tests/ops/test_pillow.py`); of ``resize`` those of Pillow up to 12.
+         Pillow 13 sums down the columns first for some sizes, which rounds otherwise.
 Others   torchvision's functions on tensors, which `ops.warp` equals, have other borders and round.
 """
 
@@ -16,14 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
+
 Matrix = tuple[float, float, float, float, float, float]
 UNIT = 65536  # of Pillow's fixed-point numbers
+SUPPORTS = {"linear": 1, "cubic": 2, "lanczos": 3}  # pixels on each side, where the image does not become smaller
+BITS = 22  # of the fraction of a weight for bytes
 LIMIT = 32768  # pixels: points beyond are not in its fixed-point numbers
 
 
@@ -139,3 +148,106 @@ def _sums(size: tuple[int, int], begin: float, across: float, down: float) -> ND
 def _pixels(points: NDArray[np.float64], length: int) -> NDArray[np.int64]:
     """Return the pixels in which points lie, -1 for those before the first one."""
     return np.where(points < 0, -1, points.clip(-1, length)).astype(np.int64)
+
+
+def resize(xp: ModuleType, x: Any, new: tuple[int, int], interpolation: str) -> Any:
+    """Return what ``Image.resize(new, resample)`` returns: rows first, then columns, each pass in the image's dtype.
+
+    Args:
+        xp: NumPy or CuPy.
+        x: ``[H, W, C]``, uint8 (sums in units of 2**-22) or float32 (sums in float64).
+        new: height and width of the result.
+        interpolation: ``"linear"``, ``"cubic"`` (a = -0.5) or ``"lanczos"``.
+    """
+    for axis in (1, 0):
+        if x.shape[axis] != new[axis]:
+            x = _resize_axis(xp, x, axis, steps(x.shape[axis], new[axis], interpolation))
+    return x
+
+
+def resize_into(image: NDArray[Any], box: tuple[int, int, int, int], interpolation: str, out: NDArray[Any]) -> None:
+    """Write a box of an image, resized, to ``out``, by the core: the same as ``resize`` of the box; uint8.
+
+    Args:
+        image: uint8 ``[height, width, channels]``, C-contiguous.
+        box: top, left, height and width, pixels; inside the image.
+        interpolation: as of ``resize``.
+        out: uint8 ``[new height, new width, channels]``, C-contiguous.
+    """
+    if core.native is None:
+        raise RuntimeError(f"resize_into: {core.problem}")
+    (top, left, height, width), (new_height, new_width, channels) = box, out.shape
+    down = steps(height, new_height, interpolation) if height != new_height else NO_STEPS
+    across = steps(width, new_width, interpolation) if width != new_width else NO_STEPS
+    stride = image.shape[1] * channels
+    core.native.resize_as_pillow(
+        image.reshape(-1), top * stride + left * channels, stride, height, width, down.first, down.num_pixels,
+        down.fixed, across.first, across.num_pixels, across.fixed, out,
+    )  # fmt: skip
+
+
+class Steps(NamedTuple):
+    """How an axis is resized.
+
+    Attributes:
+        first: the first source pixel of each output pixel, int32 ``[n]``.
+        num_pixels: how many there are, int32 ``[n]``.
+        weights: of each, float64 ``[n, support]``; 0 behind the last one.
+        fixed: the same in units of 2**-22, int32.
+    """
+
+    first: NDArray[np.int32]
+    num_pixels: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    fixed: NDArray[np.int32]
+
+
+NO_STEPS = Steps(*(np.zeros(shape, dtype) for shape, dtype in ((0, "i4"), (0, "i4"), ((0, 0), "f8"), ((0, 0), "i4"))))
+
+
+@lru_cache(maxsize=256)
+def steps(before: int, after: int, interpolation: str) -> Steps:
+    """Return how an axis of ``before`` pixels is resized to ``after`` pixels."""
+    scale = before / after
+    stretch = max(scale, 1.0)
+    support = SUPPORTS[interpolation] * stretch
+    center = (np.arange(after) + 0.5) * scale
+    first = np.maximum((center - support + 0.5).astype(np.int64), 0)  # whole numbers towards 0, as C makes them
+    count = np.minimum((center + support + 0.5).astype(np.int64), before) - first
+    weights = np.zeros((after, math.ceil(support) * 2 + 1))
+    total = np.zeros(after)
+    for tap in range(weights.shape[1]):
+        weight = _filter(interpolation, (tap + first - center + 0.5) * (1.0 / stretch))
+        weights[:, tap] = np.where(tap < count, weight, 0.0)
+        total = total + weights[:, tap]
+    weights /= np.where(total == 0, 1.0, total)[:, None]
+    fixed = np.trunc(weights * (1 << BITS) + np.where(weights < 0, -0.5, 0.5))
+    return Steps(first.astype(np.int32), count.astype(np.int32), weights, fixed.astype(np.int32))
+
+
+def _filter(interpolation: str, place: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of pixels so far from the centre, in pixels of the filter."""
+    x = np.abs(place)
+    if interpolation == "linear":
+        return np.where(x < 1, 1 - x, 0.0)
+    if interpolation == "cubic":
+        outer = np.where(x < 2, (((x - 5) * x + 8) * x - 4) * -0.5, 0.0)
+        return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, outer)
+    return np.where((place >= -3) & (place < 3), _sinc(place) * _sinc(place / 3), 0.0)
+
+
+def _sinc(place: NDArray[np.float64]) -> NDArray[np.float64]:
+    angle = place * math.pi
+    return np.where(angle == 0, 1.0, np.sin(angle) / np.where(angle == 0, 1.0, angle))
+
+
+def _resize_axis(xp: ModuleType, x: Any, axis: int, axis_steps: Steps) -> Any:
+    first, _, weights, fixed = axis_steps
+    is_bytes = x.dtype == np.uint8
+    kind, numbers = (xp.int32, fixed) if is_bytes else (xp.float64, weights)
+    shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
+    total: Any = kind(1 << (BITS - 1)) if is_bytes else kind(0)
+    for tap in range(numbers.shape[1]):
+        pixels = x.take(xp.asarray((first + tap).clip(0, x.shape[axis] - 1)), axis=axis)
+        total = total + pixels.astype(kind) * xp.asarray(numbers[:, tap]).reshape(shape)
+    return (total >> BITS).clip(0, 255).astype(xp.uint8) if is_bytes else total.astype(x.dtype)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images, resampling
+from gpuload.ops import arguments, images, pillow, resampling
 from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
 from gpuload.spec import Field
 
-INTERPOLATIONS = ("linear", "nearest", "cubic")
+INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
+PIL = "pil"  # the antialias that is Pillow's
 Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
 NEAREST_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32")
 NOT_IN_DALI = ("bool", "int8", "int32", "uint32", "int64", "float16")  # DALI 2.4; moved as other dtypes of their width
@@ -25,7 +26,10 @@ TRIES = 10  # as in torchvision
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """Resize images to ``height`` x ``width``, or so that the shorter side has ``shorter`` pixels.
+    """Resize images to ``height`` x ``width``, or so that the shorter or the longer side has a length.
+
+    ``Resize(height, width, fit=True)`` keeps the proportions; with `Pad` behind it, images are boxed in:
+    ``Resize(640, 640, fit=True), Pad(640, 640, fill=114)``.
 
     Example:
         ``gl.ops.Resize(256, 256)``
@@ -34,39 +38,46 @@ class Resize(Op):
         height: pixels; together with ``width``.
         width: pixels.
         shorter: pixels; the longer side keeps the proportions, rounded to nearest, halves up.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; or a dict from field names to these, as
-            ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
-        antialias: average over all source pixels where the image becomes smaller (linear and cubic).
+        interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
+            as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
+        antialias: average over all source pixels where the image becomes smaller (linear and cubic). ``"pil"``: as
+            Pillow does, see `ops.pillow`, which is the only one with ``"lanczos"``; DALI has no such form.
+        longer: pixels, in place of the shorter side; with ``shorter``, the longer side has at most so many, as with
+            torchvision's ``max_size``.
+        fit: make the image as large as fits into ``height`` x ``width``, and keep its proportions.
     """
 
     height: int | None = None
     width: int | None = None
     shorter: int | None = None
     interpolation: Interpolation = field(default="linear", hash=False)
-    antialias: bool = True
+    antialias: bool | str = True
+    longer: int | None = field(default=None, kw_only=True)
+    fit: bool = field(default=False, kw_only=True)
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.shorter is None) != (self.height is not None and self.width is not None) or (
-            self.shorter is not None and (self.height is not None or self.width is not None)
-        ):
+        num_lengths = (self.height is not None) + (self.width is not None)
+        has_side = self.shorter is not None or self.longer is not None
+        if num_lengths != (0 if has_side else 2) or (has_side and self.fit is True):
             raise SpecError(
                 f"{self}",
-                cause="the new size is height and width, or the length of the shorter side",
-                remedy="write Resize(224, 224) or Resize(shorter=224)",
+                cause="the new size is height and width, or the length of the shorter side, or of the longer one",
+                remedy="write Resize(224, 224), Resize(224, 224, fit=True), Resize(shorter=224) or Resize(longer=224)",
             )
-        for name in ("height", "width", "shorter"):
+        for name in ("height", "width", "shorter", "longer"):
             if getattr(self, name) is not None:
                 arguments.keep(self, **{name: arguments.whole(self, name, getattr(self, name))})
+        arguments.keep(self, fit=arguments.flag(self, "fit", self.fit))
         _check_filter(self)
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the new ones."""
         height, width, channels = image_shape(self, field)
-        if self.shorter is None:
+        if self._is_fixed:
             return field.with_(shape=(self.height, self.width, channels), axes="HWC")
         if height is None or width is None:
             return field.with_(shape=(None, None, channels), axes="HWC")
@@ -75,20 +86,43 @@ class Resize(Op):
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the new sizes."""
-        if self.shorter is None:
+        if self._is_fixed:
             return np.broadcast_to(np.array([self.height, self.width], np.int32), size.shape)
-        sides = size.astype(np.int64)
-        short: NDArray[np.int64] = sides.min(axis=1, keepdims=True).clip(1)
-        return np.asarray((2 * sides * self.shorter + short) // (2 * short), np.int32).clip(1)
+        sides = size.astype(np.int64).clip(1)
+        before, after = self._scale(sides)
+        return np.asarray((2 * sides * after + before) // (2 * before), np.int32).clip(1)
+
+    @property
+    def _is_fixed(self) -> bool:
+        """True if all images get the same size."""
+        return self.height is not None and not self.fit
+
+    @property
+    def has_dali_form(self) -> bool:
+        """True but for Pillow's antialias."""
+        return self.antialias != PIL and super().has_dali_form
+
+    def _scale(self, sides: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return a length of each image and what becomes of it, pixels, int64 ``[N, 1]``: the factor of both sides."""
+        shortest, longest = sides.min(axis=1, keepdims=True), sides.max(axis=1, keepdims=True)
+        if self.fit:
+            height, width, new_height, new_width = sides[:, :1], sides[:, 1:], self.height or 0, self.width or 0
+            is_high = new_height * width <= new_width * height
+            return np.where(is_high, height, width), np.where(is_high, new_height, new_width)
+        if self.shorter is None or self.longer is None:
+            length = shortest if self.longer is None else longest
+            return length, np.full_like(length, self.longer or self.shorter or 0)
+        is_long = longest * self.shorter > self.longer * shortest
+        return np.where(is_long, longest, shortest), np.where(is_long, self.longer, self.shorter)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``size``: the new size of each image where they differ, float32 ``[N, 2]`` as DALI wants it."""
-        return {} if self.shorter is None else {"size": self.size_after(size, {}).astype(np.float32)}
+        return {} if self._is_fixed else {"size": self.size_after(size, {}).astype(np.float32)}
 
     def new_size(self, draw: Draw) -> tuple[int, int]:
         """Return the new height and width for one row of a draw."""
-        if self.height is not None and self.width is not None:
-            return self.height, self.width
+        if self._is_fixed:
+            return int(self.height or 0), int(self.width or 0)
         return int(draw["size"][0]), int(draw["size"][1])
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
@@ -97,34 +131,38 @@ class Resize(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
-        return resampling.resize(xp, x, self.new_size(draw), _interpolation(self), self.antialias)
+        return _resize(xp, self, x, self.new_size(draw))
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
-        if not device.compiles(xp) or not len(x):
+        if not device.compiles(xp) or not len(x) or _is_pillow(self):
             return super().array_batch(xp, x, draw)
         sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
         size = np.broadcast_to(np.array(sizes, np.int32), (len(x), 2))
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
-        return resampling.resize_batch(xp, x, boxes, self.size_after(size, draw), _interpolation(self), self.antialias)
+        return resampling.resize_batch(
+            xp, x, boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True
+        )
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
-        if self.interpolation == "nearest":
+        if self.interpolation == "nearest" or _is_pillow(self):
             return None
-        sizes = self.size_after(size, draw) if self.shorter is None else draw["size"].astype(np.int32)
-        return resampling.Resampling(np.pad(size, ((0, 0), (2, 0))), sizes, _interpolation(self), self.antialias)
+        sizes = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
+        return resampling.Resampling(
+            np.pad(size, ((0, 0), (2, 0))), sizes, _interpolation(self), self.antialias is True
+        )
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._resize_into if _is_in_core(self) else None
+        return self._resize_into if _is_in_core(self, field) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, (0, 0, *x.shape[:2]), _interpolation(self), self.antialias, out)
+        _resize_box(self, x, (0, 0, *x.shape[:2]), out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``resize`` to sizes that were computed on the host."""
-        size = draw["size"] if self.shorter is not None else [self.height, self.width]
+        size = [self.height, self.width] if self._is_fixed else draw["size"]
         return _lower_resize(self, dali, x, size, field)
 
 
@@ -144,9 +182,10 @@ class RandomResizedCrop(Op):
         width: pixels of the result; ``height`` if left out.
         scale: least and greatest part of the area, more than 0.
         ratio: least and greatest width / height.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; or a dict from field names to these, as
-            ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
-        antialias: average over all source pixels where the box becomes smaller (linear and cubic).
+        interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
+            as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
+        antialias: average over all source pixels where the box becomes smaller (linear and cubic). ``"pil"``: as
+            Pillow does, see `ops.pillow`, which is the only one with ``"lanczos"``; DALI has no such form.
     """
 
     height: int
@@ -154,7 +193,7 @@ class RandomResizedCrop(Op):
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = field(default="linear", hash=False)
-    antialias: bool = True
+    antialias: bool | str = True
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
@@ -181,6 +220,11 @@ class RandomResizedCrop(Op):
     def field_after(self, field: Field) -> Field:
         """Height and width become the result's."""
         return field.with_(shape=(*self.window, image_shape(self, field)[2]), axes="HWC")
+
+    @property
+    def has_dali_form(self) -> bool:
+        """True but for Pillow's antialias."""
+        return self.antialias != PIL and super().has_dali_form
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the result's size for every image."""
@@ -216,29 +260,29 @@ class RandomResizedCrop(Op):
         """Return the box of one image, resized."""
         top, left, height, width = _box(draw)
         box = x[top : top + height, left : left + width]
-        return resampling.resize(xp, box, self.window, _interpolation(self), self.antialias)
+        return _resize(xp, self, box, self.window)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
-        if not device.compiles(xp) or not len(x):
+        if not device.compiles(xp) or not len(x) or _is_pillow(self):
             return super().array_batch(xp, x, draw)
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         new = np.broadcast_to(np.array(self.window), (len(x), 2))
-        return resampling.resize_batch(xp, x, boxes, new, _interpolation(self), self.antialias)
+        return resampling.resize_batch(xp, x, boxes, new, _interpolation(self), self.antialias is True)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
-        if self.interpolation == "nearest":
+        if self.interpolation == "nearest" or _is_pillow(self):
             return None
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
-        return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias)
+        return resampling.Resampling(boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
-        return self._resize_into if _is_in_core(self) else None
+        return self._resize_into if _is_in_core(self, field) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        resampling.resize_into(x, _box(draw), _interpolation(self), self.antialias, out)
+        _resize_box(self, x, _box(draw), out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``, then ``resize``: its own region of interest would read pixels outside the box."""
@@ -258,8 +302,27 @@ def _box(draw: Draw) -> resampling.Box:
     return top, left, height, width
 
 
-def _is_in_core(op: Resize | RandomResizedCrop) -> bool:
+def _is_pillow(op: Resize | RandomResizedCrop) -> bool:
+    return op.antialias == PIL and op.interpolation != "nearest"
+
+
+def _is_in_core(op: Resize | RandomResizedCrop, field: Field) -> bool:
+    if _is_pillow(op) and field.dtype != np.uint8:
+        return False
     return op.interpolation != "nearest" and core.native is not None
+
+
+def _resize(xp: ModuleType, op: Resize | RandomResizedCrop, image: Any, size: tuple[int, int]) -> Any:
+    if _is_pillow(op):
+        return pillow.resize(xp, image, size, _interpolation(op))
+    return resampling.resize(xp, image, size, _interpolation(op), op.antialias is True)
+
+
+def _resize_box(op: Resize | RandomResizedCrop, image: NDArray[Any], box: resampling.Box, out: NDArray[Any]) -> None:
+    if _is_pillow(op):
+        pillow.resize_into(image, box, _interpolation(op), out)
+    else:
+        resampling.resize_into(image, box, _interpolation(op), op.antialias is True, out)
 
 
 def _interpolation(op: Resize | RandomResizedCrop) -> str:
@@ -277,7 +340,13 @@ def _check_filter(op: Resize | RandomResizedCrop) -> None:
         return value
 
     interpolation = arguments.by_field(op, "interpolation", op.interpolation, check_name, "linear")
-    arguments.keep(op, interpolation=interpolation, antialias=arguments.flag(op, "antialias", op.antialias))
+    names = interpolation.values() if isinstance(interpolation, dict) else (interpolation,)
+    is_pillow = isinstance(op.antialias, str) and op.antialias == PIL
+    if not is_pillow and not isinstance(op.antialias, (bool, np.bool_)):
+        raise arguments.refuse(op, "antialias", op.antialias, f"True, False or {PIL!r}")
+    if "lanczos" in names and not is_pillow:
+        raise arguments.refuse(op, "antialias", op.antialias, f"{PIL!r} with interpolation='lanczos', as in Pillow")
+    arguments.keep(op, interpolation=interpolation, antialias=PIL if is_pillow else bool(op.antialias))
 
 
 def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:

@@ -281,13 +281,27 @@ def warp_into(x: NDArray[Any], matrix: Matrix, interpolation: str, fill: Color, 
         np.copyto(out, x)
         return
     x = x if x.flags.aligned else x.copy()  # a field of a record may begin at any byte
-    channels = x.shape[2]
     numbers = np.ascontiguousarray(matrix, f32)
     if interpolation == "nearest":  # pixels are moved as bytes
-        border = np.full(channels, fill, x.dtype).view(np.uint8)
-        core.native.warp_nearest(_bytes(x), numbers, border, _bytes(out))
+        core.native.warp_nearest(_bytes(x), numbers, _fill_bytes(fill, x), _bytes(out))
     else:
-        core.native.warp_linear(x, numbers, np.full(channels, fill, f32), out)
+        core.native.warp_linear(x, numbers, np.full(x.shape[2], fill, f32), out)
+
+
+def sample_into(x: NDArray[Any], columns: Any, rows: Any, interpolation: str, fill: Color, out: NDArray[Any]) -> None:
+    """Write what ``sample`` returns to ``out``, by the core; all are C-contiguous."""
+    if core.native is None:
+        raise RuntimeError(f"sample_into: {core.problem}")
+    x = x if x.flags.aligned else x.copy()
+    if interpolation == "nearest":
+        core.native.sample_nearest(_bytes(x), columns, rows, _fill_bytes(fill, x), _bytes(out))
+    else:
+        core.native.sample_linear(x, columns, rows, np.full(x.shape[2], fill, f32), out)
+
+
+def _fill_bytes(fill: Color, x: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of a pixel outside of an image."""
+    return np.full(x.shape[2], fill, x.dtype).view(np.uint8)
 
 
 def _bytes(x: NDArray[Any]) -> NDArray[np.uint8]:

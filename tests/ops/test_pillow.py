@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from gpuload import core
 from gpuload.ops import pillow
 
 RESAMPLE = {
@@ -13,6 +16,8 @@ RESAMPLE = {
     "linear": Image.Resampling.BILINEAR,
     "cubic": Image.Resampling.BICUBIC,
 }
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "pillow_resize.npz")
+RESULTS = [name for name in GOLDEN.files if name.count("/") == 3]
 SIZES = [(24, 32), (37, 23), (33, 33), (1, 7)]
 
 
@@ -72,3 +77,29 @@ def test_one_channel_and_a_single_fill():
     )
 
     np.testing.assert_array_equal(pillow.affine(np, image, matrix, "cubic", 9)[..., 0], np.asarray(expected))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_resize_equals_pillow(name):
+    kind, interpolation, height, width = name.split("/")
+    image, expected = GOLDEN[f"images/{kind}"], GOLDEN[name]
+
+    result = pillow.resize(np, image, (int(height), int(width)), interpolation)
+
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_the_core_resizes_a_box_as_numpy_does():
+    if core.native is None:
+        pytest.skip(core.problem)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        image = rng.integers(0, 256, (*rng.integers(3, 60, 2), rng.choice([1, 3, 4])), np.uint8)
+        top, left = (int(rng.integers(0, length - 1)) for length in image.shape[:2])
+        box = image[top : image.shape[0] - 1, left:]
+        out = np.empty((*rng.integers(1, 60, 2), image.shape[2]), np.uint8)
+        for interpolation in pillow.SUPPORTS:
+            pillow.resize_into(image, (top, left, *box.shape[:2]), interpolation, out)
+
+            np.testing.assert_array_equal(out, pillow.resize(np, box, out.shape[:2], interpolation))

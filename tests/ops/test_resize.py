@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpuload.errors import SpecError
-from gpuload.ops import RandomResizedCrop, Resize, resampling
+from gpuload.ops import Pad, RandomResizedCrop, Resize, resampling
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, varying
@@ -75,6 +75,11 @@ class TestResize(ResizeContract):
         (Resize(20, 70, interpolation="nearest"), varying(np.uint8, 3)),
         (Resize(shorter=33, interpolation="nearest"), varying(np.float32, 1)),
         (Resize(5, 3), uniform(np.float32, 101, 103, 3)),
+        (Resize(31, 97, interpolation="lanczos", antialias="pil"), varying(np.uint8, 3)),
+        (Resize(31, 20, interpolation="cubic", antialias="pil"), uniform(np.float32, 47, 43, 2)),
+        (Resize(longer=29, antialias="pil"), varying(np.uint8, 4)),
+        (Resize(40, 30, fit=True), varying(np.uint8, 3)),
+        (Resize(shorter=31, longer=40, interpolation="nearest", antialias="pil"), varying(np.int32, 1)),
     )
     neutral = (
         (Resize(12, 10), uniform(np.uint8, 12, 10, 3)),
@@ -98,6 +103,7 @@ class TestRandomResizedCrop(ResizeContract):
         (RandomResizedCrop(24, 23, interpolation="cubic"), uniform(np.float32, 40, 50, 1)),
         (RandomResizedCrop(24, interpolation="nearest"), uniform(np.uint8, 40, 50, 3)),
         (RandomResizedCrop(9, scale=(1, 1), ratio=(1, 1)), uniform(np.float32, 12, 60, 3)),
+        (RandomResizedCrop(17, 23, interpolation="cubic", antialias="pil"), varying(np.uint8, 3)),
     )
     neutral = ((RandomResizedCrop(12, scale=(1, 1), ratio=(1, 1)), uniform(np.uint8, 12, 12, 3)),)
     refused = TestResize.refused[1:]
@@ -342,3 +348,37 @@ def passes(image, new, axes):
         weights = [coefficients[:, k].reshape((-1, 1, 1) if axis == 0 else (1, -1, 1)) for k in range(2)]
         image = weights[0] * image.take(places[0], axis=axis) + weights[1] * image.take(places[1], axis=axis)
     return image
+
+
+def test_a_side_or_both_may_limit_the_size():
+    sizes = np.array([[100, 200], [300, 100], [50, 50]], np.int32)
+
+    def sizes_after(**arguments):
+        return Resize(**arguments).size_after(sizes, {}).tolist()
+
+    assert sizes_after(longer=100) == [[50, 100], [100, 33], [100, 100]]
+    assert sizes_after(shorter=80, longer=150) == [[75, 150], [150, 50], [80, 80]]  # as torchvision with max_size
+    assert sizes_after(height=60, width=90, fit=True) == [[45, 90], [60, 20], [60, 60]]
+
+
+def test_an_image_that_fits_is_boxed_in_by_pad():
+    graph = compile_ops(Spec((varying(np.uint8, 3),)), [Resize(40, 64, fit=True), Pad(40, 64, fill=114)])
+
+    assert graph.spec_out["image"].shape == (40, 64, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"height": 5},
+        {"longer": 5, "height": 5, "width": 5},
+        {"longer": 5, "fit": True},
+        {"height": 5, "width": 5, "fit": 1},
+        {"height": 5, "width": 5, "antialias": "PIL"},
+        {"height": 5, "width": 5, "interpolation": "lanczos"},
+        {"height": 5, "width": 5, "interpolation": {"image": "lanczos"}, "antialias": False},
+    ],
+)
+def test_sizes_and_filters_that_say_nothing_or_too_much_are_refused(arguments):
+    with pytest.raises(SpecError, match="Resize"):
+        Resize(**arguments)

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "blur.hpp"
 #include "codec.hpp"
 #include "colour.hpp"
 #include "copies.hpp"
@@ -23,6 +24,7 @@
 #include "jpeg.hpp"
 #include "lzw.hpp"
 #include "maps.hpp"
+#include "pilresize.hpp"
 #include "queue.hpp"
 #include "random.hpp"
 #include "resize.hpp"
@@ -598,6 +600,73 @@ void warp_linear(const Array<const T, 3>& image, const Array<const float, 1>& ma
     core::warp_linear(from, {matrix.data(), matrix.size()}, fill.data(), to);
 }
 
+void check_grid(const Array<const float, 2>& columns, const Array<const float, 2>& rows, int64_t height, int64_t width) {
+    const bool fits = columns.shape(0) == height && columns.shape(1) == width && rows.shape(0) == height && rows.shape(1) == width;
+    require(fits, "sample: a place a pixel");
+}
+
+void sample_nearest(const Array<const uint8_t, 3>& image, const Array<const float, 2>& columns,
+                    const Array<const float, 2>& rows, const Bytes& fill, const Array<uint8_t, 3>& out) {
+    const core::Image<const uint8_t> from = image_of(image);
+    const core::Image<uint8_t> to = image_of(out);
+    require(from.channels == to.channels && fill.size() == from.channels, "sample: channels");
+    check_grid(columns, rows, to.height, to.width);
+    Release lock;
+    core::sample_nearest(from, {columns.data(), rows.data()}, fill.data(), to);
+}
+
+template <class T>
+void sample_linear(const Array<const T, 3>& image, const Array<const float, 2>& columns, const Array<const float, 2>& rows,
+                   const Array<const float, 1>& fill, const Array<T, 3>& out) {
+    const core::Image<const T> from = image_of(image);
+    const core::Image<T> to = image_of(out);
+    require(from.channels == to.channels && fill.size() == from.channels, "sample: channels");
+    check_grid(columns, rows, to.height, to.width);
+    Release lock;
+    core::sample_linear(from, {columns.data(), rows.data()}, fill.data(), to);
+}
+
+template <class T>
+void blur(const Array<const T, 3>& image, const Array<const float, 1>& down, const Array<const float, 1>& across,
+          const Array<T, 3>& out) {
+    const core::Image<const T> from = image_of(image);
+    const core::Image<T> to = image_of(out);
+    require(from.height == to.height && from.width == to.width && from.channels == to.channels, "blur: sizes");
+    require(down.size() % 2 == 1 && across.size() % 2 == 1, "blur: windows have a middle");
+    require(down.size() / 2 < from.height && across.size() / 2 < from.width, "blur: a window reaches too far");
+    Release lock;
+    core::blur(from, {down.data(), down.size()}, {across.data(), across.size()}, to);
+}
+
+core::Steps steps_of(const Array<const int32_t, 1>& first, const Array<const int32_t, 1>& count,
+                     const Array<const int32_t, 2>& weights, int64_t length) {
+    require(count.size() == first.size() && weights.shape(0) == first.size(), "resize_as_pillow: steps");
+    for (int64_t i = 0; i < first.size(); ++i) {
+        const int64_t begin = first.data()[i], taps = count.data()[i];
+        require(begin >= 0 && taps >= 0 && taps <= weights.shape(1) && begin <= length - taps, "resize_as_pillow: a step reads outside");
+    }
+    return {first.data(), count.data(), weights.data(), weights.shape(1), first.size()};
+}
+
+void resize_as_pillow(const Array<const uint8_t, 1>& image, int64_t offset, int64_t stride, int64_t height, int64_t width,
+                      const Array<const int32_t, 1>& rows, const Array<const int32_t, 1>& row_count,
+                      const Array<const int32_t, 2>& row_weights, const Array<const int32_t, 1>& columns,
+                      const Array<const int32_t, 1>& column_count, const Array<const int32_t, 2>& column_weights,
+                      const Array<uint8_t, 3>& out) {
+    const core::Image<uint8_t> to = image_of(out);
+    const int64_t channels = to.channels;
+    require(is_side(height) && is_side(width), "resize_as_pillow: sizes");
+    require(offset >= 0 && offset <= image.size() && stride >= 0 && width <= (image.size() - offset) / channels &&
+                (height == 1 || stride <= (image.size() - offset - width * channels) / (height - 1)),
+            "resize_as_pillow: the box lies outside");
+    const core::Steps down = steps_of(rows, row_count, row_weights, height);
+    const core::Steps across = steps_of(columns, column_count, column_weights, width);
+    require(to.height == (down.outputs ? down.outputs : height) && to.width == (across.outputs ? across.outputs : width),
+            "resize_as_pillow: the result has another size");
+    Release lock;
+    core::resize_as_pillow({image.data() + offset, stride, height, width, channels}, down, across, to);
+}
+
 // --- rows of images
 
 const int32_t* each_or_none(const Array<const int32_t, 2>& numbers, int64_t count, int64_t columns) {
@@ -709,6 +778,14 @@ NB_MODULE(_native, module) {
     module.def("turn_hue", turn_hue);
     module.def("sharpen", sharpen);
     module.def("warp_nearest", warp_nearest);
+    module.def("sample_nearest", sample_nearest);
+    module.def("sample_linear", sample_linear<uint8_t>);
+    module.def("sample_linear", sample_linear<uint16_t>);
+    module.def("sample_linear", sample_linear<float>);
+    module.def("blur", blur<uint8_t>);
+    module.def("blur", blur<uint16_t>);
+    module.def("blur", blur<float>);
+    module.def("resize_as_pillow", resize_as_pillow);
     module.def("warp_linear", warp_linear<uint8_t>);
     module.def("warp_linear", warp_linear<uint16_t>);
     module.def("warp_linear", warp_linear<float>);

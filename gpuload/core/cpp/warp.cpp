@@ -68,6 +68,20 @@ class Places {
     std::vector<float> products_[3], divisors_;
 };
 
+// Places that are there already.
+class GridPlaces {
+  public:
+    GridPlaces(const Grid& grid, int64_t count) : grid_(grid), count_(count) {}
+    INLINE_MEMBER void row(int64_t y, float* columns, float* rows) const {
+        std::copy_n(grid_.columns + y * count_, count_, columns);
+        std::copy_n(grid_.rows + y * count_, count_, rows);
+    }
+
+  private:
+    Grid grid_;
+    int64_t count_;
+};
+
 // Writes for each place the offset of its nearest pixel, -1 where it lies outside; halves to even.
 INLINE void nearest_pixels(const float* __restrict columns, const float* __restrict rows, int64_t count, float height,
                            float width, int64_t stride, int64_t channels, int64_t* __restrict offsets) {
@@ -113,11 +127,10 @@ INLINE void blend(const T* upper, const T* lower, int64_t channels, const Weight
     }
 }
 
-template <int FIXED, class T>
-INLINE void any_linear(const Image<const T>& from, const Matrix& matrix, const float* fill, const Image<T>& to) {
+template <int FIXED, class T, class Source>
+INLINE void any_linear(const Image<const T>& from, Source& places, const float* fill, const Image<T>& to) {
     const int64_t channels = FIXED ? FIXED : from.channels, count = to.width;
     const float height = float(from.height), width = float(from.width);
-    Places places(matrix, from.height, from.width, to.height, to.width);
     std::vector<float> columns(static_cast<size_t>(count)), rows(static_cast<size_t>(count));
     std::vector<T> edge(size_t(4 * channels));  // the four pixels about a place, 0 for those outside
     std::vector<T> border(static_cast<size_t>(channels));
@@ -159,11 +172,8 @@ INLINE void any_linear(const Image<const T>& from, const Matrix& matrix, const f
     }
 }
 
-}  // namespace
-
-CLONES void warp_nearest(const Image<const uint8_t>& from, const Matrix& matrix, const uint8_t* fill,
-                         const Image<uint8_t>& to) {
-    Places places(matrix, from.height, from.width, to.height, to.width);
+template <class Source>
+INLINE void any_nearest(const Image<const uint8_t>& from, Source& places, const uint8_t* fill, const Image<uint8_t>& to) {
     const size_t count = size_t(to.width);
     std::vector<float> columns(count), rows(count);
     std::vector<int64_t> offsets(count);
@@ -182,32 +192,80 @@ CLONES void warp_nearest(const Image<const uint8_t>& from, const Matrix& matrix,
     }
 }
 
+template <class T, class Source>
+INLINE void linear(const Image<const T>& from, Source& places, const float* fill, const Image<T>& to) {
+    if (from.channels == 3) return any_linear<3, T>(from, places, fill, to);
+    if (from.channels == 1) return any_linear<1, T>(from, places, fill, to);
+    any_linear<0, T>(from, places, fill, to);
+}
+
+template <class T>
+INLINE Places places_of(const Image<const T>& from, const Matrix& matrix, const Image<T>& to) {
+    return Places(matrix, from.height, from.width, to.height, to.width);
+}
+
+}  // namespace
+
+CLONES void warp_nearest(const Image<const uint8_t>& from, const Matrix& matrix, const uint8_t* fill,
+                         const Image<uint8_t>& to) {
+    Places places = places_of(from, matrix, to);
+    any_nearest(from, places, fill, to);
+}
+
+CLONES void sample_nearest(const Image<const uint8_t>& from, const Grid& grid, const uint8_t* fill, const Image<uint8_t>& to) {
+    GridPlaces places(grid, to.width);
+    any_nearest(from, places, fill, to);
+}
+
 CLONES void warp_bytes(const Image<const uint8_t>& from, const Matrix& matrix, const float* fill, const Image<uint8_t>& to) {
-    if (from.channels == 3) return any_linear<3, uint8_t>(from, matrix, fill, to);
-    if (from.channels == 1) return any_linear<1, uint8_t>(from, matrix, fill, to);
-    any_linear<0, uint8_t>(from, matrix, fill, to);
+    Places places = places_of(from, matrix, to);
+    linear(from, places, fill, to);
 }
-
-CLONES void warp_shorts(const Image<const uint16_t>& from, const Matrix& matrix, const float* fill, const Image<uint16_t>& to) {
-    any_linear<0, uint16_t>(from, matrix, fill, to);
+CLONES void sample_bytes(const Image<const uint8_t>& from, const Grid& grid, const float* fill, const Image<uint8_t>& to) {
+    GridPlaces places(grid, to.width);
+    linear(from, places, fill, to);
 }
-
-CLONES void warp_floats(const Image<const float>& from, const Matrix& matrix, const float* fill, const Image<float>& to) {
-    if (from.channels == 3) return any_linear<3, float>(from, matrix, fill, to);
-    any_linear<0, float>(from, matrix, fill, to);
-}
-
 template <>
 void warp_linear(const Image<const uint8_t>& from, const Matrix& matrix, const float* fill, const Image<uint8_t>& to) {
     warp_bytes(from, matrix, fill, to);
+}
+template <>
+void sample_linear(const Image<const uint8_t>& from, const Grid& grid, const float* fill, const Image<uint8_t>& to) {
+    sample_bytes(from, grid, fill, to);
+}
+
+CLONES void warp_shorts(const Image<const uint16_t>& from, const Matrix& matrix, const float* fill, const Image<uint16_t>& to) {
+    Places places = places_of(from, matrix, to);
+    linear(from, places, fill, to);
+}
+CLONES void sample_shorts(const Image<const uint16_t>& from, const Grid& grid, const float* fill, const Image<uint16_t>& to) {
+    GridPlaces places(grid, to.width);
+    linear(from, places, fill, to);
 }
 template <>
 void warp_linear(const Image<const uint16_t>& from, const Matrix& matrix, const float* fill, const Image<uint16_t>& to) {
     warp_shorts(from, matrix, fill, to);
 }
 template <>
+void sample_linear(const Image<const uint16_t>& from, const Grid& grid, const float* fill, const Image<uint16_t>& to) {
+    sample_shorts(from, grid, fill, to);
+}
+
+CLONES void warp_floats(const Image<const float>& from, const Matrix& matrix, const float* fill, const Image<float>& to) {
+    Places places = places_of(from, matrix, to);
+    linear(from, places, fill, to);
+}
+CLONES void sample_floats(const Image<const float>& from, const Grid& grid, const float* fill, const Image<float>& to) {
+    GridPlaces places(grid, to.width);
+    linear(from, places, fill, to);
+}
+template <>
 void warp_linear(const Image<const float>& from, const Matrix& matrix, const float* fill, const Image<float>& to) {
     warp_floats(from, matrix, fill, to);
+}
+template <>
+void sample_linear(const Image<const float>& from, const Grid& grid, const float* fill, const Image<float>& to) {
+    sample_floats(from, grid, fill, to);
 }
 
 }  // namespace core

@@ -1,0 +1,188 @@
+"""GaussianBlur: each pixel a mean of those about it, by weights of a normal curve.
+
+Formula  A window of ``kernel`` pixels. Its weights are ``exp(-x**2 / (2 sigma**2))`` divided by their sum, float64
+         rounded to float32. The image goes on beyond its border as in a mirror, the edge itself not repeated. The sums
+         down the columns come first, then those along the rows, float32 in the order of the pixels. Integers are
+         rounded to nearest, halves to even.
+Source   torchvision 0.28, `transforms.v2.functional.gaussian_blur`: the same window, weights and border.
+Equals   Its results but for one level on at most 0.1 % of 8-bit values: it sums the window at once, in another order.
+Others   Pillow's GaussianBlur, which SimCLR's and DINO's code has, is three box filters, and its radius is sigma.
+         OpenCV, Albumentations and DALI choose a window by sigma if none is given, and round fixed-point weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload import core, device
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, cuda, images
+from gpuload.ops.base import VARYING, Draw, Op, RowError, RowForm, Sizes
+from gpuload.ops.warp import LINEAR_DTYPES, to_dtype
+from gpuload.spec import Field
+
+Weights = NDArray[np.float32]
+f32 = np.float32
+
+
+@dataclass(frozen=True)
+class GaussianBlur(Op):
+    """Blur images by a random amount; uint8, uint16 or float32, HWC, any number of channels.
+
+    The same as torchvision's ``GaussianBlur``, see `ops.blur`.
+
+    Example:
+        ``gl.ops.GaussianBlur(5, (0.1, 2.0))``
+
+    Args:
+        kernel: the window's side, pixels, odd; two numbers are those along x and along y, as torchvision has them.
+        sigma: least and greatest standard deviation, pixels, more than 0; uniform. One number is both.
+        p: probability.
+    """
+
+    kernel: int | tuple[int, int]
+    sigma: float | tuple[float, float] = (0.1, 2.0)
+    p: float = 1.0
+
+    num_uniforms: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pair = self.kernel if isinstance(self.kernel, (tuple, list)) else (self.kernel, self.kernel)
+        sides = tuple(arguments.whole(self, "kernel", side) for side in pair)
+        if len(sides) != 2 or not all(side % 2 for side in sides):
+            raise arguments.refuse(self, "kernel", self.kernel, "an odd number of pixels, or two, along x and along y")
+        sigma = arguments.amounts(self, "sigma", self.sigma)
+        if sigma[0] <= 0:
+            raise arguments.refuse(self, "sigma", self.sigma, "more than 0")
+        arguments.keep(self, kernel=sides, sigma=sigma, p=arguments.probability(self, "p", self.p))
+
+    def field_after(self, field: Field) -> Field:
+        """Shape and dtype stay."""
+        shape = images.image(self, field)
+        if field.dtype.name not in LINEAR_DTYPES:
+            raise SpecError(
+                f"{self}: field {field.name!r} has dtype {field.dtype}",
+                cause=f"images are blurred as {', '.join(LINEAR_DTYPES)}",
+                remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+            )
+        sides = [side if length is None else length for side, length in zip(self._window, shape[:2], strict=True)]
+        if (np.array(sides) <= self._reach).any():
+            raise self._too_small(f"field {field.name!r} has images of", np.array(sides))
+        return field.with_(shape=shape, axes="HWC")
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``down`` and ``across``: the weights along each axis, float32 ``[N, side of the window]``."""
+        if (size <= self._reach).any():
+            row = int((size <= self._reach).any(axis=1).argmax())
+            error = self._too_small("it has", size[row])
+            raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
+        sigma = arguments.between(self.sigma, u[:, 1])
+        sigma[u[:, 0] >= self.p] = 0
+        return {name: weights(sigma, side) for name, side in zip(("down", "across"), self._window, strict=True)}
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image, blurred."""
+        return to_dtype(xp, blur(xp, x, draw["down"], draw["across"]), x.dtype)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, on a GPU by two launches of a kernel."""
+        if isinstance(x, VARYING) or not device.compiles(xp) or not len(x):
+            return super().array_batch(xp, x, draw)
+        return blur_batch(xp, x, draw["down"], draw["across"])
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core."""
+        return _blur_row if core.native is not None else None
+
+    @property
+    def _window(self) -> tuple[int, int]:
+        """Height and width of the window, pixels."""
+        across, down = self.kernel if isinstance(self.kernel, tuple) else (self.kernel, self.kernel)
+        return down, across
+
+    @property
+    def _reach(self) -> NDArray[np.int64]:
+        return np.array(self._window) // 2
+
+    def _too_small(self, subject: str, size: NDArray[Any]) -> SpecError:
+        return SpecError(
+            f"{self}: {subject} {size[0]} x {size[1]} pixels",
+            cause=f"a window of {self._window[0]} x {self._window[1]} pixels needs more than half of that to mirror",
+            remedy="take a smaller kernel, or larger images",
+        )
+
+
+def weights(sigma: NDArray[np.float64], side: int) -> Weights:
+    """Return the weights of windows, float32 ``[N, side]``; of sigma 0 the middle pixel alone counts."""
+    place = np.arange(side) - side // 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        curve = np.exp(-(place**2) / (2 * sigma[:, None] ** 2))
+    curve = np.where(place == 0, 1.0, curve)
+    total = np.zeros(len(sigma))
+    for column in curve.T:
+        total = total + column
+    return np.asarray(curve / total[:, None], f32)
+
+
+def mirror(length: int, reach: int) -> NDArray[np.int64]:
+    """Return the pixels of an axis, continued by ``reach`` on both sides as in a mirror; less than ``length``."""
+    places = np.abs(np.arange(-reach, length + reach))
+    return np.asarray(np.minimum(places, 2 * (length - 1) - places), np.int64)
+
+
+def blur(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
+    """Return an image ``[H, W, C]``, blurred, float32.
+
+    Args:
+        xp: NumPy or CuPy.
+        x: uint8, uint16 or float32.
+        down: the weights along the columns, on the host; half of them are fewer than rows.
+        across: those along the rows.
+    """
+    result = x
+    for axis, line in enumerate((down, across)):
+        length, reach = x.shape[axis], len(line) // 2
+        longer = result.take(xp.asarray(mirror(length, reach)), axis=axis).astype(f32)
+        total: Any = None
+        for tap, weight in enumerate(line):
+            part = longer[tap : tap + length] if axis == 0 else longer[:, tap : tap + length]
+            total = part * weight if total is None else total + part * weight
+        result = total
+    return result
+
+
+def blur_batch(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
+    """Return images ``[N, H, W, C]`` of one size, blurred on a GPU, in their dtype; weights ``[N, side]`` of each."""
+    now = xp.ascontiguousarray(x)
+    count, height, width, channels = now.shape
+    size = height * width * channels
+    blocks = -(-size // cuda.THREADS)
+    for line, length, step, dtype in (
+        (down, height, width * channels, np.dtype(f32)),
+        (across, width, channels, x.dtype),
+    ):
+        out = xp.empty(now.shape, dtype)
+        device.kernel(cuda.blur(now.dtype.name, dtype.name), "blur")(
+            (blocks * count,), (cuda.THREADS,),
+            (now, out, xp.asarray(line), *map(np.int32, (line.shape[1], length, step, size, blocks))),
+        )  # fmt: skip
+        now = out
+    return now
+
+
+def blur_into(x: NDArray[Any], down: Weights, across: Weights, out: NDArray[Any]) -> None:
+    """Write an image, blurred, to ``out``, by the core: the same as ``blur``, in the image's dtype; C-contiguous."""
+    if core.native is None:
+        raise RuntimeError(f"blur_into: {core.problem}")
+    x = x if x.flags.aligned else x.copy()  # a field of a record may begin at any byte
+    core.native.blur(x, np.ascontiguousarray(down), np.ascontiguousarray(across), out)
+
+
+def _blur_row(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+    blur_into(x, draw["down"], draw["across"], out)
