@@ -25,7 +25,7 @@ from gpuload.ops.onehot import OneHot
 from gpuload.ops.pad import Pad
 from gpuload.ops.padto import PadTo
 from gpuload.ops.perspective import Perspective
-from gpuload.ops.policies import AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
+from gpuload.ops.policies import AugMix, AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
 from gpuload.ops.python import Python
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.rotate import Rotate, Rotate90
@@ -35,6 +35,7 @@ from gpuload.tracebacks import publish
 
 __all__ = [
     "Affine",
+    "AugMix",
     "AutoAugment",
     "AutoContrast",
     "Brightness",

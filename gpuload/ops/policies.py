@@ -1,4 +1,4 @@
-"""RandAugment, TrivialAugmentWide, AutoAugment and timm's RandAugment: some operations on each image, by a draw.
+"""RandAugment, TrivialAugmentWide, AutoAugment, AugMix and timm's RandAugment: operations drawn for each image.
 
 Meaning  Pillow's, as torchvision's references and timm apply them to images of Pillow: every value is that of Pillow
          for the same operations and magnitudes (`ops.pillow`, `ops.colour_pillow`). torchvision's functions on tensors
@@ -43,6 +43,7 @@ NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
 INTERPOLATIONS = ("nearest", "linear", "cubic")
 WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
 TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
+MOST_DEPTH = 3  # operations of a chain of AugMix
 TIMM_SHIFT = 0.45  # of the image's side
 
 
@@ -213,7 +214,43 @@ class AutoAugment(_Torchvision):
 
 
 @dataclass(frozen=True)
-class TimmAugment(_Policy):
+class _Timm(_Policy):
+    """What timm's policies share."""
+
+    interpolation: str = field(default="random", kw_only=True)
+    fill: float | tuple[float, ...] = field(default=128.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self, "interpolation", self.interpolation, (*INTERPOLATIONS, "random"))
+        arguments.keep(self, fill=_checked_fill(self, self.fill))
+
+    @property
+    def increases(self) -> bool:
+        """True if all operations become stronger with the level."""
+        return True
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return one image behind its operations."""
+        for number, level, by_cubic in zip(draw["op"].tolist(), draw["level"], draw["cubic"].tolist(), strict=True):
+            x = self.apply(xp, x, OPERATIONS[number], level, {"cubic": by_cubic})
+        return x
+
+    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+        """See ``_Policy``."""
+        interpolation = "cubic" if draw["cubic"] else "linear" if self.interpolation == "random" else self.interpolation
+        part, sign = abs(float(level)) / TIMM_LARGEST, float(np.copysign(1, level))
+        value = timm_argument(name, part, sign, x.shape, self.increases)
+        return operate(xp, x, name, value, interpolation, self.fill)
+
+    def by_cubic(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
+        """Return 1 where pixels are taken by cubic interpolation, else 0."""
+        is_cubic = u < 0.5 if self.interpolation == "random" else np.full(u.shape, self.interpolation == "cubic")
+        return is_cubic.astype(np.int32)
+
+
+@dataclass(frozen=True)
+class TimmAugment(_Timm):
     """Apply timm's RandAugment, told by its string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
 
     As ``timm.data.rand_augment_transform`` on images of Pillow. The parts of the string, in any order: ``m`` magnitude
@@ -233,13 +270,9 @@ class TimmAugment(_Policy):
     """
 
     config: str
-    interpolation: str = "random"
-    fill: float | tuple[float, ...] = 128.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.choice(self, "interpolation", self.interpolation, (*INTERPOLATIONS, "random"))
-        arguments.keep(self, fill=_checked_fill(self, self.fill))
         if not isinstance(self.config, str):
             raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
         self._parts()
@@ -276,46 +309,104 @@ class TimmAugment(_Policy):
         elif parts["mstd"]:
             level += parts["mstd"] * np.sqrt(-2 * np.log1p(-normal)) * np.cos(2 * np.pi * turn)
         level = level.clip(0, parts["mmax"]).astype(np.float32)
-        by_cubic = (
-            (cubic < 0.5) if self.interpolation == "random" else np.full(cubic.shape, self.interpolation == "cubic")
-        )
-        return {"op": number, "level": np.where(sign > 0.5, -level, level), "cubic": by_cubic.astype(np.int32)}
+        return {"op": number, "level": np.where(sign > 0.5, -level, level), "cubic": self.by_cubic(cubic)}
+
+    @property
+    def increases(self) -> bool:
+        """See ``_Timm``."""
+        return bool(self._parts()["inc"])
+
+
+@dataclass(frozen=True)
+class AugMix(_Timm):
+    """Mix each image with chains of operations on it; uint8, HWC.
+
+    As timm's ``augmix-m3-w3`` (``AugMixAugment``) on images of Pillow, with alpha 1: ``width`` chains of one to three
+    operations, each at a level from 0 to ``severity``, are added up with random weights (Dirichlet), and the image is
+    blended with the sum by a uniform share. torchvision's AugMix works on tensors, with ranges of its own.
+
+    Example:
+        ``gl.ops.AugMix(severity=3)``
+
+    Args:
+        severity: the largest level, from 1 to 10.
+        width: chains.
+        depth: operations of each chain; drawn from 1 to 3 for each if left out.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; ``"random"`` draws one of the first two for each
+            operation.
+        fill: of pixels from outside of the image: a number, or one for each channel.
+    """
+
+    severity: int = 3
+    width: int = 3
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        severity, width = (arguments.whole(self, name, getattr(self, name)) for name in ("severity", "width"))
+        for name, value in (("severity", severity), ("width", width)):
+            if value > 10:
+                raise arguments.refuse(self, name, value, "a whole number from 1 to 10")
+        depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+        if depth is not None and depth > 10:
+            raise arguments.refuse(self, "depth", depth, "a whole number from 1 to 10, or None")
+        arguments.keep(self, severity=severity, width=width, depth=depth)
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
+        """Four for each operation, two for each chain, one for the image."""
+        return (4 * (self.depth or MOST_DEPTH) + 2) * self.width + 1
+
+    def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
+        """Return ``op``, ``level`` and ``cubic``, ``[N, width, depth]``; ``weight``, ``[N, width]``; ``share``."""
+        depth = self.depth or MOST_DEPTH
+        of_operations, of_chains, share = np.split(u, [4 * depth * self.width, u.shape[1] - 1], axis=1)
+        choice, strength, sign, cubic = of_operations.reshape(len(u), 4, self.width, depth).swapaxes(0, 1)
+        ends, weights = of_chains.reshape(len(u), 2, self.width).swapaxes(0, 1)
+        numbers = np.array([OPERATIONS.index(name) for name in AUGMIX_OPERATIONS], np.int32)
+        number = numbers[np.floor(choice * len(numbers)).astype(np.int64)]
+        if self.depth is None:
+            number = np.where(np.arange(depth) <= np.floor(ends * MOST_DEPTH)[..., None], number, 0).astype(np.int32)
+        level = (strength * self.severity).astype(np.float32)
+        exponential = -np.log1p(-weights)
+        weight = exponential / np.maximum(exponential.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return {
+            "op": number, "level": np.where(sign > 0.5, -level, level), "cubic": self.by_cubic(cubic),
+            "weight": weight.astype(np.float32), "share": share[:, 0].astype(np.float32),
+        }  # fmt: skip
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image behind its operations."""
-        for layer, number in enumerate(draw["op"].tolist()):
-            x = self.apply(xp, x, OPERATIONS[number], draw["level"][layer], {"cubic": draw["cubic"][layer]})
-        return x
+        """Return one image, blended with its chains."""
+        total = xp.zeros(x.shape, xp.float32)
+        for chain, weight in enumerate(draw["weight"]):
+            steps = {name: draw[name][chain] for name in ("op", "level", "cubic")}
+            total = total + super().array(xp, x, steps).astype(xp.float32) * weight
+        return colour_pillow.blend(xp, x, total.clip(0, 255).astype(xp.uint8), draw["share"])
 
-    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
-        """See ``_Policy``."""
-        interpolation = "cubic" if draw["cubic"] else "linear" if self.interpolation == "random" else self.interpolation
-        value = self._argument(name, abs(float(level)) / TIMM_LARGEST, float(np.copysign(1, level)), x.shape)
-        return operate(xp, x, name, value, interpolation, self.fill)
 
-    def _argument(self, name: str, part: float, sign: float, shape: tuple[int, ...]) -> float:
-        """Return the argument of an operation.
+def timm_argument(name: str, part: float, sign: float, shape: tuple[int, ...], increases: bool) -> float:
+    """Return the argument of an operation of timm's.
 
-        Args:
-            name: of the operation.
-            part: the level as a part of 10.
-            sign: 1 or -1.
-            shape: of the image.
-        """
-        increases = bool(self._parts()["inc"])
-        if name in ("ShearX", "ShearY"):
-            return sign * (part * 0.3)
-        if name in ("TranslateX", "TranslateY"):
-            return sign * (part * TIMM_SHIFT) * shape[name == "TranslateX"]
-        if name == "Rotate":
-            return sign * (part * 30.0)
-        if name in SIGNED:
-            return max(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
-        if name == "Posterize":
-            return 4 - int(part * 4) if increases else int(part * 4)
-        if name == "Solarize":
-            return 256 - min(256, int(part * 256)) if increases else min(256, int(part * 256))
-        return min(128, int(part * 110))
+    Args:
+        name: of the operation.
+        part: the level as a part of 10.
+        sign: 1 or -1.
+        shape: of the image.
+        increases: True if all operations become stronger with the level.
+    """
+    if name in ("ShearX", "ShearY"):
+        return sign * (part * 0.3)
+    if name in ("TranslateX", "TranslateY"):
+        return sign * (part * TIMM_SHIFT) * shape[name == "TranslateX"]
+    if name == "Rotate":
+        return sign * (part * 30.0)
+    if name in SIGNED:
+        return max(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
+    if name == "Posterize":
+        return 4 - int(part * 4) if increases else int(part * 4)
+    if name == "Solarize":
+        return 256 - min(256, int(part * 256)) if increases else min(256, int(part * 256))
+    return min(128, int(part * 110))
 
 
 def operate(
@@ -361,6 +452,7 @@ TIMM_OPERATIONS = (
     "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast",
     "Brightness", "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY",
 )  # fmt: skip
+AUGMIX_OPERATIONS = tuple(name for name in TIMM_OPERATIONS if name not in ("Invert", "SolarizeAdd"))
 _TIMM_FORM = "timm's words: 'rand', then '-m9', '-n2', '-p0.5', '-mstd0.5', '-mmax10', '-inc1'"
 _TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
 

@@ -31,6 +31,7 @@ class TestPolicies(OpContract):
         (ops.TrivialAugmentWide(), uniform(np.uint8, 12, 15, 1)),
         (ops.AutoAugment("svhn"), varying(np.uint8, channels=3)),
         (ops.TimmAugment("rand-m9-n3-p0.9-mstd0.5-inc1", fill=FILL), uniform(np.uint8, 12, 15, 3)),
+        (ops.AugMix(5, interpolation="linear"), uniform(np.uint8, 12, 15, 3)),
     ]
     refused: ClassVar = [
         (ops.RandAugment(), uniform(np.float32, 8, 9, 3)),
@@ -55,6 +56,31 @@ def test_an_operation_of_timm(key):
     np.testing.assert_array_equal(
         policy.apply(np, GOLDEN["image"], name, np.float32(ast.literal_eval(level)), draw), GOLDEN[key]
     )
+
+
+@pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("augmix/")])
+def test_augmix_of_timm(key):
+    _, interpolation, number, weights, share = key.split("/")
+    chains = [("Rotate", "Equalize"), ("Color", "ShearX"), ("Solarize", "TranslateY")]
+    draw = {
+        "op": np.array([[OPERATIONS.index(name) for name in chain] for chain in chains], np.int32),
+        "level": np.full((3, 2), -3 - int(number), np.float32),
+        "cubic": np.full((3, 2), interpolation == "cubic", np.int32),
+        "weight": np.array(ast.literal_eval(weights), np.float32),
+        "share": np.float32(share),
+    }
+    result = ops.AugMix(interpolation=interpolation, fill=FILL).array(np, GOLDEN["image"], draw)
+    np.testing.assert_array_equal(result, GOLDEN[key])
+
+
+def test_the_weights_of_augmix_are_of_a_dirichlet_distribution():
+    draw = draw_of(ops.AugMix(width=3))
+    np.testing.assert_allclose(draw["weight"].sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(draw["weight"].mean(axis=0), [1 / 3] * 3, atol=0.005)
+    np.testing.assert_allclose(draw["weight"].var(axis=0), [1 / 18] * 3, atol=0.002)  # of Dirichlet(1, 1, 1)
+    assert draw["share"].mean() == pytest.approx(0.5, abs=0.01)
+    depths = (draw["op"] != 0).sum(axis=2)
+    np.testing.assert_allclose(np.bincount(depths.ravel()) / depths.size, [0, 1 / 3, 1 / 3, 1 / 3], atol=0.01)
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("steps/")])
@@ -137,6 +163,8 @@ def test_on_a_gpu(monkeypatch):
         (lambda: ops.RandAugment(fill=(1, 2)), "one for each channel"),
         (lambda: ops.AutoAugment("mnist"), "policy must be one of"),
         (lambda: ops.TrivialAugmentWide(1), "at least 2"),
+        (lambda: ops.AugMix(11), "from 1 to 10"),
+        (lambda: ops.AugMix(depth=0), "at least 1"),
         (lambda: ops.TimmAugment("rand-m9-tweights"), "timm's words"),
         (lambda: ops.TimmAugment("augmix-m3"), "timm's words"),
         (lambda: ops.TimmAugment("rand-m9.5"), "timm's words"),

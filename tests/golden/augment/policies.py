@@ -87,6 +87,18 @@ def main() -> None:
                     values[f"steps/{kind.__name__}/{name}/{bins}/{height}x{width}"] = steps.numpy().astype(np.float32)
     for policy in v2.AutoAugmentPolicy:
         values[f"pairs/{policy.value}"] = np.array(repr(v2.AutoAugment(policy)._policies))
+    for mode in ("linear", "cubic"):
+        for number, (weights, share) in enumerate((((0.2, 0.5, 0.3), 0.7), ((0.01, 0.9, 0.09), 0.25))):
+            hparams = {"img_mean": FILL, "interpolation": MODES[mode]}
+            chains = [("Rotate", "Equalize"), ("ColorIncreasing", "ShearX"), ("SolarizeIncreasing", "TranslateYRel")]
+            made = iter(
+                [[auto_augment.AugmentOp(name, 1.0, 3 + number, hparams) for name in chain] for chain in chains]
+            )
+            random.random = lambda: 0.9
+            np.random.choice = lambda *_, made=made, **__: next(made)
+            mix = auto_augment.AugMixAugment([], depth=2)
+            result = mix._apply_basic(photo, np.array(weights, np.float32), np.float32(share))
+            values[f"augmix/{mode}/{number}/{weights}/{share}"] = np.asarray(result)
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
     values["versions"] = np.array(str({**versions, "Pillow": PIL.__version__}))
     np.savez_compressed(HERE / "policies.npz", **values)
