@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import check, convert, demo, health, preview
+    from gpuload.cli import check, convert, demo, health, parity, preview
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
     parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
@@ -33,5 +33,6 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_parser(verbs)
     demo.add_parser(verbs)
     health.add_parser(verbs)
+    parity.add_parser(verbs)
     preview.add_parser(verbs)
     return parser

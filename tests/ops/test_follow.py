@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpuload.ops.base import Op
 from gpuload.ops.follow import MoveAnnotations
 from gpuload.ops.graph import compile_ops, left_behind
 from gpuload.spec import Field, Spec
+from tests import simdevice
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8"))
 SIZE = GOLDEN["size"]
@@ -326,3 +328,19 @@ def test_boxes_that_nobody_marked_and_that_stay_are_told_of_once(name, shape, is
     assert left_behind(compile_ops(Spec((image, marked)), [ops.RandomFlip()]), ("image", name)) is None
     by_hand = gl.ops.Python(lambda image, boxes: (image, boxes), on=("image", name), out={})
     assert left_behind(compile_ops(Spec((image, boxes)), [by_hand, ops.RandomFlip()]), ("image", name)) is None
+
+
+def test_boxes_beside_images_on_a_gpu_are_those_of_the_cpu(monkeypatch):
+    chain = [ops.RandomCrop(40, 44, pad=6), ops.RandomFlip(), ops.CleanBoxes()]
+    expected = batch_of(chain)
+    sim = simdevice.install(monkeypatch, seed=3)
+
+    batch = batch_of(chain, device="gpu")
+
+    assert np.array_equal(batch["image"].get(), expected["image"])
+    assert np.array_equal(batch["mask"].get(), expected["mask"])
+    np.testing.assert_array_equal(batch["boxes"].payload.get(), expected["boxes"].payload)
+    np.testing.assert_array_equal(batch["boxes"].offsets, expected["boxes"].offsets)
+    del batch
+    gc.collect()
+    sim.finish()
