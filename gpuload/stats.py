@@ -6,6 +6,7 @@ Counting is thread-safe; a count costs about a microsecond, so it is done per ba
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 MEANING = {
@@ -60,18 +61,25 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys(MEANING, 0)
+        self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
         counts = self._counts
         with self._lock:
+            self._add_batches()
             for name, amount in amounts.items():
                 counts[name] = counts.get(name, 0) + amount
 
     def deliver(self, num_records: int, num_bytes: int) -> None:
-        """Count a batch that is handed out."""
+        """Count a batch that is handed out: by one call of C, since its reader waits."""
+        self._batches.append((num_records, num_bytes))
+
+    def _add_batches(self) -> None:
+        """Add the batches that were handed out; the caller holds the lock."""
         counts = self._counts
-        with self._lock:
+        while self._batches:
+            num_records, num_bytes = self._batches.popleft()
             counts["batches"] += 1
             counts["records"] += num_records
             counts["bytes"] += num_bytes
@@ -79,6 +87,7 @@ class Counters:
     def stats(self) -> Stats:
         """Return the counts as they are now."""
         with self._lock:
+            self._add_batches()
             counts = dict(self._counts)
         return Stats({**counts, "fill": fill(counts)})
 

@@ -36,3 +36,11 @@ def test_stats_are_those_of_the_moment():
     before = counters.stats()
     counters.add(batches=1)
     assert before["batches"] == 0
+
+
+def test_batches_that_are_handed_out_are_counted_when_somebody_looks():
+    counters = Counters()
+    for number in range(3):
+        counters.deliver(number, 100)
+        assert (counters.stats()["batches"], counters.stats()["bytes"]) == (number + 1, 100 * (number + 1))
+    assert counters.stats()["records"] == 3

@@ -166,7 +166,7 @@ class Copies(Protocol):
         blocks: uint8 ``[n]`` each; the first row of these steps goes to its beginning.
 
     Attributes:
-        num_done: steps that are done.
+        num_done: steps that are DONE.
         busy_s: seconds of all threads.
         wait_s: seconds in ``wait``.
     """

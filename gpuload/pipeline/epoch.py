@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuload import aside, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
+from gpuload.core.face import Copies
 from gpuload.errors import SpecError
 from gpuload.order import Plan, Position
 from gpuload.pipeline.batches import Outcome
-from gpuload.pipeline.ring import is_aligned
+from gpuload.pipeline.ring import aligned_copy, is_aligned
 from gpuload.pipeline.session import Session
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
@@ -82,7 +82,8 @@ class _Run:
         end: the number of steps of the epoch.
         joining: which steps are done together.
         batches: what makes them.
-        latest: number and content of what was taken last, which may hold several steps.
+        latest: number and content of what was taken last, which may hold several steps, and what is to be waited for
+            before each is there, if anything is.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
@@ -90,7 +91,7 @@ class _Run:
         self.reached = Cursor(cursor.start, cursor.origin)
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
-        self.latest: tuple[int, Outcome | None] = (-1, None)
+        self.latest: tuple[int, Outcome | None, Copies | None] = (-1, None, None)
 
 
 Moves = Literal["each", "end", "first", "second", "told"]
@@ -197,7 +198,7 @@ class Epoch:
                     place.cursor = arrived[0]
                 return batch
         run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
-        run.latest = (-1, None)
+        run.latest = (-1, None, None)
         run.batches.close()
         if place is not None and self._moves in ("first", "second") and self._num_between is not None:
             self._end(place, run)
@@ -333,7 +334,7 @@ class Epoch:
 
     def _take(self, run: _Run, step: int) -> Outcome | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        number, made = run.latest
+        number, made, copies = run.latest
         if made is None or not 0 <= step - made.step.position.step < made.step.num_steps:
             number = run.joining.group(step - run.cursor.start.step)
             run.batches.forget(number - 1)
@@ -343,15 +344,18 @@ class Epoch:
                 return None
             self._count_ready(run, number, num_ready)
             made = taken if isinstance(taken, Outcome) else _made(taken)
-            run.latest = number, made
+            copies = made.step.copies
+            run.latest = number, made, copies
         if made is not None and made.singles:
             return made.singles[step - made.step.position.step]
-        if made is None or (copies := made.step.copies) is None or not isinstance(run.batches, Workers):
+        if made is None or copies is None or not isinstance(run.batches, Workers):
             return made
         if not run.batches.wait(number, made.step, copies, step):
             # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
             group = made.step
             return _made(aside.call(lambda: group.again_alone(step)))
+        if copies.num_done == made.step.num_steps and step > made.step.position.step:
+            run.latest = number, made, None  # nothing is to be waited for, or to be begun, at the steps behind this one
         return made
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
@@ -385,7 +389,7 @@ def to_batch(session: Session, made: Outcome, step: int, output: Output) -> Batc
     """Return the batch of a step that was made."""
     done, names = made.step, session.names
     if done.pieces and names is session.recipe.names:
-        return _of_piece(session, done, step, output)
+        return _of_piece(session, done, step)
     rows = None if done.is_batch else done.rows(step)
     records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
     fields = (
@@ -410,13 +414,15 @@ def to_batch(session: Session, made: Outcome, step: int, output: Output) -> Batc
     return Batch(fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws)
 
 
-def _of_piece(session: Session, done: Step, step: int, output: Output) -> Batch:
+def _of_piece(session: Session, done: Step, step: int) -> Batch:
     """Return the batch of a step that its worker has cut out."""
-    fields, records, valid, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
-    if unaligned or (done.num_steps > 1 and session.ring.crowded):
-        fields = _apart(session, fields, unaligned)
+    batch, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
     session.counters.deliver(num_records, num_bytes)
-    return Batch(fields, output, records=records, valid=valid, epoch=after.epoch, step=step)
+    if not unaligned and (done.num_steps == 1 or not session.ring.crowded):
+        return batch
+    fields = _apart(session, dict(batch.items()), unaligned)
+    output, epoch = session.recipe.output, after.epoch
+    return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step)
 
 
 def _apart(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:
@@ -428,14 +434,7 @@ def _apart(session: Session, fields: dict[str, Any], unaligned: Collection[str])
     if session.ring.crowded:
         session.counters.add(batches_copied=1)
         unaligned = fields
-    return {**fields, **{name: _copy(fields[name]) for name in unaligned}} if unaligned else fields
-
-
-def _copy(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy that begins where frameworks need it."""
-    copy = devices.page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
-    copy[...] = values
-    return copy
+    return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}} if unaligned else fields
 
 
 def _lent(lane: devices.Lane, values: Any) -> Any:

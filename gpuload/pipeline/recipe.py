@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
+from gpuload.batch import Output
 from gpuload.errors import RecordIndexError
 from gpuload.executors.base import RowExecutor
 from gpuload.ops.graph import Graph
@@ -85,6 +86,7 @@ class Recipe:
     Attributes:
         source, graph, plan: what is read, what is made of it, and in which order.
         names: the fields of a batch.
+        output: how batches are arranged.
         device: ``"cpu"`` or ``"gpu:N"``.
         on_host: the places of the ops that run on rows in the workers.
         host, rest: the graph of these ops, and that of the others, which are run on whole batches behind them.
@@ -104,6 +106,7 @@ class Recipe:
     graph: Graph
     plan: Plan
     names: tuple[str, ...]
+    output: Output
     device: str
     on_host: tuple[int, ...]
     host: Graph
@@ -205,9 +208,9 @@ class Recipe:
 
 
 def make_recipe(
-    source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], device: str, on_host: tuple[int, ...],
-    executor: RowExecutor | None, num_threads: int, prefetch: int | None, any_length: bool = False, mends: bool = False,
-    labels: dict[int, str] | None = None,
+    source: Source, graph: Graph, plan: Plan, *, names: tuple[str, ...], output: Output, device: str,
+    on_host: tuple[int, ...], executor: RowExecutor | None, num_threads: int, prefetch: int | None,
+    any_length: bool = False, mends: bool = False, labels: dict[int, str] | None = None,
 ) -> Recipe:  # fmt: skip
     """Return the recipe for a loader.
 
@@ -216,6 +219,7 @@ def make_recipe(
         graph: what is made of it.
         plan: in which order.
         names: the fields of a batch.
+        output: how batches are arranged.
         device: ``"cpu"`` or ``"gpu:N"``.
         on_host: the places of the ops that run on rows in the workers.
         executor: runs them; None where there are none.
@@ -234,7 +238,9 @@ def make_recipe(
         for number, group in enumerate(source.groups)
         if not needed.isdisjoint(group.spec.names)
     )
-    recipe = Recipe(source, graph, plan, names, device, on_host, host, rest, executor, routes, regions, any_length)
+    recipe = Recipe(
+        source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length
+    )
     recipe = replace(recipe, is_copied=not mends and labels is None and _is_copied(recipe), labels=labels)
     return _divided(recipe, num_threads, prefetch)
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.device import page_aligned
 from gpuload.errors import TooLargeError
 from gpuload.stats import Counters
 
@@ -178,6 +179,13 @@ class Ring:
 def is_aligned(values: NDArray[Any]) -> bool:
     """Return True if an array begins where frameworks need it."""
     return bool(values.__array_interface__["data"][0] % ALIGN_BYTES == 0)
+
+
+def aligned_copy(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy that begins where frameworks need it."""
+    copy = page_aligned(values.nbytes).view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
 
 
 def aligned(num_bytes: int) -> int:

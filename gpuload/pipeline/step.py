@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import rawdecode
+from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
 from gpuload.errors import RecordError, RowError
 from gpuload.ops.base import HEADS, PARTNER, Draw
@@ -30,7 +31,7 @@ from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
 from gpuload.pipeline.damage import Damage, is_damage
 from gpuload.pipeline.recipe import Recipe, Route
-from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned
+from gpuload.pipeline.ring import ALIGN_BYTES, Ring, aligned, aligned_copy
 from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.leaf import Share, Values, fill, values
@@ -48,17 +49,14 @@ class Piece(NamedTuple):
     """One of some steps that were done together, cut out by the worker, so that whoever takes it has little to do.
 
     Attributes:
-        fields: its rows of each field.
-        records, valid: those of ``Step``, of its rows.
+        batch: what is handed out, unless some of its fields have to be copied for that.
         num_records: how many rows are valid.
         num_bytes: of its fields.
         after: the position behind it.
-        unaligned: the names of the arrays that do not begin where frameworks need it: small ones.
+        unaligned: the names of its fields that do not begin where frameworks need it.
     """
 
-    fields: dict[str, Array]
-    records: NDArray[np.int64]
-    valid: NDArray[np.bool_]
+    batch: Batch
     num_records: int
     num_bytes: int
     after: Position
@@ -153,22 +151,22 @@ class Step:
 
     def _cut(self) -> list[Piece]:
         """Return the batch of each of the steps."""
-        stretch, first, later = self._known, self._first, self.recipe.plan.later
-        arrays, row_bytes = [(name, self.arrays[name]) for name in self.recipe.names], self.recipe.row_bytes
-        step_row_bytes = sum(num_bytes for _, num_bytes in row_bytes)
+        recipe, stretch, first, epoch = self.recipe, self._known, self._first, self.position.epoch
+        arrays, later = [(name, self.arrays[name]) for name in recipe.names], recipe.plan.later
+        row_bytes = sum(num_bytes for _, num_bytes in recipe.row_bytes)
         all_valid = np.count_nonzero(self.valid) == self.valid.size
         pieces = []
         for step in range(self.position.step, self.position.step + self.num_steps):
             begin, end = stretch.batch(step)
             begin, count, rows = begin - first, end - begin, slice(begin - first, end - first)
-            valid = self.valid[rows]
-            piece = Piece(
-                {name: values[rows] for name, values in arrays}, self.records[rows], valid,
-                count if all_valid else int(np.count_nonzero(valid)), count * step_row_bytes,
-                later(self.position, step + 1),
-                [name for name, num_bytes in row_bytes if num_bytes * begin % ALIGN_BYTES],
-            )  # fmt: skip
-            pieces.append(piece)
+            fields, valid = {name: values[rows] for name, values in arrays}, self.valid[rows]
+            unaligned = [name for name, num_bytes in recipe.row_bytes if num_bytes * begin % ALIGN_BYTES]
+            if self.copies is None:  # the values are there, and a copy costs the caller no time
+                fields |= {name: aligned_copy(fields[name]) for name in unaligned}
+                unaligned = []
+            batch = Batch(fields, recipe.output, records=self.records[rows], valid=valid, epoch=epoch, step=step)
+            num_records = count if all_valid else int(np.count_nonzero(valid))
+            pieces.append(Piece(batch, num_records, count * row_bytes, later(self.position, step + 1), unaligned))
         return pieces
 
     def run(self) -> Step:

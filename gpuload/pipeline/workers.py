@@ -17,9 +17,11 @@ worker that gets it stops the others. ``close`` also waits for the threads.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -56,7 +58,7 @@ class Workers:
         on_end: Callable[[], None] | None = None,
         queue: Queue | None = None,
     ) -> None:
-        self._board = board = _Board(make, num_steps, num_threads, on_end, queue or Calls())
+        self._board = board = _Board(make, num_steps, num_threads, counters, on_end, queue or Calls())
         self._num_ahead, self._counters, self._horizon, self._queue = num_ahead, counters, num_ahead, queue
         board.owner_ref = weakref.ref(
             self, board.calls.end
@@ -105,10 +107,10 @@ class Workers:
         return state == face.DONE
 
     def forget(self, number: int) -> None:
-        """Let go of a step that was taken."""
+        """Let go of a step that was taken; a worker drops it, which takes longer than the caller should wait."""
         step = self._board.tray.forget(number)
-        if step is not None and step.copies is not None and self._counters is not None:
-            self._counters.add(read_s=step.copies.busy_s, wait_s=step.copies.wait_s)
+        if step is not None and not self._board.tray.is_stopped:
+            self._board.past.append(step)
 
     def stop(self) -> None:
         """Let the threads end after what they are just doing."""
@@ -146,18 +148,21 @@ class _Board:
 
     Attributes:
         tray: the finished steps.
+        past: the steps that were taken and forgotten; the next worker that is called drops them.
         calls: workers wait for one: how far they may go, or anything else to end.
         owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer has dropped them.
         num_parts: of a step: so many workers are called for one more.
     """
 
     def __init__(
-        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, on_end: Callable[[], None] | None,
-        calls: Calls | Queue,
+        self, make: Callable[[int], Step | None], num_steps: int, num_threads: int, counters: Counters | None,
+        on_end: Callable[[], None] | None, calls: Calls | Queue,
     ) -> None:  # fmt: skip
         self.tray: Tray[Step] = Tray()
+        self.past: deque[Step] = deque()
         self.num_parts = 1
-        self._make, self._num_steps, self._num_threads, self._on_end = make, num_steps, num_threads, on_end
+        self._make, self._num_steps, self._num_threads = make, num_steps, num_threads
+        self._counters, self._on_end = counters, on_end
         self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
         self.calls = calls
         self.owner_ref: object = None
@@ -179,6 +184,7 @@ class _Board:
     def serve(self) -> None:
         """Be a worker: do parts of steps until there is nothing more that may be begun; then wait for a call."""
         while (until := self.calls.serve()) >= 0:
+            self._drop_past()
             while not self.tray.is_stopped and (task := self._claim(until)) is not None:
                 number, step, part = task
                 if step.work(part):
@@ -187,8 +193,17 @@ class _Board:
         if not self.tray.is_stopped:
             self.stop()
 
+    def _drop_past(self) -> None:
+        """Drop the steps that were let go of, and count what threads of the core did for them."""
+        with contextlib.suppress(IndexError):  # another worker was faster
+            while self.past:
+                copies = self.past.popleft().copies
+                if copies is not None and self._counters is not None:
+                    self._counters.add(read_s=copies.busy_s, wait_s=copies.wait_s)
+
     def end(self) -> None:
         """Be the end of a worker."""
+        self._drop_past()
         if next(self._num_ended) == self._num_threads and self._on_end is not None:
             self._on_end()
 

@@ -139,6 +139,7 @@ def test_a_step_with_a_file_that_changed_is_to_be_done_again_and_no_other(tmp_pa
     plan.add(maps, starts, ints(0, 1), ints(0, 0), RECORD_BYTES, numbers, None, 0)
     copies = native().Copies(native().Queue(), plan, 0, 2, 5, [np.zeros(20 * RECORD_BYTES, np.uint8)])
     assert [wait(copies, step) for step in range(2)] == [face.DONE, face.REDO]
+    assert copies.num_done == 1  # who sees that all are done looks at none of them
 
 
 def test_a_plan_stays_as_it_is_whatever_becomes_of_its_arrays(files: Any):

@@ -137,6 +137,22 @@ def test_a_file_that_changes_is_an_error_of_the_steps_that_read_it(tmp_path: Pat
     assert next(epoch, None) is None
 
 
+def test_the_steps_of_a_group_whose_file_changed_are_errors_though_all_of_it_is_copied(tmp_path: Path):
+    paths = shards(tmp_path, 2, 400)
+    loader = gl.Loader(gl.npy(paths), batch_size=20, device="cpu")
+    assert loader._session.recipe.num_joined == 40
+    status = paths[1].stat()
+    os.utime(paths[1], ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    epoch = iter(loader)
+    assert next(epoch).step == 0
+    _, _, copies = epoch._run.latest
+    while any(copies.wait(step) == 0 for step in range(40)):
+        pass
+    assert [next(epoch).step for _ in range(19)] == list(range(1, 20))
+    with pytest.raises(ChangedFileError, match=paths[1].name):
+        next(epoch)
+
+
 def test_a_loader_that_is_closed_while_batches_are_copied(tmp_path: Path):
     loader = gl.Loader(gl.npy(shards(tmp_path)), batch_size=64, device="cpu")
     epoch = iter(loader)

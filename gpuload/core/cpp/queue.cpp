@@ -44,7 +44,7 @@ void Queue::run_piece(Work& work, Guard& guard) {
     Work::Step& step = work.steps_[size_t(work.step_of_[size_t(piece)])];
     if (!done) step.failed.store(true, std::memory_order_relaxed);
     const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
-    if (is_last) work.num_done_.fetch_add(1, std::memory_order_relaxed);
+    if (is_last && !step.failed.load(std::memory_order_relaxed)) work.num_done_.fetch_add(1, std::memory_order_release);
     guard.lock();
     --work.num_running_;
     // Behind this the work may go: who withdraws it waits for the lock.

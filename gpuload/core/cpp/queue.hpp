@@ -31,7 +31,7 @@ class Work {
 
     State state(int64_t step) const;
     int64_t num_steps() const { return num_steps_; }
-    int64_t num_done() const { return num_done_.load(std::memory_order_relaxed); }  // steps
+    int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }  // steps; what failed is not done
     int64_t busy_ns() const { return busy_ns_.load(std::memory_order_relaxed); }    // of all threads
     int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }    // in `Queue::wait`
 
