@@ -533,7 +533,7 @@ def _writing(path: str) -> Iterator[None]:
     except SourceReadError as read_error:
         raise read_error.error from None
     except OSError as error:
-        raise error if isinstance(error, GpuloadError) else _unwritten(path, error) from None
+        raise error if isinstance(error, GpuloadError) else _write_error(path, error) from None
 
 
 def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
@@ -555,7 +555,7 @@ def _flush(path: str) -> None:
         os.close(descriptor)
 
 
-def _unwritten(path: str, error: OSError) -> FileError:
+def _write_error(path: str, error: OSError) -> FileError:
     full = error.errno in FULL
     return FileError(
         f"{path} cannot be written",

@@ -159,7 +159,7 @@ class Field:
 
     @property
     def unmarked(self) -> Field:
-        """The field without what it is of an image beside it."""
+        """The field without its mark: an array like any other, no mask, box or point of an image."""
         return self.with_(kind="", rows_of="") if self.is_marked else self
 
     @property

@@ -1,4 +1,4 @@
-"""Records that ops make, as a source: what a loader's ops make of each record, in the order of the source.
+"""Records that ops make, as a source: each record behind a loader's ops, in the order of the source.
 
     OpsSource(source, ops, names, seed=7)             of ops that draw nothing
     OpsSource(source, ops, names, seed=7, epoch=3)    as in that epoch
@@ -31,11 +31,11 @@ EXPANSION = 16  # times the bytes of an encoded image, which its pixels may need
 
 
 class OpsSource(SameRecords):
-    """What ops make of the records of a source.
+    """The records of a source behind some ops.
 
     Args:
-        source: what is read.
-        ops: what is done to each record; those that DALI alone runs are refused.
+        source: the records.
+        ops: the transforms of each record; those that DALI alone runs are refused.
         names: the fields that the records have.
         seed: of the draws.
         epoch: of the draws; it makes no difference where no op is random.
@@ -53,8 +53,8 @@ class OpsSource(SameRecords):
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._op_list = tuple(ops)
         self._leaves = tuple(
-            OpsLeaf(source, graph.only(together), graph.spec_out.only(together), seed, epoch)
-            for together in _together(graph, self._names)
+            OpsLeaf(source, graph.only(group), graph.spec_out.only(group), seed, epoch)
+            for group in _field_groups(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
         self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
@@ -87,7 +87,7 @@ class OpsSource(SameRecords):
         return self._digest_with(op_texts, functions, sorted(self._names), draws, *marks)
 
 
-def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
+def _field_groups(graph: Graph, names: Sequence[str]) -> list[list[str]]:
     """Return the fields in groups of those that share an op, so that a label can be read without its image."""
     groups: list[set[str]] = []
     for name in names:
@@ -95,8 +95,8 @@ def _together(graph: Graph, names: Sequence[str]) -> list[list[str]]:
         groups = [shared.union(*(group for group in groups if group & shared))] + [
             group for group in groups if not group & shared
         ]
-    ordered = [[name for name in names if name in group] for group in groups]
-    return sorted(ordered, key=lambda group: list(names).index(group[0]))
+    name_lists = [[name for name in names if name in group] for group in groups]
+    return sorted(name_lists, key=lambda group: list(names).index(group[0]))
 
 
 class OpsLeaf(Leaf):
@@ -106,7 +106,7 @@ class OpsLeaf(Leaf):
         self.source, self.graph, self.seed, self.epoch = source, graph, seed, epoch
         self.spec, self.num_records = spec, 2**62 if source.endless else len(source)
         self.how = f"{source.describe()}, then by {len(graph.ops)} ops"
-        self._needed = graph.touched.union(name for name in spec.names if name in source.spec)
+        self._input_names = graph.touched.union(name for name in spec.names if name in source.spec)
         self._executor = _executor(graph)
 
     def num_bytes(self, numbers: Indices) -> Indices:
@@ -117,9 +117,11 @@ class OpsLeaf(Leaf):
         """Return about how many bytes are read for each record, and made where shapes vary, int64 ``[n]``."""
         total = np.zeros(numbers.size, np.int64)
         times = 1 if all(field.uniform for field in self.spec) else EXPANSION
-        needed = {n for n, group in enumerate(self.source.groups) if not self._needed.isdisjoint(group.spec.names)}
+        group_numbers = {
+            n for n, group in enumerate(self.source.groups) if not self._input_names.isdisjoint(group.spec.names)
+        }
         for share in self.source.resolve(numbers):
-            if share.group in needed:
+            if share.group in group_numbers:
                 rows = slice(None) if share.rows is None else share.rows
                 total[rows] += times * share.leaf.value_bytes(share.numbers)
         return total
@@ -129,7 +131,7 @@ class OpsLeaf(Leaf):
 
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the fields of records after all ops, as they are stored."""
-        graph, fields = self.graph, self.source.read_groups(numbers, self._needed)
+        graph, fields = self.graph, self.source.read_groups(numbers, self._input_names)
         try:
             sizes = {name: image_sizes(graph.spec_in[name], fields[name], numbers.size) for name in graph.touched}
             boxes = {name: fields[name] for name in graph.fields_to_draw}
@@ -138,7 +140,7 @@ class OpsLeaf(Leaf):
                 fields |= self._executor.run({name: fields[name] for name in graph.touched}, draws, {})
         except RowError as error:
             raise self.source.record_error(int(numbers[error.row]), error) from None
-        return [strings.pack(one, fields[one.name]) if one.text else fields[one.name] for one in self.spec]
+        return [strings.pack(field, fields[field.name]) if field.text else fields[field.name] for field in self.spec]
 
 
 def _executor(graph: Graph) -> RowExecutor | None:
@@ -161,5 +163,5 @@ def _text_of_code(function: Any) -> str:
 
 
 def _code(code: CodeType) -> Any:
-    constants = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    constants = [_code(constant) if isinstance(constant, CodeType) else repr(constant) for constant in code.co_consts]
     return code.co_code, constants, code.co_names

@@ -1,6 +1,6 @@
-"""Stretch: what can be found out about steps before they are done, for many at once, since it costs each the less.
+"""Stretch: the part of the work that is done for many steps at once, before they are read, as it costs each less.
 
-Which records they are, where these lie, and what is drawn for them, as far as that does not depend on what the records
+The records of the steps, their places, and the draws for them, as far as these do not depend on what the records
 hold. A batch does not depend on how far its stretch reaches: records, places and draws are those of each record alone.
 """
 
@@ -28,7 +28,7 @@ class Stretch:
     """Some steps that follow one another.
 
     Args:
-        recipe: what becomes of a step.
+        recipe: how steps become batches.
         position: of the first.
         num_steps: how many there are.
 
@@ -54,10 +54,10 @@ class Stretch:
         cls, recipe: Recipe, position: Position, records: NDArray[np.int64], partners: NDArray[np.int32] | None
     ) -> Stretch:
         """Return a stretch of one step that holds these records and partners, whatever the plan says."""
-        made = cls.__new__(cls)
-        made._batches, made.partners = None, partners
-        made._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))
-        return made
+        stretch = cls.__new__(cls)
+        stretch._batches, stretch.partners = None, partners
+        stretch._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))
+        return stretch
 
     def _find_out(
         self, recipe: Recipe, position: Position, records: NDArray[np.int64], valid: NDArray[np.bool_],
@@ -67,12 +67,12 @@ class Stretch:
         self.records, self.valid = records, valid
         self.starts = tuple(accumulate(counts, initial=0))
         self._shares = recipe.source.resolve(self.records)
-        self._piece_rows, self._plan = recipe.piece_rows, self._planned(recipe)
+        self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
             self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
 
-    def _planned(self, recipe: Recipe) -> Plan | None:
+    def _copy_plan(self, recipe: Recipe) -> Plan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""
         if core.native is None or not recipe.is_copied:
             return None
@@ -110,13 +110,13 @@ class Stretch:
         """Return which leaf holds which of some rows, counted from the first of these."""
         if (begin, end) == (0, self.records.size):
             return self._shares
-        return [cut for share in self._shares if (cut := _cut(share, begin, end)).numbers.size]
+        return [part for share in self._shares if (part := _share_part(share, begin, end)).numbers.size]
 
     def draws(self, begin: int, end: int) -> list[Draw] | None:
-        """Return the draws of every op for some rows; None where they depend on what the records hold."""
+        """Return the draws of every op for some rows; None where they depend on the records' content."""
         if self._draws is None:
             return None
-        return [{name: values[begin:end] for name, values in one.items()} for one in self._draws]
+        return [{name: values[begin:end] for name, values in op_draw.items()} for op_draw in self._draws]
 
 
 def draw(
@@ -124,26 +124,26 @@ def draw(
     recipe: Recipe,
     epoch: int,
     records: NDArray[np.int64],
-    known: Mapping[str, Any],
+    field_values: Mapping[str, Any],
     partners: NDArray[np.int32] | None,
 ) -> list[Draw]:
     """Return the draws of every op for some records.
 
     Args:
         graph: that of the recipe, with regions or without.
-        recipe: what becomes of a step.
+        recipe: how steps become batches.
         epoch: the epoch.
         records: int64 ``[n]``.
-        known: the values of fields whose sizes vary, and of those that draws depend on.
+        field_values: the values of fields whose sizes vary, and of those that draws depend on.
         partners: of the records, where an op mixes them; see ``order.Pairs``.
     """
-    sizes = {name: image_sizes(graph.spec_in[name], known.get(name), records.size) for name in graph.touched}
-    boxes = {name: known[name] for name in graph.fields_to_draw}
+    sizes = {name: image_sizes(graph.spec_in[name], field_values.get(name), records.size) for name in graph.touched}
+    boxes = {name: field_values[name] for name in graph.fields_to_draw}
     words = {"seed": recipe.plan.seed, "epoch": epoch}
     return graph.draw(**words, records=records, sizes=sizes, partners=partners, values=boxes)
 
 
-def _cut(share: Share, begin: int, end: int) -> Share:
+def _share_part(share: Share, begin: int, end: int) -> Share:
     """Return the part of a share that some rows have; its rows are in ascending order."""
     if share.rows is None:
         return replace(share, numbers=share.numbers[begin:end])

@@ -411,7 +411,8 @@ def _names(columns: Sequence[CacheColumn]) -> list[str]:
     return [f"{number}.{kind}" for number, column in enumerate(columns) for kind in column.kinds]
 
 
-def _made_of(about: dict[str, Any], name: str) -> list[str]:
+def _piece_origin(about: dict[str, Any], name: str) -> list[str]:
+    """Return the texts that identify the file of a piece: a file with other texts is not taken for it."""
     return [FORMAT, about["source"], name]
 
 
@@ -456,7 +457,7 @@ def _write(
             writers = {}
             for name in _names(columns):
                 part = stack.enter_context(derived.whole(os.path.join(folder, prefix + name), is_alone=True))
-                writers[name] = stack.enter_context(kept.Writer(part, _made_of(about, name)))
+                writers[name] = stack.enter_context(kept.Writer(part, _piece_origin(about, name)))
             _fill(source, columns, lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)))
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
@@ -488,7 +489,7 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
     arrays, missing, bad_paths = dict[str, Indices](), list[str](), list[str]()
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
-        piece = kept.open_kept_file(path, _made_of(about, name), eager=eager)
+        piece = kept.open_kept_file(path, _piece_origin(about, name), eager=eager)
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
             (bad_paths if is_there else missing).append(path)

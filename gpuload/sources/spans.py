@@ -121,9 +121,9 @@ def bounds_of(
         return bounds[0], starts
     all_bounds = np.empty(int(starts[-1]) + len(files), np.int64)
 
-    def place(number: int) -> None:
-        begin = int(starts[number]) + number
+    def copy_bounds(number: int) -> None:
+        begin = int(starts[number]) + number  # each file has one bound more than records
         all_bounds[begin : begin + bounds[number].size] = bounds[number]
 
-    parallel_map(place, range(len(files)), num_cores())
+    parallel_map(copy_bounds, range(len(files)), num_cores())
     return all_bounds, starts

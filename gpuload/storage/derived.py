@@ -197,7 +197,7 @@ def load_or_make(
             if isinstance(error, FileError):
                 raise
             if error.errno not in PLACE_ERRORS | FULL:
-                raise _unwritten(place, error) from None
+                raise _write_error(place, error) from None
             failures.append((place, error))
             continue
         if (result := load(place)) is None:
@@ -367,7 +367,7 @@ def _remove_parts(place: str, own_suffix: str | None) -> None:
 def _nowhere(failures: Sequence[tuple[str, OSError]]) -> FileError:
     """Return the error for a file that could be written to none of its places."""
     if len(failures) == 1 and failures[0][1].errno in FULL:
-        return _unwritten(*failures[0])
+        return _write_error(*failures[0])
     if len(failures) == 1 and failures[0][1].errno == errno.EEXIST:
         return FileError(
             f"{failures[0][0]} is there already",
@@ -382,7 +382,7 @@ def _nowhere(failures: Sequence[tuple[str, OSError]]) -> FileError:
     )
 
 
-def _unwritten(place: str, error: OSError) -> FileError:
+def _write_error(place: str, error: OSError) -> FileError:
     remedy = REMEDIES.get(error.errno or 0, f"check the disk (dmesg); set {FOLDER} to another folder")
     if error.errno in FULL:
         remedy = f"make room ({folder()} may be removed at any time), or set {FOLDER} to a folder with room"

@@ -176,7 +176,7 @@ class FeatureColumn:
 
     Attributes:
         field: the field in a batch.
-        wanted: what the user said.
+        feature: as the user declared it.
         dtype: as stored, with its byte order.
         shape: of a record; of a step, where there are steps.
         section: FEATURES or LISTS; 0 where the whole payload is the one value.
@@ -316,6 +316,7 @@ def _of_tensorflow(feature: Any, place: str) -> AnyFeature:
 
 
 def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
+    """Return the column of a field that the user declares; ``section`` as in `FeatureColumn`."""
     check_name(name)
     if isinstance(feature, Sparse):
         return _sparse(name, feature, section)
