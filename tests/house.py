@@ -38,7 +38,7 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("images/decode.py", "cli/demo*"),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/demo*"),
     "cupy": ("device.py",),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),

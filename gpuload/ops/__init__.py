@@ -18,6 +18,7 @@ from gpuload.ops.detection import RandomIoUCrop, RandomZoomOut, ScaleJitter
 from gpuload.ops.elastic import Elastic
 from gpuload.ops.erasing import Cutout, Erasing, GridMask
 from gpuload.ops.flip import RandomFlip
+from gpuload.ops.jpegartefacts import JpegArtefacts
 from gpuload.ops.mixing import CutMix, MixUp
 from gpuload.ops.noise import GaussianNoise, SaltAndPepper
 from gpuload.ops.normalize import Normalize
@@ -61,6 +62,7 @@ __all__ = [
     "GridMask",
     "Hue",
     "Invert",
+    "JpegArtefacts",
     "MixUp",
     "Normalize",
     "OneHot",
