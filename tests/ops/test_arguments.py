@@ -16,7 +16,7 @@ from gpuload.ops.base import Op
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import uniform
-from tests.opexamples import NAMES, example_arguments
+from tests.opexamples import NAMES, beside_boxes, example_arguments
 
 WRONG: list[Any] = [
     *(object(), None, True, 1j, int, float, np.floating, Op, lambda x: x),
@@ -28,6 +28,7 @@ WRONG: list[Any] = [
 CASES = [(name, argument.name) for name in NAMES for argument in dataclasses.fields(getattr(gl.ops, name))]
 FILES = Spec((Field("image", np.dtype(np.uint8), (None,), encoded=True),))
 IMAGES = Spec((uniform(np.uint8, 32, 32, 3), uniform(np.uint8, name="label")))
+BOXES = beside_boxes(gl.arrays(image=np.zeros((12, 32, 32, 3), np.uint8))).spec
 
 
 @pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])
@@ -51,7 +52,8 @@ def test_the_example_of_an_op_is_right(name):
 def error_of(kind, given):
     """Return what is raised by an op that is made of some arguments and brought together with records."""
     try:
-        compile_ops(FILES if kind is gl.ops.Decode else IMAGES, [kind(**given)])
+        op = kind(**given)
+        compile_ops(FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES, [op])
     except GpuloadError as error:
         return error
     return None
