@@ -89,7 +89,7 @@ def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
         one_pass(epoch, work)
         if loop == "passes":
             return {"records/s": records_per_s(timed_passes(epoch, work, seconds))}
-        figures = {}
+        figures: dict[str, float] = {}
         for name, step in (("sleeping", lambda: time.sleep(STEP_S)), ("busy", busy_step())):
             rate, share = steps(epoch, step, seconds)
             figures |= {f"batches/s beside a {name} step": rate, f"share of next() beside a {name} step": share}

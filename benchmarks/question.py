@@ -131,6 +131,7 @@ class Question:
 
 
 NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")
+BY_NAME = ("augment",)  # asked only where --only names it: some hundred jobs a round
 
 
 def find(name: str) -> Question:

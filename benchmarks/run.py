@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import gpu, plot
 from benchmarks.measure import TIMES_MEMORY, Settings, measure
-from benchmarks.question import NAMES, find
+from benchmarks.question import BY_NAME, NAMES, find
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def questions(only: list[str] | None, settings: Settings) -> list[str]:
     """Return the questions to ask: those that can be asked, or those that were named; none about a GPU without one."""
     able = [name for name in NAMES if settings.cache != "large" or find(name).record_bytes]
     able += gpu.NAMES if settings.cache == "warm" else ()
-    unable = set(only or ()).difference(able)
+    unable = set(only or ()).difference(able, BY_NAME if settings.cache == "warm" else ())
     if unable:
         named, what = ", ".join(sorted(unable)), {"large": "data larger than memory", "cold": "a cold page cache"}
         sys.exit(f"{named}: not asked of {what[settings.cache]}; those that are: {', '.join(able)}")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Measure gpuload beside its peers.")
     parser.add_argument("--rounds", type=int, default=defaults.rounds)
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="timed at least this long per process")
-    parser.add_argument("--only", nargs="+", choices=(*NAMES, *gpu.NAMES), help="these questions only")
+    parser.add_argument("--only", nargs="+", choices=(*NAMES, *BY_NAME, *gpu.NAMES), help="these questions only")
     parser.add_argument("--peers", nargs="+", help="these peers only")
     parser.add_argument("--variants", nargs="+", help="these variants only")
     cache = parser.add_mutually_exclusive_group()

@@ -36,7 +36,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.gpu_report import Part, Report
-from benchmarks.question import NAMES, SLOW, Peer, Work, find, is_to_tf, touch
+from benchmarks.question import BY_NAME, NAMES, SLOW, Peer, Work, find, is_to_tf, touch
 from gpuload.device import Problem
 from tests import simdevice
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench-data")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *BY_NAME])
 def test_gpuload_and_the_floor_do_the_work(name, folder):
     question = find(name)
     path, num_records = question.prepare(folder, question.num_records[True]), question.num_records[True]
