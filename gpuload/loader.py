@@ -203,7 +203,7 @@ class Loader:
     @property
     def position(self) -> Position:
         """Where the loader is: epoch and step of the next batch; the end of an epoch is the beginning of the next."""
-        return self._plan.normalize(self._place.cursor.saved)
+        return self._plan.normalize(self._place.cursor.state_position)
 
     def __iter__(self) -> Epoch:
         """Go on from the position to the end of its epoch; the position moves with each batch."""
@@ -330,7 +330,7 @@ class Loader:
 
         The position changes only by ``move`` of the iterator, so that the state is always that of the training.
         """
-        return Epoch(self._session, self.output, self._begin(), self._place, "told")
+        return Epoch(self._session, self.output, self._begin(), self._place, "manual")
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -449,7 +449,7 @@ class Loader:
     def _warn_of_peek(self) -> None:
         """Say once that an epoch begins with its second batch, as a loop has taken the first one alone."""
         cursor = self._place.cursor
-        if (cursor.start.step, cursor.saved.step) == (0, 1) and len(self) > 1:
+        if (cursor.start.step, cursor.state_position.step) == (0, 1) and len(self) > 1:
             self._warn_once(
                 "peek",
                 "epoch %d goes on at step 1 of %d: one batch was taken from the loader before; remedy: if that was to "
@@ -720,7 +720,7 @@ class _Past:
     def add(self, batches: Epoch, moves: str) -> None:
         """Note an iterator that begins now."""
         self._num_before = self.num_peeks(batches.position)
-        self._cursor, self._end, self._moves = batches.cursor, batches.reached, moves
+        self._cursor, self._end, self._moves = batches.cursor, batches.loader_cursor, moves
 
     def has_ended_endless(self, place: Place) -> bool:
         """Return whether the latest iterator is one epoch of an endless loop, which goes on behind it now."""

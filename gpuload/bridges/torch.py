@@ -147,7 +147,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         position = self.loader.position
         cursor = self._cursor
         has_begun_here = cursor is not None and cursor.start == position
-        return self.loader.state_at(cursor.saved if cursor is not None and has_begun_here else position)
+        return self.loader.state_at(cursor.state_position if cursor is not None and has_begun_here else position)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state.

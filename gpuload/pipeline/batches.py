@@ -30,7 +30,7 @@ from gpuload.ops.base import RowError
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, raw_region
 from gpuload.pipeline.ring import ALIGN_BYTES
-from gpuload.pipeline.step import Packed, Step
+from gpuload.pipeline.step import ArrayPack, Step
 from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
@@ -227,7 +227,7 @@ class _Board:
         if isinstance(error, RowError) and (outcome.step.mends or outcome.step.num_steps > 1):
             outcome.row_error = error
         else:
-            outcome.error = outcome.step.damaged(error) if isinstance(error, RowError) else error
+            outcome.error = outcome.step.record_error(error) if isinstance(error, RowError) else error
         if self.lane is not None:
             outcome.event = _mark_or_wait(self.lane)
 
@@ -322,7 +322,9 @@ def try_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
     try:
         return run_step(step, executor, lane)
     except RowError as error:
-        return mend_step(step, error, executor, lane) if step.mends else Outcome(step, {}, error=step.damaged(error))
+        return (
+            mend_step(step, error, executor, lane) if step.mends else Outcome(step, {}, error=step.record_error(error))
+        )
     except Exception as error:
         return Outcome(step, {}, error=error)
 
@@ -400,8 +402,8 @@ def upload_step(step: Step, lane: devices.Lane) -> dict[str, Any]:
             values = values.with_payload(lane.upload(values.flat))
         elif isinstance(values, np.ndarray) and not field.host_only:
             values = lane.upload(np.ascontiguousarray(values))
-        elif isinstance(values, Packed):
-            values = values.uploaded(lane.upload)
+        elif isinstance(values, ArrayPack):
+            values = values.on_device(lane.upload)
         fields[name] = values
     return fields
 

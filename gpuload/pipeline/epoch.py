@@ -48,7 +48,7 @@ class Cursor:
         return self.now[0]
 
     @property
-    def saved(self) -> Position:
+    def state_position(self) -> Position:
         """The position that a state saves."""
         return self.now[1]
 
@@ -66,7 +66,7 @@ class Place:
     def begin(self, plan: Plan) -> Cursor:
         """Return the cursor of an iterator that begins now."""
         cursor = self.cursor
-        return Cursor(plan.normalize(cursor.saved), cursor.origin)
+        return Cursor(plan.normalize(cursor.state_position), cursor.origin)
 
     def go_to(self, position: Position) -> None:
         """Move the loader; iterators go on where they are, and take it along when they are asked next."""
@@ -74,27 +74,27 @@ class Place:
 
 
 class _Run:
-    """What an iterator goes through: the steps from a position to the end of its epoch.
+    """One run of an iterator: the steps from a position to the end of its epoch.
 
     Attributes:
         cursor: where the iterator is.
         reached: where it takes the loader, if not to ``cursor``.
         end: the number of steps of the epoch.
         joining: which steps are done together.
-        batches: what makes them.
+        batches: the threads that make them.
         latest: number and content of what was taken last, which may hold several steps, and what is to be waited for
             before each is there, if anything is.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
         self.cursor, self.end = cursor, session.recipe.plan.end(cursor.start)
-        self.reached = Cursor(cursor.start, cursor.origin)
+        self.loader_cursor = Cursor(cursor.start, cursor.origin)
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
         self.latest: tuple[int, Outcome | None, Copies | None] = (-1, None, None)
 
 
-Moves = Literal["each", "end", "first", "second", "told"]
+Moves = Literal["each", "end", "first", "second", "manual"]
 
 
 class Epoch:
@@ -107,19 +107,19 @@ class Epoch:
         place: of the loader, which moves along; None to move nothing.
         moves: ``"each"``: the place moves with each batch; ``"end"``: with the last one alone, to the next epoch;
             ``"first"``: with each batch; ``"second"``: with each from the second on; both for batches that may be read
-            ahead; ``"told"``: when and where ``move`` is called.
-        num_between: for ``"first"`` and ``"second"``: so many batches stand between this iterator and who takes them.
+            ahead; ``"manual"``: when and where ``move`` is called.
+        num_between: for ``"first"`` and ``"second"``: so many batches stand between this iterator and the consumer.
             The place stays so many behind, and moves to the next epoch when this iterator ends. None: ``has_taken``
             says it.
 
     The position changes in one place, and nothing is called between that and handing the batch out. So whatever
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
-    ``next`` at once may both make the same batch ready, but whoever finds the position changed meanwhile goes on with
+    ``next`` at once may both make the same batch ready, but one that finds the position changed meanwhile goes on with
     the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
 
     When a state was loaded into the loader since, the iterator goes on from there as one that is made now. Where its
     batches are read ahead of the training (all but ``"each"``) and some were delivered already, the next call is an
-    error instead: nobody knows what becomes of those.
+    error instead: it is unknown whether those were trained.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Epoch:
     def then(self, finish: Callable[[Batch], Any]) -> Epoch:
         """Hand out what ``finish`` makes of each batch, before the position moves; returns self.
 
-        What a signal handler raises in it loses no step: the next call makes the same batch again. If ``finish`` itself
+        A signal handler's exception in it loses no step: the next call makes the same batch again. If ``finish`` itself
         fails, the iterator goes on behind that step, as behind any other. Which of the two it was, the iterator finds
         out by a second try: ``finish`` gets the batch again, and may be called twice for one batch.
         """
@@ -144,7 +144,7 @@ class Epoch:
     def take_along(self, place: Place) -> Epoch:
         """Move another loader, which is where this iterator begins and has as many steps; returns self."""
         self._place = place
-        self._run.cursor.origin = self._run.reached.origin = place.cursor.origin
+        self._run.cursor.origin = self._run.loader_cursor.origin = place.cursor.origin
         return self
 
     def __iter__(self) -> Epoch:
@@ -163,36 +163,36 @@ class Epoch:
         while (before := cursor.now)[0].step < run.end:
             self._session.check()
             step = before[0].step
-            made = self._take(run, step)
-            if made is None:  # another thread was faster
+            outcome = self._take(run, step)
+            if outcome is None:  # another thread was faster
                 continue
-            pieces = made.step.pieces
-            after = pieces[step - made.step.position.step].after if pieces else self._behind(cursor.start, step)
-            if made.error is not None:
-                error, failed = raisable(made.error), (after, before[1])
+            pieces = outcome.step.pieces
+            after = pieces[step - outcome.step.position.step].after if pieces else self._behind(cursor.start, step)
+            if outcome.error is not None:
+                error, after_error = raisable(outcome.error), (after, before[1])
                 if cursor.now is before:
-                    cursor.now = failed
+                    cursor.now = after_error
                     # Threads keep the step, which must not keep the error: its traceback would keep this iterator.
-                    made.error = made.step.error = None
+                    outcome.error = outcome.step.error = None
                     raise trim_frames(error)
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
             try:
-                batch, delivered = to_batch(self._session, made, step, self._output), (after, after)
+                batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
             except Exception as error:
                 raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
             if self._finish is not None:
                 try:
                     batch = cast(Batch, self._finish(batch))
                 except Exception as error:
-                    if self._fails_itself(self._finish, batch, error) and cursor.now is before:
+                    if self._is_error_of_finish(self._finish, batch, error) and cursor.now is before:
                         cursor.now = after, before[1]
                     raise
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
             # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:
-                cursor.now = delivered
+                cursor.now = after_delivery
                 if arrived is not None and place is not None:
                     arrived[0].now = arrived[1]
                     place.cursor = arrived[0]
@@ -211,9 +211,9 @@ class Epoch:
         return self._run.cursor
 
     @property
-    def reached(self) -> Cursor:
+    def loader_cursor(self) -> Cursor:
         """Where it took the loader, for iterators that read ahead; tells that also when the iterator is gone."""
-        return self._run.reached
+        return self._run.loader_cursor
 
     @property
     def position(self) -> Position:
@@ -221,29 +221,29 @@ class Epoch:
         return self._run.cursor.position
 
     def move(self, position: Position) -> None:
-        """Take the loader to a position that this iterator had: whoever reads ahead of the training has come so far.
+        """Take the loader to a position that this iterator had: the training has come so far.
 
         Raises:
-            SpecError: the loader is not where the last call left it; somebody else has moved it.
+            SpecError: the loader is not where the last call left it: it was moved in between.
         """
-        place, reached = self._place, self._run.reached
+        place, loader_cursor = self._place, self._run.loader_cursor
         if place is None:
             return
-        if place.cursor is not reached and not self._is_where_it_left(place):
+        if place.cursor is not loader_cursor and not self._is_where_it_left(place):
             raise self._error_of_move(place)
-        reached.now = (position, position)
-        reached.origin = place.cursor.origin
-        place.cursor = reached
+        loader_cursor.now = (position, position)
+        loader_cursor.origin = place.cursor.origin
+        place.cursor = loader_cursor
 
     def _is_where_it_left(self, place: Place) -> bool:
         normalize = self._session.recipe.plan.normalize
-        return normalize(place.cursor.saved) == normalize(self._run.reached.saved)
+        return normalize(place.cursor.state_position) == normalize(self._run.loader_cursor.state_position)
 
     def _error_of_move(self, place: Place) -> SpecError:
         normalize = self._session.recipe.plan.normalize
-        here, left = normalize(place.cursor.saved), normalize(self._run.reached.saved)
+        current, left = normalize(place.cursor.state_position), normalize(self._run.loader_cursor.state_position)
         return SpecError(
-            f"the loader is at epoch {here.epoch}, step {here.step}, and what reads ahead of it left it at epoch "
+            f"the loader is at epoch {current.epoch}, step {current.step}, and what reads ahead of it left it at epoch "
             f"{left.epoch}, step {left.step}",
             cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
             remedy="load states before the pipeline is made, or make a new iterator; give each pipeline a loader of "
@@ -254,18 +254,18 @@ class Epoch:
         """Begin anew where a state was loaded; raises ``SpecError`` where batches may be on their way already."""
         run = self._run
         if self._moves != "each" and run.cursor.position != run.cursor.start:
-            if self._moves == "told" and self._is_where_it_left(place):
+            if self._moves == "manual" and self._is_where_it_left(place):
                 run.cursor.origin = place.cursor.origin
                 return
             raise self._error_of_move(place)
         run.batches.close()
         self._run = _Run(self._session, place.begin(self._session.recipe.plan))
 
-    def _fails_itself(self, finish: Callable[[Batch], Any], batch: Batch, error: Exception) -> bool:
+    def _is_error_of_finish(self, finish: Callable[[Batch], Any], batch: Batch, error: Exception) -> bool:
         """Return True if ``finish`` itself raised an error, False if a signal handler did while it was called.
 
         The traceback shows the frame of a handler, unless the handler is no Python function or has deleted its
-        arguments. So where it shows none, ``finish`` is tried again: what fails twice fails by itself.
+        arguments. So where it shows none, ``finish`` is tried again: an error that comes twice is its own.
         """
         if not threads.in_main():
             return True
@@ -280,7 +280,7 @@ class Epoch:
         return False
 
     def has_taken(self, num_batches: int) -> None:
-        """Move the loader behind the first batches, where who takes them is known to have come so far.
+        """Move the loader behind the first batches, where the consumer is known to have come so far.
 
         One more than there are is the end.
         """
@@ -300,32 +300,32 @@ class Epoch:
 
     def _end(self, place: Place, run: _Run) -> None:
         """Move the loader to the next epoch, unless it is there, or another iterator has moved it since."""
-        if run.reached.position.step < run.end and self._is_where_it_left(place):
+        if run.loader_cursor.position.step < run.end and self._is_where_it_left(place):
             self._reach(place, run, run.end)
 
     def _reach(self, place: Place, run: _Run, step: int) -> None:
         position = self._session.recipe.plan.at(run.cursor.start, step)
-        run.reached.now = (position, position)
-        if place.cursor.origin is run.reached.origin:
-            place.cursor = run.reached
+        run.loader_cursor.now = (position, position)
+        if place.cursor.origin is run.loader_cursor.origin:
+            place.cursor = run.loader_cursor
 
     def _arrived(self, place: Place, run: _Run, step: int) -> tuple[Cursor, tuple[Position, Position]] | None:
-        """Return where the loader is when the batch before a step is delivered, as a cursor and what it is set to.
+        """Return where the loader is when the batch before a step is delivered, as a cursor and its position.
 
         None if that batch does not move it.
         """
         start, num_between = run.cursor.start, self._num_between
         if self._moves == "end":
             # Another iterator may have moved it before; a loop that is done leaves it at an epoch's end.
-            here = self._session.recipe.plan.normalize(place.cursor.saved)
-            if step == run.end and here.epoch == start.epoch:
+            current = self._session.recipe.plan.normalize(place.cursor.state_position)
+            if step == run.end and current.epoch == start.epoch:
                 cursor = Cursor(Position(start.epoch + 1), place.cursor.origin)
                 return cursor, cursor.now
         elif self._moves in ("first", "second") and num_between is not None:
             behind = step - num_between
-            if place.cursor.origin is run.reached.origin and self._counts(run, behind - start.step):
+            if place.cursor.origin is run.loader_cursor.origin and self._counts(run, behind - start.step):
                 position = self._session.recipe.plan.at(start, behind)
-                return run.reached, (position, position)
+                return run.loader_cursor, (position, position)
         return None
 
     def _behind(self, start: Position, step: int) -> Position:
@@ -334,39 +334,43 @@ class Epoch:
 
     def _take(self, run: _Run, step: int) -> Outcome | None:
         """Wait for a step, or for those that it was done together with; None if another thread has taken it."""
-        number, made, copies = run.latest
-        if made is None or not 0 <= step - made.step.position.step < made.step.num_steps:
+        number, outcome, copies = run.latest
+        if outcome is None or not 0 <= step - outcome.step.position.step < outcome.step.num_steps:
             number = run.joining.group(step - run.cursor.start.step)
             run.batches.forget(number - 1)
             num_ready = run.batches.num_ready()
-            taken = run.batches.take(number)
-            if taken is None:
+            item = run.batches.take(number)
+            if item is None:
                 return None
             self._count_ready(run, number, num_ready)
-            made = taken if isinstance(taken, Outcome) else _made(taken)
-            copies = made.step.copies
-            run.latest = number, made, copies
-        if made is not None and made.singles:
-            return made.singles[step - made.step.position.step]
-        if made is None or copies is None or not isinstance(run.batches, Workers):
-            return made
-        if not run.batches.wait(number, made.step, copies, step):
+            outcome = item if isinstance(item, Outcome) else _outcome_of(item)
+            copies = outcome.step.copies
+            run.latest = number, outcome, copies
+        if outcome is not None and outcome.singles:
+            return outcome.singles[step - outcome.step.position.step]
+        if outcome is None or copies is None or not isinstance(run.batches, Workers):
+            return outcome
+        if not run.batches.wait(number, outcome.step, copies, step):
             # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
-            group = made.step
-            return _made(aside.call(lambda: group.again_alone(step)))
-        if copies.num_done == made.step.num_steps and step > made.step.position.step:
-            run.latest = number, made, None  # nothing is to be waited for, or to be begun, at the steps behind this one
-        return made
+            group = outcome.step
+            return _outcome_of(aside.call(lambda: group.redo_single(step)))
+        if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
+            run.latest = (
+                number,
+                outcome,
+                None,
+            )  # nothing is to be waited for, or to be begun, at the steps behind this one
+        return outcome
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
         """Count, for each batch of a group, how many steps could be ready when it is asked for and how many were.
 
         Before the group was taken, ``num_ready`` steps were ready. The batches behind its first are asked for at once:
-        for them it counts what is ready now, so that nothing is looked at for each batch.
+        for them it counts the steps that are ready now, so that nothing is counted for each batch.
         """
         first, size = run.joining.steps(number)
-        last, more = run.joining.steps(number + self._session.num_ahead - 1)
-        ahead = min(last + more, run.end - run.cursor.start.step) - first  # for the first batch, itself included
+        last, num_last = run.joining.steps(number + self._session.num_ahead - 1)
+        ahead = min(last + num_last, run.end - run.cursor.start.step) - first  # for the first batch, itself included
         now, rest = run.batches.num_ready(), size - 1
         behind = rest * (rest + 1) // 2
         self._session.counters.add(
@@ -379,53 +383,53 @@ class Epoch:
         self._run.batches.close()
 
 
-def _made(step: Step) -> Outcome:
-    """Return what became of a step that its workers finished."""
-    singles = [_made(single) for single in step.singles]
-    return Outcome(step, {} if step.failed or singles else step.fields, singles=singles, error=step.error)
+def _outcome_of(step: Step) -> Outcome:
+    """Return the outcome of a step that its workers finished."""
+    singles = [_outcome_of(single) for single in step.singles]
+    return Outcome(step, {} if step.is_failed or singles else step.fields, singles=singles, error=step.error)
 
 
-def to_batch(session: Session, made: Outcome, step: int, output: Output) -> Batch:
+def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> Batch:
     """Return the batch of a step that was made."""
-    done, names = made.step, session.names
-    if done.pieces and names is session.recipe.names:
-        return _of_piece(session, done, step)
-    rows = None if done.is_batch else done.rows(step)
-    records, valid = (done.records, done.valid) if rows is None else (done.records[rows], done.valid[rows])
+    group, names = outcome.step, session.names
+    if group.pieces and names is session.recipe.names:
+        return _of_piece(session, group, step)
+    rows = None if group.is_batch else group.rows(step)
+    records, valid = (group.records, group.valid) if rows is None else (group.records[rows], group.valid[rows])
     fields = (
-        made.fields_of_steps[step - done.position.step]
-        if made.fields_of_steps
-        else {name: made.fields[name] for name in names}
+        outcome.fields_of_steps[step - group.position.step]
+        if outcome.fields_of_steps
+        else {name: outcome.fields[name] for name in names}
     )
     if session.lane is not None:
-        session.lane.hand_over(made.event)
-        fields = {name: _lent(session.lane, values) for name, values in fields.items()}
+        session.lane.hand_over(outcome.event)
+        fields = {name: _lend(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
-        fields = _apart(session, fields, [name for name, values in fields.items() if not is_aligned(values)])
+        fields = _copy_unaligned(session, fields, [name for name, values in fields.items() if not is_aligned(values)])
     session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
-    if done.attempts:
+    if group.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
-        num_bad = sum(first <= row < after for row in done.attempts)
-        session.counters.add(**{"records_skipped" if done.skips else "records_replaced": num_bad})
-    event = made.event
-    draws = done.draws_of_records(slice(None) if rows is None else rows)
-    epoch = done.position.epoch
+        num_bad = sum(first <= row < after for row in group.attempts)
+        session.counters.add(**{"records_skipped" if group.skips else "records_replaced": num_bad})
+    event = outcome.event
+    draws = group.draws_of_records(slice(None) if rows is None else rows)
+    epoch = group.position.epoch
     return Batch(fields, output, records=records, valid=valid, epoch=epoch, step=step, event=event, drawn=draws)
 
 
-def _of_piece(session: Session, done: Step, step: int) -> Batch:
+def _of_piece(session: Session, group: Step, step: int) -> Batch:
     """Return the batch of a step that its worker has cut out."""
-    batch, num_records, num_bytes, after, unaligned = done.pieces[step - done.position.step]
+    batch, num_records, num_bytes, after, unaligned = group.pieces[step - group.position.step]
     session.counters.deliver(num_records, num_bytes)
-    if not unaligned and (done.num_steps == 1 or not session.ring.crowded):
+    if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
         return batch
-    fields = _apart(session, dict(batch.items()), unaligned)
+    fields = _copy_unaligned(session, dict(batch.items()), unaligned)
     output, epoch = session.recipe.output, after.epoch
     return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step)
 
 
-def _apart(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:
+def _copy_unaligned(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:
     """Return the fields of one of some steps that were done together, as they are or as copies.
 
     Those are copied that do not begin where frameworks need it; all of them if the caller keeps so much that each batch
@@ -437,16 +441,16 @@ def _apart(session: Session, fields: dict[str, Any], unaligned: Collection[str])
     return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}} if unaligned else fields
 
 
-def _lent(lane: devices.Lane, values: Any) -> Any:
+def _lend(lane: devices.Lane, values: Any) -> Any:
     """Return values on the GPU whose memory comes back to the lane; those on the host as they are."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, Ragged):
         return values if isinstance(values.payload, np.ndarray) else values.with_payload(lane.lend(values.flat))
     if isinstance(values, list):
-        return [_lent(lane, one) for one in values]
+        return [_lend(lane, array) for array in values]
     return lane.lend(values)
 
 
 def _num_bytes(values: Any) -> int:
-    return sum(one.nbytes for one in values) if isinstance(values, list) else int(values.nbytes)
+    return sum(array.nbytes for array in values) if isinstance(values, list) else int(values.nbytes)

@@ -1,4 +1,4 @@
-"""Recipe: what becomes of a step. Made once when a loader is made; frozen, and shared by all threads.
+"""Recipe: how a step becomes a batch. Made once when a loader is made; frozen, and shared by all threads.
 
 Two lanes, and a recipe is for one of them:
 
@@ -34,13 +34,13 @@ from gpuload.pipeline.ring import ALIGN_BYTES, Slot, aligned
 from gpuload.sources.base import Source
 from gpuload.spec import Layout, Part, Spec
 
-JOINED_BYTES, MOST_JOINED = 13 << 19, 16  # short steps are done together up to this size and number
-RESULT_BYTES = 4  # of results on a GPU, for a byte of what is uploaded there: steps done together have no more
+JOINED_BYTES, MAX_JOINED_STEPS = 13 << 19, 16  # short steps are done together up to this size and number
+RESULT_BYTES = 4  # of results on a GPU, for a byte that is uploaded there: steps done together have no more
 # Steps that are only copied: twice as much is in memory, which should stay in the cache until it is taken.
-COPIED_BYTES, MOST_COPIED, COPIED_AHEAD = 8 << 20, 64, 1
+COPIED_BYTES, MAX_COPIED_STEPS, COPIED_AHEAD = 8 << 20, 64, 1
 PIECE_BYTES = 1 << 18  # of these that a thread copies at a time
 COPIED_RECORDS = 1 << 14  # of these it is found out at once where they lie; others have draws, too
-STRETCH_RECORDS = 4096  # of so many records it is found out at once which they are, where they lie and what is drawn
+STRETCH_RECORDS = 4096  # the records of a stretch: their numbers, places and draws are computed at once
 SMALL_BYTES = 4096  # arrays up to this size are copied to where they are aligned; larger ones must lie so
 SMALL_PART = 16  # a field of at most this part of a record is small
 SHARED_BYTES = 8 << 20  # a step of more is shared by all threads, so that few of them are in memory at once
@@ -60,7 +60,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Route:
-    """What becomes of one group of the source's fields (see ``sources.leaf.Group``) when its records are read.
+    """The way of one group of the source's fields (see ``sources.leaf.Group``) from its records to a batch.
 
     Attributes:
         group: its number in the source.
@@ -84,7 +84,7 @@ class Recipe:
     """All that the threads need to know of a step.
 
     Attributes:
-        source, graph, plan: what is read, what is made of it, and in which order.
+        source, graph, plan: the records, the ops, and the order.
         names: the fields of a batch.
         output: how batches are arranged.
         device: ``"cpu"`` or ``"gpu:N"``.
@@ -99,7 +99,7 @@ class Recipe:
         num_joined: how many short steps are done together.
         num_ahead: how many of these are begun before the first of them is taken.
         num_stretched: of how many of these records and draws are found out at once.
-        labels: of the ops, by their streams, where batches tell what was drawn; else None.
+        labels: of the ops, by their streams, where batches carry their draws; else None.
     """
 
     source: Source
@@ -215,9 +215,9 @@ def make_recipe(
     """Return the recipe for a loader.
 
     Args:
-        source: what is read.
-        graph: what is made of it.
-        plan: in which order.
+        source: the records.
+        graph: the ops.
+        plan: the order.
         names: the fields of a batch.
         output: how batches are arranged.
         device: ``"cpu"`` or ``"gpu:N"``.
@@ -227,16 +227,16 @@ def make_recipe(
         prefetch: how many steps the user wants to be ahead; None to choose.
         any_length: as of the recipe.
         mends: True if other records are to stand for damaged ones.
-        labels: of the ops, by their streams, where batches tell what was drawn; else None.
+        labels: of the ops, by their streams, where batches carry their draws; else None.
     """
-    needed = frozenset(names) | graph.touched
+    needed_fields = frozenset(names) | graph.touched
     host = graph.part(on_host)
     rest = graph.part([place for place in range(len(graph.ops)) if place not in on_host], host.spec_out)
     regions = _regions(source, host, rest, names, device)
     routes = tuple(
-        _route(number, group.spec, group.layout, needed, host, regions)
+        _route(number, group.spec, group.layout, needed_fields, host, regions)
         for number, group in enumerate(source.groups)
-        if not needed.isdisjoint(group.spec.names)
+        if not needed_fields.isdisjoint(group.spec.names)
     )
     recipe = Recipe(
         source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length
@@ -253,24 +253,24 @@ def raw_region(group: int) -> str:
 def _regions(
     source: Source, host: Graph, rest: Graph, names: tuple[str, ...], device: str
 ) -> dict[str, Region]:  # fmt: skip
-    """Return what a slot holds: the batch, or what the executor of whole batches is fed."""
-    wanted = rest.touched.union(names)
+    """Return the regions of a slot: those of the batch, or of the input of an executor of whole batches."""
+    later_names = rest.touched.union(names)
     if device != "cpu":
-        raw, names_held = {}, wanted & host.results
+        raw, field_names = {}, later_names & host.results
         for number, group in enumerate(source.groups):
             parts = (
-                [part for part in group.layout.parts if part.field.name in wanted - host.touched]
+                [part for part in group.layout.parts if part.field.name in later_names - host.touched]
                 if group.layout
                 else []
             )
             if parts and group.layout is not None:
                 raw[raw_region(number)] = Region(np.dtype(np.uint8), (group.layout.record_bytes,))
-                names_held |= _beside(group.layout, parts)
-        held = [field for field in host.spec_out if field.name in names_held]
-        held.sort(key=lambda field: field.host_only)  # those behind are not uploaded
+                field_names |= _beside(group.layout, parts)
+        fields = [field for field in host.spec_out if field.name in field_names]
+        fields.sort(key=lambda field: field.host_only)  # those behind are not uploaded
     else:
-        raw, held = {}, [field for field in host.spec_out if field.name in wanted]
-    return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in held if field.has_rows}
+        raw, fields = {}, [field for field in host.spec_out if field.name in later_names]
+    return raw | {field.name: Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows}
 
 
 def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
@@ -283,18 +283,19 @@ def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
 
 
 def _route(
-    number: int, spec: Spec, layout: Layout | None, needed: frozenset[str], host: Graph, regions: dict[str, Region]
+    number: int, spec: Spec, layout: Layout | None, needed_fields: frozenset[str], host: Graph,
+    regions: dict[str, Region],
 ) -> Route:  # fmt: skip
-    nothing = Layout(0, ())
+    no_parts = Layout(0, ())
     if layout is None:
-        return Route(number, spec, None, None, nothing, nothing)
-    wanted = [part for part in layout.parts if part.field.name in needed]
-    to_ops = tuple(part for part in wanted if part.field.name in host.touched)
+        return Route(number, spec, None, None, no_parts, no_parts)
+    parts = [part for part in layout.parts if part.field.name in needed_fields]
+    to_ops = tuple(part for part in parts if part.field.name in host.touched)
     if raw_region(number) in regions:
-        beside = tuple(part for part in wanted if part.field.name in regions and part not in to_ops)
+        beside = tuple(part for part in parts if part.field.name in regions and part not in to_ops)
         slot_parts, op_parts = replace(layout, parts=beside), replace(layout, parts=to_ops)
         return Route(number, spec, layout, raw_region(number), slot_parts, op_parts)
-    to_slot = tuple(part for part in wanted if part.field.name not in host.touched and part.field.name in regions)
+    to_slot = tuple(part for part in parts if part.field.name not in host.touched and part.field.name in regions)
     direct = to_slot[0].field.name if layout.is_direct and to_slot else None
     if direct is not None:
         to_slot = ()
@@ -321,28 +322,28 @@ def _divided(recipe: Recipe, num_threads: int, prefetch: int | None) -> Recipe:
     kilobytes are done by one thread each. Steps that take no longer than waking a thread are done several at a time.
     """
     if recipe.is_copied:
-        joined = _num_joined(recipe, COPIED_BYTES, MOST_COPIED, prefetch)
-        ahead = max(1, prefetch // joined) if prefetch else COPIED_AHEAD
-        stretched = max(1, COPIED_RECORDS // (joined * recipe.plan.batch_size))
-        return replace(recipe, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
+        num_joined = _num_joined(recipe, COPIED_BYTES, MAX_COPIED_STEPS, prefetch)
+        ahead = max(1, prefetch // num_joined) if prefetch else COPIED_AHEAD
+        stretched = max(1, COPIED_RECORDS // (num_joined * recipe.plan.batch_size))
+        return replace(recipe, num_joined=num_joined, num_ahead=ahead, num_stretched=stretched)
     decodes = any(op.codec for op in recipe.host.ops)
     if decodes or recipe.slot_bytes > SHARED_BYTES:
         ahead = prefetch or (1 if recipe.on_rows and recipe.slot_bytes > SHARED_BYTES else 2)
         return replace(recipe, num_parts=1 if _hands_out_ragged(recipe) else num_threads, num_ahead=ahead)
-    joined = _num_joined(recipe, JOINED_BYTES, MOST_JOINED, prefetch)
-    ahead = max(1, prefetch // joined) if prefetch else num_threads + 1
+    num_joined = _num_joined(recipe, JOINED_BYTES, MAX_JOINED_STEPS, prefetch)
+    ahead = max(1, prefetch // num_joined) if prefetch else num_threads + 1
     parts = 1 if _hands_out_ragged(recipe) else -(-num_threads // ahead)
-    stretched = max(1, STRETCH_RECORDS // (joined * recipe.plan.batch_size))
-    return replace(recipe, num_parts=parts, num_joined=joined, num_ahead=ahead, num_stretched=stretched)
+    stretched = max(1, STRETCH_RECORDS // (num_joined * recipe.plan.batch_size))
+    return replace(recipe, num_parts=parts, num_joined=num_joined, num_ahead=ahead, num_stretched=stretched)
 
 
-def _num_joined(recipe: Recipe, most_bytes: int, most: int, prefetch: int | None) -> int:
+def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int | None) -> int:
     """Return how many steps are done together: of so many bytes and so many steps at most."""
     if not _can_be_joined(recipe):
         return 1
-    most = most if prefetch is None else max(1, prefetch // 2)
+    max_steps = max_steps if prefetch is None else max(1, prefetch // 2)
     step_bytes = max(recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1)
-    return max(1, min(most_bytes // step_bytes, most, recipe.plan.end()))
+    return max(1, min(most_bytes // step_bytes, max_steps, recipe.plan.end()))
 
 
 def _can_be_joined(recipe: Recipe) -> bool:
@@ -352,11 +353,11 @@ def _can_be_joined(recipe: Recipe) -> bool:
     """
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)
-    needed = recipe.graph.touched.union(recipe.names)
-    fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed)
+    needed_fields = recipe.graph.touched.union(recipe.names)
+    fixed = all(field.has_rows for group in groups for field in group.spec if field.name in needed_fields)
     uniform = fixed and all(recipe.graph.spec_out[name].has_rows for name in recipe.names)
     sizes = [region.num_bytes(recipe.plan.most_records) for region in recipe.regions.values()]
-    if not recipe.on_rows:  # a GPU copies what is not aligned in no time
+    if not recipe.on_rows:  # a GPU copies arrays that are not aligned in no time
         return quick and uniform and recipe.any_length
     return quick and uniform and all(n % ALIGN_BYTES == 0 or n <= SMALL_BYTES for n in sizes)
 
@@ -365,5 +366,5 @@ def _hands_out_ragged(recipe: Recipe) -> bool:
     """Return True if a ragged field stays as it was read, which parts would have to be copied together for."""
     names = frozenset(recipe.names)
     fields = [field for route in recipe.routes for field in route.spec]
-    kept = [field for field in fields if field.name in names or not recipe.on_rows]
-    return any(field.ragged and not field.text and field.name not in recipe.host.touched for field in kept)
+    outputs = [field for field in fields if field.name in names or not recipe.on_rows]
+    return any(field.ragged and not field.text and field.name not in recipe.host.touched for field in outputs)

@@ -2,11 +2,11 @@
 
 A slot is host memory for one step, page-aligned (page-locked where a GPU copies from it). Every array of a batch is a
 view of its slot, and the slot lives as long as any view, slice, DLPack capsule or tensor made of them. When the last of
-them is gone the memory comes back by itself. So a batch stays what it was for as long as anything refers to it, and a
-loop that drops its batches allocates nothing after its first laps. What is kept for that is bounded, and where no
+them is gone the memory comes back by itself. So a batch does not change for as long as anything refers to it, and a
+loop that drops its batches allocates nothing after its first laps. The memory kept for that is bounded, and where no
 iterator is running nothing is kept: a loader that waits for its next epoch holds no memory.
 
-Who runs where: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
+Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
 also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory
 comes back by a weak reference whose callback is a method of C, ``deque.append``: it needs no lock, and no handler can
 break it off as it could break off a ``__del__``. ``take`` sorts out later what came back.
@@ -28,7 +28,7 @@ from gpuload.errors import TooLargeError
 from gpuload.stats import Counters
 
 ALIGN_BYTES = 256  # TensorFlow 2.21 ends the process below 64, GPUs like 256
-CLASSES = 8  # sizes between a power of two and the next: memory is at most an eighth larger than what was asked for
+CLASSES = 8  # sizes between a power of two and the next: memory is at most an eighth larger than requested
 
 
 class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -57,11 +57,11 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 class Loan(weakref.ref[Slot]):
-    """Stands for a slot that is lent, and appends itself to what was returned when the slot is dropped.
+    """Stands for a slot that is lent, and appends itself to the returns when the slot is dropped.
 
     Attributes:
         size: bytes of the slot.
-        memory: what comes back; None where it should be freed, which then happens as soon as the slot is dropped.
+        memory: that comes back; None where it should be freed, which then happens as soon as the slot is dropped.
     """
 
     __slots__ = ("memory", "size")
@@ -73,7 +73,7 @@ class Ring:
     """Reusable slots of any sizes.
 
     Args:
-        idle_bytes: how many bytes are kept for the next steps at most; what comes back beyond that is freed.
+        idle_bytes: how many bytes are kept for the next steps at most; memory that comes back beyond that is freed.
         crowded_bytes: ``crowded`` is true while more bytes than that are lent.
         allocate: makes page-aligned (or page-locked) memory, uint8 ``[num_bytes]``.
         counters: counts slots made and used again.
@@ -86,7 +86,7 @@ class Ring:
         self.crowded = False
         self._allocate, self._counters = allocate, counters
         self._lock = threading.Lock()
-        self._returned: deque[Loan] = deque()
+        self._returns: deque[Loan] = deque()
         self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
@@ -129,7 +129,7 @@ class Ring:
     def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
         slot = Slot.of(memory)
-        loan = Loan(slot, self._returned.append)
+        loan = Loan(slot, self._returns.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory
@@ -151,17 +151,17 @@ class Ring:
             return self._num_idle_bytes
 
     def _sort(self, idle_bytes: int | None = None) -> None:
-        """Take in what came back and free what is too much; the caller holds the lock."""
-        most = self.idle_bytes if idle_bytes is None else idle_bytes
-        while self._returned:
-            loan = self._returned.popleft()
+        """Take in the memory that came back and free the excess; the caller holds the lock."""
+        limit = self.idle_bytes if idle_bytes is None else idle_bytes
+        while self._returns:
+            loan = self._returns.popleft()
             if self._loans.pop(id(loan), None) is not None:
                 self._num_lent_bytes -= loan.size
             if loan.memory is not None:
                 self._idle[loan.size].append(loan.memory)
                 self._num_idle_bytes += loan.size
-        for size in sorted(self._idle, reverse=True) if self._num_idle_bytes > most else ():
-            while self._idle[size] and self._num_idle_bytes > most:
+        for size in sorted(self._idle, reverse=True) if self._num_idle_bytes > limit else ():
+            while self._idle[size] and self._num_idle_bytes > limit:
                 del self._idle[size][0]  # the one that came back first: it is in no cache any more
                 self._num_idle_bytes -= size
 

@@ -1,8 +1,8 @@
 """Step: one step on its way, from record numbers to arrays in a slot. Done by workers, in one or several parts.
 
-    prepare()     memory, and which records these are if nobody has found out        once
+    prepare()     memory, and which records these are, if not known yet              once
     do(part)      read, decode raw bytes, draw, run ops: some of the rows            once a part, in any threads
-    fields, draws what the finished step holds                                       for whoever takes the step
+    fields, draws the content of the finished step                                   for the consumer
 
 Short steps are done several at a time: then a ``Step`` is some steps that follow one another, which share a slot.
 
@@ -42,11 +42,11 @@ Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
 
 UINT8 = np.dtype(np.uint8)
-NOTHING = np.empty(0, UINT8)
+NO_BYTES = np.empty(0, UINT8)
 
 
 class Piece(NamedTuple):
-    """One of some steps that were done together, cut out by the worker, so that whoever takes it has little to do.
+    """One of some steps that were done together, cut out by the worker, so that the consumer has little to do.
 
     Attributes:
         batch: what is handed out, unless some of its fields have to be copied for that.
@@ -67,13 +67,13 @@ class Step:
     """One step, or some short ones that follow one another.
 
     Args:
-        recipe: what becomes of it.
+        recipe: how it becomes a batch.
         ring: where its memory comes from.
         counters: ``read_s`` and ``ops_s`` are added to.
         position: of the first of the steps.
         num_steps: how many there are.
         stretch: in which these steps are; None to find it out for them alone.
-        damage: what becomes of damaged records; None to raise an error for each.
+        damage: the treatment of damaged records; None to raise an error for each.
         attempts: for rows whose record is known to be damaged: which attempt at another one to begin with.
         queue: threads of the core that do the step if it is only copied; None to do all in Python's threads.
 
@@ -81,11 +81,11 @@ class Step:
         records: int64 ``[n]``, the records of all its steps.
         valid: bool ``[n]``, False where a record only pads a batch, or stands for one that is skipped.
         attempts: for each row in which another record stands for a damaged one, how many were tried.
-        error: what its work raised, None if all is well; whoever raises it takes it away.
-        failed: True if its work raised something, so that it holds no fields.
+        error: raised by its work, None if all is well; the code that raises it again takes it away.
+        is_failed: True if its work raised an error, so that it holds no fields.
         singles: for some short steps of which one failed: each by itself.
         ops_s: seconds that the ops of its parts took, once it is done; 0.0 before.
-        copies: what the queue does of these steps; None if they are done without it.
+        copies: the part of these steps that the queue does; None if they are done without it.
         pieces: each of the steps, if the slot holds all that a batch has; else nothing.
     """
 
@@ -104,7 +104,7 @@ class Step:
     ) -> None:
         self.recipe, self.position, self.num_steps = recipe, position, num_steps
         self.error: BaseException | None = None
-        self.failed, self.ops_s = False, 0.0
+        self.is_failed, self.ops_s = False, 0.0
         self.singles: list[Step] = []
         self.pieces: list[Piece] = []
         self.attempts = dict(attempts or {})
@@ -130,7 +130,7 @@ class Step:
         return self.recipe.num_parts
 
     def work(self, part: int) -> bool:
-        """Do a part; return True to whoever did the last one. What goes wrong is kept in ``error``."""
+        """Do a part; return True to the thread that did the last one. An error is kept in ``error``."""
         try:
             with self._preparing:
                 if not self._prepared and not self._errors:
@@ -146,12 +146,12 @@ class Step:
             errors, self._errors = self._errors, {}
             self._fail(errors[min(errors)])
         elif self.recipe.is_cut and self._damage is None and self.recipe.labels is None:
-            self.pieces = self._cut()
+            self.pieces = self._make_pieces()
         return True
 
-    def _cut(self) -> list[Piece]:
+    def _make_pieces(self) -> list[Piece]:
         """Return the batch of each of the steps."""
-        recipe, stretch, first, epoch = self.recipe, self._known, self._first, self.position.epoch
+        recipe, stretch, first, epoch = self.recipe, self._ready_stretch, self._first, self.position.epoch
         arrays, later = [(name, self.arrays[name]) for name in recipe.names], recipe.plan.later
         row_bytes = sum(num_bytes for _, num_bytes in recipe.row_bytes)
         all_valid = np.count_nonzero(self.valid) == self.valid.size
@@ -178,11 +178,11 @@ class Step:
     def _fail(self, error: BaseException) -> None:
         """Keep an error; of several steps only the one at fault should raise it, so each is done anew by itself."""
         if self.num_steps == 1 or not isinstance(error, Exception):
-            self.error, self.failed = error, True
+            self.error, self.is_failed = error, True
             return
         self.singles = self.separate()
 
-    def again_alone(self, step: int) -> Step:
+    def redo_single(self, step: int) -> Step:
         """Return one of the steps, done anew by itself in the calling thread."""
         return self._step(self.recipe.plan.at(self.position, step)).run()
 
@@ -197,17 +197,17 @@ class Step:
         self._first, end = self._stretch.rows(self.position.step, self.num_steps)
         self.records, self.valid = self._stretch.records[self._first : end], self._stretch.valid[self._first : end]
         if self._damage is not None:
-            self._planned, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
+            self._planned_records, self.records, self.valid = self.records, self.records.copy(), self.valid.copy()
         self._slot = self._ring.take(self.recipe.slot_bytes)
         self.arrays = self.recipe.arrays(self._slot, self.records.size)
 
     def _enqueue(self, queue: Queue) -> bool:
         """Have the queue copy all records to their rows; False if the files cannot be read by it."""
-        begins, blocks = self.recipe.begins(self.records.size), [NOTHING] * len(self.recipe.source.groups)
+        begins, blocks = self.recipe.begins(self.records.size), [NO_BYTES] * len(self.recipe.source.groups)
         for route in self.recipe.routes:
             name = cast(str, route.direct)
             blocks[route.group] = self._slot.array(begins[name], UINT8, (self.arrays[name].nbytes,))
-        self.copies = self._known.copies(queue, self.position.step, self.num_steps, blocks)
+        self.copies = self._ready_stretch.copies(queue, self.position.step, self.num_steps, blocks)
         return self.copies is not None
 
     def do(self, part: int) -> None:
@@ -219,41 +219,41 @@ class Step:
             self._mend(self._damage, part, begin, end, rows)
             return
         try:
-            self._make(part, begin, end, self._known, self._first + begin)
+            self._make(part, begin, end, self._ready_stretch, self._first + begin)
         except (RowError, RecordError) as error:
             if self._damage is not None and is_damage(error):
                 self._mend(self._damage, part, begin, end, [], error)
             elif isinstance(error, RowError):
-                raise self.damaged(error, begin) from None
+                raise self.record_error(error, begin) from None
             else:
                 raise
 
     def _bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the one behind it; records that are mixed are in one part."""
         begin, end = (self.records.size * number // self.num_parts for number in (part, part + 1))
-        partners = self._known.partners
+        partners = self._ready_stretch.partners
         if partners is not None:
             begin, end = (
                 row + (0 < row < self.records.size and int(partners[self._first + row]) == -1) for row in (begin, end)
             )
         return begin, end
 
-    def damaged(self, error: RowError, begin: int = 0) -> RecordError:
+    def record_error(self, error: RowError, begin: int = 0) -> RecordError:
         """Return the error for a row that cannot be used; its rows are counted from row ``begin`` of the step."""
         return self.recipe.source.record_error(int(self.records[begin + error.row]), error)
 
     def _make(self, part: int, begin: int, end: int, stretch: Stretch, first: int) -> None:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         after = first + end - begin
         shares, draws = stretch.shares(first, after), stretch.draws(first, after)
         fields = self._read(part, begin, end, shares)
-        read = time.perf_counter()
+        read_time = time.perf_counter()
         partners = None if stretch.partners is None else stretch.partners[first:after]
         self._run(part, begin, end, fields, draws, partners)
-        ended = time.perf_counter()
-        self.ops_s += ended - read
-        self._counters.add(read_s=read - began, ops_s=ended - read)
+        end_time = time.perf_counter()
+        self.ops_s += end_time - read_time
+        self._counters.add(read_s=read_time - start_time, ops_s=end_time - read_time)
 
     # Damaged records
 
@@ -275,7 +275,7 @@ class Step:
         """
         damage = self._damage
         if damage is None or not is_damage(error):
-            raise self.damaged(error) from None
+            raise self.record_error(error) from None
         row, attempts = error.row, dict(self.attempts)
         self._note(damage, row, error, by_executor=True)
         attempts[row] = attempts.get(row, 0) + 1
@@ -284,12 +284,12 @@ class Step:
     def suspected(self) -> list[int]:
         """Return the rows whose records an executor of whole batches refused before."""
         damage = self._damage
-        if damage is None or self.failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
+        if damage is None or self.is_failed or not damage.refusals or damage.refusals.isdisjoint(self.records.tolist()):
             return []
         return [row for row, record in enumerate(self.records.tolist()) if record in damage.refusals]
 
     def _suspected(self, damage: Damage, begin: int, end: int) -> list[int]:
-        """Return the rows of a part to try by themselves first: what failed before, here or in another step."""
+        """Return the rows of a part to try by themselves first: those that failed before, here or in another step."""
         if not self.attempts and not damage.suspects:
             return []
         records = self.records[begin:end].tolist()
@@ -309,71 +309,71 @@ class Step:
         """Do a part with other records in the place of damaged ones.
 
         Args:
-            damage: what to do.
+            damage: gives the other records.
             part: which part.
             begin: its first row.
             end: behind its last row.
             rows: those to try by themselves first.
-            error: what the part raised as a whole.
+            error: raised by the part as a whole.
         """
         for row in rows:
             self._settle(damage, part, row)
-        error = error or self._tried(part, begin, end)
+        error = error or self._try_rows(part, begin, end)
         while error is not None:
-            bad = self._found(part, begin, end, error)
+            bad = self._find_bad_rows(part, begin, end, error)
             if not bad:
-                # Each row is sound by itself: what is wrong is no matter of one record, too little memory for all say.
-                raise self.damaged(error, begin) if isinstance(error, RowError) else error
-            for row, own in bad:
-                self._note(damage, row, own)
+                # Each row is sound by itself: the fault is not that of one record, too little memory for all say.
+                raise self.record_error(error, begin) if isinstance(error, RowError) else error
+            for row, row_error in bad:
+                self._note(damage, row, row_error)
                 self._replace(damage, row)
                 self._settle(damage, part, row)
-            error = self._tried(part, begin, end)
+            error = self._try_rows(part, begin, end)
 
     def _settle(self, damage: Damage, part: int, row: int) -> None:
         """Put other records into a row until one is sound."""
         if row in self.attempts:
-            self._put(damage, row)
-        while (error := self._tried(part, row, row + 1)) is not None:
+            self._put_record(damage, row)
+        while (error := self._try_rows(part, row, row + 1)) is not None:
             self._note(damage, row, error)
             self._replace(damage, row)
 
     def _replace(self, damage: Damage, row: int) -> None:
         """Make the next attempt at another record for a row."""
         self.attempts[row] = self.attempts.get(row, 0) + 1
-        self._put(damage, row)
+        self._put_record(damage, row)
 
-    def _put(self, damage: Damage, row: int) -> None:
+    def _put_record(self, damage: Damage, row: int) -> None:
         """Put the record of the present attempt into a row."""
-        planned, attempt = int(self._planned[row]), self.attempts[row] - 1
-        number = np.array([damage.substitute(planned, self.position.epoch, attempt)], np.int64)
+        planned_record, attempt = int(self._planned_records[row]), self.attempts[row] - 1
+        number = np.array([damage.substitute(planned_record, self.position.epoch, attempt)], np.int64)
         (self.records[row],) = self.recipe.numbered(number, self.position.epoch)
         if damage.skips:
             self.valid[row] = False
 
-    def _found(self, part: int, begin: int, end: int, error: RowError | RecordError) -> list[tuple[int, Any]]:
-        """Return the rows that cannot be used by themselves, each with its error; ``error`` is what all raised."""
-        found: list[tuple[int, Any]] = []
-        failed = [(begin, end, error)]
-        while failed:
-            begin, end, error = failed.pop()
+    def _find_bad_rows(self, part: int, begin: int, end: int, error: RowError | RecordError) -> list[tuple[int, Any]]:
+        """Return the rows that cannot be used by themselves, each with its error; ``error`` is that of all together."""
+        bad: list[tuple[int, Any]] = []
+        ranges = [(begin, end, error)]
+        while ranges:
+            begin, end, error = ranges.pop()
             if end - begin == 1:
-                found.append((begin, error))
+                bad.append((begin, error))
                 continue
             middle = begin + error.row if isinstance(error, RowError) else end  # the row that it names is tried alone
-            if begin <= middle < end and (alone := self._tried(part, middle, middle + 1)) is not None:
-                found.append((middle, alone))
+            if begin <= middle < end and (row_error := self._try_rows(part, middle, middle + 1)) is not None:
+                bad.append((middle, row_error))
                 pieces = [(begin, middle), (middle + 1, end)]
             else:
                 pieces = [(begin, (begin + end) // 2), ((begin + end) // 2, end)]
             for first, after in pieces:
-                if first < after and (own := self._tried(part, first, after)) is not None:
-                    failed.append((first, after, own))
-        return sorted(found, key=lambda one: one[0])
+                if first < after and (range_error := self._try_rows(part, first, after)) is not None:
+                    ranges.append((first, after, range_error))
+        return sorted(bad, key=lambda entry: entry[0])
 
-    def _tried(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
-        """Do some rows of a part, whatever records stand in them now; returns what is wrong with them."""
-        partners = self._known.partners
+    def _try_rows(self, part: int, begin: int, end: int) -> RowError | RecordError | None:
+        """Do some rows of a part, with the records that stand in them now; returns their error."""
+        partners = self._ready_stretch.partners
         if partners is not None:  # a row by itself is tried without its partner, which has an error of its own
             is_part = (begin, end) == self._bounds(part)
             partners = partners[self._first + begin : self._first + end] * is_part
@@ -382,13 +382,13 @@ class Step:
             self._make(part, begin, end, stretch, 0)
         except (RowError, RecordError) as error:
             if not is_damage(error):
-                raise self.damaged(error, begin) if isinstance(error, RowError) else error from None
+                raise self.record_error(error, begin) if isinstance(error, RowError) else error from None
             return error
         return None
 
     def _note(self, damage: Damage, row: int, error: RowError | RecordError, *, by_executor: bool = False) -> None:
         step = self.position.step
-        while self.num_steps > 1 and row >= self._known.rows(step)[1] - self._first:
+        while self.num_steps > 1 and row >= self._ready_stretch.rows(step)[1] - self._first:
             step += 1
         damage.note(int(self.records[row]), error, epoch=self.position.epoch, step=step, by_executor=by_executor)
 
@@ -419,16 +419,18 @@ class Step:
         memory = self._payload if recipe.device != "cpu" else None
         fields = {}
         read = values(shares, route.group, route.spec, end - begin, memory=memory)
-        for name, one in zip(route.spec.names, read, strict=True):
+        for name, value in zip(route.spec.names, read, strict=True):
             if name in recipe.host.touched:
-                fields[name] = one
+                fields[name] = value
             elif name in self.arrays:
-                np.copyto(self.arrays[name][begin:end], cast(Array, one))  # its field is uniform
+                np.copyto(self.arrays[name][begin:end], cast(Array, value))  # its field is uniform
             elif name in recipe.names or name in recipe.rest.touched:
                 if self._damage is not None and name not in recipe.graph.touched:
-                    image_sizes(route.spec[name], one, end - begin)  # of images that nobody here decodes, the heads
+                    image_sizes(
+                        route.spec[name], value, end - begin
+                    )  # no op decodes these images: check their heads alone
                 on_host = recipe.device == "cpu" or route.spec[name].host_only
-                self._keep(part, name, self._for_upload(one) if isinstance(one, list) and not on_host else one)
+                self._keep(part, name, self._for_upload(value) if isinstance(value, list) and not on_host else value)
         return fields
 
     def _run(
@@ -445,26 +447,28 @@ class Step:
         if not graph.ops:
             return
         if draws is None or recipe.labels is not None:
-            known = {name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from}
-            words = recipe, self.position.epoch, self.records[begin:end], known, partners
+            field_values = {
+                name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from
+            }
+            words = recipe, self.position.epoch, self.records[begin:end], field_values, partners
             draws = draw(graph, *words) if draws is None else draws
             if recipe.labels is not None:
                 self._draws_of_images[part] = draw(graph.without_regions, *words)
         host = recipe.host
         if recipe.rest.ops:
-            self._draws[part] = [one for place, one in enumerate(draws) if place not in recipe.on_host]
+            self._draws[part] = [op_draw for place, op_draw in enumerate(draws) if place not in recipe.on_host]
             draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
             return
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
-        made = recipe.executor.run(fields, draws, out)
+        results = recipe.executor.run(fields, draws, out)
         for name in host.results - out.keys():
             if name in recipe.names or name in recipe.rest.touched:
                 stays = recipe.device == "cpu" or host.spec_out[name].host_only
-                self._keep(part, name, made[name] if stays else self._for_upload(made[name]))
+                self._keep(part, name, results[name] if stays else self._for_upload(results[name]))
 
     @property
-    def _known(self) -> Stretch:
+    def _ready_stretch(self) -> Stretch:
         if self._stretch is None:
             raise RuntimeError("a step is prepared before it is done")
         return self._stretch
@@ -475,8 +479,8 @@ class Step:
         graph = self.recipe.graph
         return [name for name in graph.touched if not graph.spec_in[name].uniform or name in graph.fields_to_draw]
 
-    def _keep(self, part: int, name: str, one: Any) -> None:
-        self._varying.setdefault(name, [None] * self.num_parts)[part] = one
+    def _keep(self, part: int, name: str, value: Any) -> None:
+        self._varying.setdefault(name, [None] * self.num_parts)[part] = value
 
     def _payload(self, num_bytes: int) -> Bytes:
         """Return memory for values of varying length that a GPU will copy from: page-locked, and used again."""
@@ -485,39 +489,39 @@ class Step:
     def _for_upload(self, values: Values) -> Values:
         """Return values in memory that a GPU copies from, all of them in one piece."""
         if isinstance(values, list):
-            return Packed.of(values, self._payload)
-        copy = Packed.of([values.flat if isinstance(values, Ragged) else values], self._payload)[0]
+            return ArrayPack.of(values, self._payload)
+        copy = ArrayPack.of([values.flat if isinstance(values, Ragged) else values], self._payload)[0]
         return values.with_payload(copy) if isinstance(values, Ragged) else copy
 
-    # What the finished step holds
+    # The content of the finished step
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields that the step holds: arrays in the slot, and what is in no region."""
+        """The fields that the step holds: arrays in the slot, and values that are in no region."""
         return {**self.arrays, **self.varying}
 
     @property
     def varying(self) -> dict[str, Values]:
         """The fields that are in no region of the slot."""
-        return {name: _together(parts) for name, parts in self._varying.items()}
+        return {name: _join_parts(parts) for name, parts in self._varying.items()}
 
     def on_device(self, upload: Callable[[Bytes], Any]) -> dict[str, Any]:
         """Return the regions of the slot that a GPU can hold as arrays there; ``upload`` copies all at once."""
-        recipe, held = self.recipe, self.recipe.host.spec_out
-        names = [name for name in self.arrays if name not in held or not held[name].host_only]
+        recipe, spec = self.recipe, self.recipe.host.spec_out
+        names = [name for name in self.arrays if name not in spec or not spec[name].host_only]
         if not names:
             return {}
         begins = recipe.begins(self.records.size)
         end = max(begins[name] + self.arrays[name].nbytes for name in names)
         memory = upload(self._slot.array(0, UINT8, (end,)))
-        return {name: _typed(memory, begins[name], self.arrays[name]) for name in names}
+        return {name: _view_as(memory, begins[name], self.arrays[name]) for name in names}
 
     def separate(self) -> list[Step]:
         """Return steps that were done together each by itself, done anew in the calling thread."""
-        return [self.again_alone(self.position.step + i) for i in range(self.num_steps)]
+        return [self.redo_single(self.position.step + i) for i in range(self.num_steps)]
 
     def release(self) -> None:
-        """Let go of the step's memory; what it was, records and all, is still known."""
+        """Let go of the step's memory; its records and position stay known."""
         self.arrays, self._varying = {}, {}
         del self._slot
 
@@ -533,7 +537,7 @@ class Step:
         ]
 
     def draws_of_records(self, rows: slice) -> dict[str, Draw] | None:
-        """Return what the ops drew for some rows, by the labels of the ops; None where nobody asked for it."""
+        """Return the draws of the ops for some rows, by the labels of the ops; None where they are not recorded."""
         recipe = self.recipe
         if recipe.labels is None:
             return None
@@ -549,7 +553,7 @@ class Step:
 
     def rows(self, step: int) -> slice:
         """Return the rows of one of the steps that its batch has."""
-        begin, end = self._known.batch(step)
+        begin, end = self._ready_stretch.batch(step)
         return slice(begin - self._first, end - self._first)
 
     @property
@@ -558,7 +562,7 @@ class Step:
         return self.num_steps == 1 and not self.recipe.graph.mixes
 
 
-class Packed(list[Array]):
+class ArrayPack(list[Array]):
     """Arrays of different shapes that lie in a few pieces of memory, so that a GPU gets them by as many uploads.
 
     Attributes:
@@ -568,35 +572,35 @@ class Packed(list[Array]):
     pieces: list[tuple[Bytes, int]]
 
     @classmethod
-    def of(cls, arrays: list[Array], memory: Callable[[int], Bytes]) -> Packed:
+    def of(cls, arrays: list[Array], memory: Callable[[int], Bytes]) -> ArrayPack:
         """Return copies of arrays in one piece of memory, each in C order."""
         begins = list(itertools.accumulate((aligned(array.nbytes) for array in arrays), initial=0))
         piece = memory(begins[-1])
-        packed = cls(_typed(piece, begin, array) for begin, array in zip(begins, arrays, strict=False))
-        for copy, array in zip(packed, arrays, strict=True):
+        pack = cls(_view_as(piece, begin, array) for begin, array in zip(begins, arrays, strict=False))
+        for copy, array in zip(pack, arrays, strict=True):
             np.copyto(copy, array)
-        packed.pieces = [(piece, len(arrays))]
-        return packed
+        pack.pieces = [(piece, len(arrays))]
+        return pack
 
     @classmethod
-    def concatenate(cls, parts: list[Packed]) -> Packed:
+    def concatenate(cls, parts: list[ArrayPack]) -> ArrayPack:
         """Return the arrays of several."""
-        packed = cls(array for part in parts for array in part)
-        packed.pieces = [piece for part in parts for piece in part.pieces]
-        return packed
+        pack = cls(array for part in parts for array in part)
+        pack.pieces = [piece for part in parts for piece in part.pieces]
+        return pack
 
-    def uploaded(self, upload: Callable[[Bytes], Any]) -> list[Any]:
+    def on_device(self, upload: Callable[[Bytes], Any]) -> list[Any]:
         """Return the arrays as views of their pieces on a GPU; ``upload`` copies a piece there."""
         views, arrays = [], iter(self)
         for piece, count in self.pieces:
             on_device, begin = upload(piece), 0
             for array in itertools.islice(arrays, count):
-                views.append(_typed(on_device, begin, array))
+                views.append(_view_as(on_device, begin, array))
                 begin += aligned(array.nbytes)
         return views
 
 
-def _typed(memory: Any, begin: int, like: Array) -> Any:
+def _view_as(memory: Any, begin: int, like: Array) -> Any:
     """Return the bytes from ``begin`` on as an array of the dtype and shape of another one."""
     return memory[begin : begin + like.nbytes].view(like.dtype).reshape(like.shape)
 
@@ -606,19 +610,19 @@ def _as_raw(rows: Array, record_bytes: int) -> Bytes:
     return rows.reshape(-1).view(np.uint8).reshape(len(rows), record_bytes)
 
 
-def _together(parts: list[Values | None]) -> Values:
-    """Return what the parts of a step made of a field that varies, in the order of the rows."""
-    some = [part for part in parts if part is not None]
-    if len(some) == 1:
-        return some[0]
-    texts = [part for part in some if isinstance(part, np.ndarray)]
-    if len(texts) == len(some):
+def _join_parts(parts: list[Values | None]) -> Values:
+    """Return the values of a field that varies, joined from the parts of a step, in the order of the rows."""
+    present = [part for part in parts if part is not None]
+    if len(present) == 1:
+        return present[0]
+    texts = [part for part in present if isinstance(part, np.ndarray)]
+    if len(texts) == len(present):
         return np.concatenate(texts)
-    ragged = [part for part in some if isinstance(part, Ragged)]
-    packed = [part for part in some if isinstance(part, Packed)]
-    if len(packed) == len(some):
-        return Packed.concatenate(packed)
-    return concatenate(ragged) if len(ragged) == len(some) else [value for part in some for value in part]
+    ragged = [part for part in present if isinstance(part, Ragged)]
+    packs = [part for part in present if isinstance(part, ArrayPack)]
+    if len(packs) == len(present):
+        return ArrayPack.concatenate(packs)
+    return concatenate(ragged) if len(ragged) == len(present) else [value for part in present for value in part]
 
 
 _local = threading.local()
