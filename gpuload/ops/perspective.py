@@ -3,8 +3,9 @@
 Formula  Each corner of the image is moved inwards by a random number of whole pixels, at most ``distortion / 2`` of
          its sides. Eight coefficients map these corners to those of the image: the inverse of the map from a
          square to a quadrilateral, computed in float64 and rounded to float32; `ops.warp` takes pixels by them.
-Source   torchvision 0.28, `RandomPerspective`, which solves for the coefficients by least squares. The closed form:
-         Paul Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
+Source   torchvision 0.28, `RandomPerspective`, which solves for the coefficients by least squares: where one is 0,
+         it has some 1e-17, and may take the other of two pixels that are equally near. The closed form: Paul
+         Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
 """
 
 from __future__ import annotations
