@@ -985,7 +985,7 @@ def test_an_epoch_by_its_number_is_not_moved_by_a_state():
     assert place(load) == (2, 4)
 
 
-@pytest.mark.parametrize("kind", ["ahead", "counted"])
+@pytest.mark.parametrize("kind", ["ahead", "manual_epoch"])
 def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_nothing(kind):
     load = loader()
     run, unread = getattr(load, kind)(), getattr(load, kind)()
