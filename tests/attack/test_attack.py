@@ -172,7 +172,7 @@ FAULTS = {
     "an interrupted conversion that counts as one that failed": (
         bridges,
         Epoch,
-        "_fails_itself",
+        "_is_error_of_finish",
         lambda real: lambda *_: True,
     ),
     "an iterator that repeats a step": (interrupts, Epoch, "__next__", _repeating),
