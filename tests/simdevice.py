@@ -615,6 +615,12 @@ class Array:
         return _launch(self.sim, "clip", lambda x, low, high: x.clip(low, high), self, min, max)
 
 
+def _added_at(x: Any, indices: Any, value: Any) -> Any:
+    result = x.copy()
+    np.add.at(result, indices, value)
+    return result
+
+
 def _reduction(name: str) -> Callable[..., Any]:
     def method(self: Array, axis: Any = None, keepdims: bool = False) -> Any:
         return _launch(self.sim, name, lambda x: getattr(x, name)(axis=axis, keepdims=keepdims), self)
@@ -689,7 +695,7 @@ class PooledMemory:
 # ---- kernels
 
 
-INDEXED = ("getitem", "take")  # of what they are given all but the first are indices, of which 0 is always inside
+INDEXED = ("getitem", "take", "add.at")  # their arguments but the first are indices, of which 0 is always inside
 
 
 def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments: Any, out: Any = None) -> Any:
@@ -810,10 +816,7 @@ def _cupy(sim: Simulation) -> Any:
         setattr(module, name, _function(sim, name))
     for name in ("stack", "concatenate"):
         setattr(module, name, _function(sim, name))
-    module.sort = lambda x: _launch(sim, "sort", np.sort, x)
-    module.searchsorted = lambda x, values, side="left": _launch(
-        sim, "searchsorted", lambda *inputs: np.searchsorted(*inputs, side=side), x, values
-    )
+    module.add = SimpleNamespace(at=lambda x, i, value: _launch(sim, "add.at", _added_at, x, i, value, out=x))
     _add_creation(module, sim)
     module.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
     module.broadcast_to = lambda x, shape: x._at(np.broadcast_to(x._view, shape))

@@ -37,8 +37,6 @@ def look_up(xp: ModuleType, x: Any, tables: Any) -> Any:
 def counts_up_to(xp: ModuleType, x: Any) -> Any:
     """Return of each channel how many values are at most 0, 1, ... 255: integers ``[N, C, 256]``.
 
-    On a GPU the values are sorted, because counting them there would let the host wait (``cupy.bincount``).
-
     Args:
         xp: NumPy or CuPy.
         x: uint8 ``[H, W, C]``, where the result is ``[C, 256]``, or ``[N, H, W, C]``.
@@ -47,10 +45,15 @@ def counts_up_to(xp: ModuleType, x: Any) -> Any:
     of_images = x.reshape(-1, x.shape[-3] * x.shape[-2], channels)
     count = len(of_images) * channels
     begins = xp.arange(0, 256 * count, 256, dtype=xp.int32).reshape(-1, 1, channels)
-    numbers = xp.sort((of_images + begins).reshape(-1))
-    ends = xp.searchsorted(numbers, xp.arange(256 * count, dtype=xp.int32), side="right").reshape(-1, channels, 256)
-    before = xp.arange(count).reshape(-1, channels, 1) * of_images.shape[1]
-    return (ends - before).reshape(*x.shape[:-3], channels, 256)
+    bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, 256)
+    if xp is np:
+        return np.bincount(bins, minlength=256 * count).reshape(shape).cumsum(axis=-1)
+    counts = xp.zeros(256 * count, xp.int32)
+    xp.add.at(counts, bins, xp.int32(1))  # cupy.bincount would have the host wait for the largest bin
+    up_to = counts.reshape(shape)
+    for step in (1, 2, 4, 8, 16, 32, 64, 128):  # sums of 2, 4, ... 256 neighbours, for all tables at once
+        up_to = up_to + xp.concatenate([up_to[..., :step] * 0, up_to[..., :-step]], axis=-1)
+    return up_to
 
 
 def even_tables(xp: ModuleType, up_to: Any) -> Any:
