@@ -160,11 +160,12 @@ def test_a_new_image_whose_size_nobody_knows_is_not_drawn_for():
     compile_ops(spec, [thumb, ops.Resize(4, 4, on="thumb"), ops.RandomCrop(3, on="thumb")])
 
 
-def test_an_op_of_images_that_gets_boxes_names_the_op_that_changes_both():
+def test_an_op_of_images_that_gets_boxes_names_the_mark_and_the_op_that_changes_both():
     with pytest.raises(SpecError, match="field 'boxes'") as caught:
         loader_of(ops.RandomFlip(on=("image", "boxes")))
 
-    assert "gl.ops.Python(function, on=('image', 'boxes'), out={})" in caught.value.remedy
+    assert "source.mark(boxes='xyxy')" in caught.value.remedy
+    assert "gl.ops.Python, see docs/own-op.md" in caught.value.remedy
 
 
 class Unlucky(KeyError):
