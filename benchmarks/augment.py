@@ -12,7 +12,7 @@ Shuffle     gpuload takes the images in a new order in each pass, the others in 
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -283,13 +283,7 @@ def _transform(work: Work) -> Change:
 
 def _v2() -> Any:
     """Return torchvision's module of transforms."""
-    import torch
-
-    # Its wheel for CUDA has operators that do not load beside torch for CPUs; transforms need none, only their names.
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in ("qnms(Tensor x) -> Tensor", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
-        with contextlib.suppress(RuntimeError):  # they are there
-            library.define(schema)
+    importlib.import_module("benchmarks.vision")  # before torchvision
     from torchvision.transforms import v2
 
     return v2
@@ -355,7 +349,7 @@ def _with(name: str) -> tuple[str, ...]:
     return tuple(op for op, each in OPS.items() if getattr(each, name) is not None)
 
 
-_TORCH = ("torch", "torch.utils.data", "torchvision")
+_TORCH = ("torch", "torch.utils.data", "benchmarks.vision", "torchvision")
 QUESTION = Question(
     name="augment",
     asks="512 images of 224 x 224 x 3 bytes, each changed by one op with parameters of its own, in batches of 64: how "
