@@ -222,10 +222,10 @@ def limit(work: Work) -> Epoch:
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
         images = np.load(work.path, mmap_mode="r")
-        mine, buffer = share(work.num_records, core, num_cores), np.empty((SIDE, SIDE, 3), np.uint8)
+        numbers, buffer = share(work.num_records, core, num_cores), np.empty((SIDE, SIDE, 3), np.uint8)
 
         def once() -> None:
-            for number in mine:
+            for number in numbers:
                 np.copyto(buffer, images[number])
 
         return once

@@ -65,12 +65,7 @@ class GaussianBlur(Op):
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)
-        if field.dtype.name not in LINEAR_DTYPES:
-            raise SpecError(
-                f"{self}: field {field.name!r} has dtype {field.dtype}",
-                cause=f"images are blurred as {', '.join(LINEAR_DTYPES)}",
-                remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
-            )
+        images.check_dtype(self, field, LINEAR_DTYPES, f"images are blurred as {', '.join(LINEAR_DTYPES)}")
         sides = [side if length is None else length for side, length in zip(self._window, shape[:2], strict=True)]
         if (np.array(sides) <= self._reach).any():
             raise self._too_small(f"field {field.name!r} has images of", np.array(sides))

@@ -6,7 +6,7 @@ unless it looks like CHW: first axis of at most 4 and last axis longer than 4, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -76,7 +76,12 @@ def numeric(op: Any, field: Field) -> None:
 
 def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
     """Raise ``SpecError`` with this cause unless a field is uint8 or float32."""
-    if field.dtype not in (np.uint8, np.float32):
+    check_dtype(op, field, ("uint8", "float32"), cause)
+
+
+def check_dtype(op: Any, field: Field, names: Collection[str], cause: str) -> None:
+    """Raise ``SpecError`` with this cause unless a field has a dtype of one of these names."""
+    if field.dtype.name not in names:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
             cause=cause,

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device, rng
-from gpuload.errors import SpecError
 from gpuload.ops import arguments, cuda, images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
 from gpuload.spec import Field
@@ -42,12 +41,7 @@ class _Noise(Op):
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)
-        if field.dtype.name not in WHITE:
-            raise SpecError(
-                f"{self}: field {field.name!r} has dtype {field.dtype}",
-                cause=f"noise is made for images of {', '.join(WHITE)}",
-                remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
-            )
+        images.check_dtype(self, field, WHITE, f"noise is made for images of {', '.join(WHITE)}")
         return field.with_(shape=shape, axes="HWC")
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "rounding.hpp"
 
 namespace core {
 namespace {
@@ -18,17 +19,6 @@ namespace {
 INLINE int64_t mirrored(int64_t place, int64_t length) {
     const int64_t positive = place < 0 ? -place : place;
     return positive < length ? positive : 2 * (length - 1) - positive;
-}
-
-template <class T>
-INLINE T rounded(float value) {
-    if constexpr (std::is_same_v<T, float>) {
-        return value;
-    } else {
-        constexpr float most = std::is_same_v<T, uint8_t> ? 255.0f : 65535.0f;
-        const float whole = rintf(value), low = whole > 0.0f ? whole : 0.0f;
-        return T(int32_t(low < most ? low : most));
-    }
 }
 
 template <class T>

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "rounding.hpp"
 
 namespace core {
 namespace {
@@ -98,17 +99,6 @@ INLINE void copy_pixels(const uint8_t* pixels, const int64_t* offsets, int64_t c
                         uint8_t* to) {
     const size_t size = FIXED ? size_t(FIXED) : size_t(channels);
     for (int64_t x = 0; x < count; ++x, to += size) std::memcpy(to, offsets[x] < 0 ? fill : pixels + offsets[x], size);
-}
-
-template <class T>
-INLINE T rounded(float value) {
-    if constexpr (std::is_same_v<T, float>) {
-        return value;
-    } else {
-        constexpr float most = std::is_same_v<T, uint8_t> ? 255.0f : 65535.0f;
-        const float whole = rintf(value), low = whole > 0.0f ? whole : 0.0f;
-        return T(int32_t(low < most ? low : most));
-    }
 }
 
 struct Weights {  // of the four pixels about a place: upper left and right, lower left and right; and the sum of those inside
