@@ -115,3 +115,12 @@ def test_a_gain_of_gamma_is_bounded():
 
     assert colour.gamma(np, image, 1.0, 2).ravel().tolist() == [0, 255, 255]
     assert colour.gamma(np, image, 1.0, 0.5).ravel().tolist() == [0, 64, 127]
+
+
+def test_equalize_counts_only_the_values_below_the_largest_as_pillow_does():
+    image = np.minimum(np.arange(32 * 48, dtype=np.int32).reshape(32, 48, 1) // 6, 100).astype(np.uint8)
+    image = np.repeat(image, 3, axis=2)  # more than half of its pixels have the largest value
+
+    expected = np.asarray(ImageOps.equalize(Image.fromarray(image)))
+
+    np.testing.assert_array_equal(colour.equalize(np, image), expected)
