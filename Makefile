@@ -113,7 +113,7 @@ lint: setup
 # mypy runs beside the tests, and these in as many processes as there are cores, at most four. A process that has no tests
 # left takes some from another one (worksteal). One that dies is not started again: the run would wait for it forever.
 # Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
-test: TESTS := -m "not slow" --hypothesis-profile=quick
+test: TESTS := -m "not slow" --sample --hypothesis-profile=quick
 test test-all: setup emulated-gpu-if-possible
 	@$(MAKE) --no-print-directory -j 2 lint pytest TESTS='$(TESTS)'
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import environments
+from tests import environments, samples
 
 pytest.register_assert_rewrite("gpuload.testing")
 
@@ -85,6 +85,20 @@ def _gpu_is_missing_for_dali() -> str | None:
 def gpu_is_required() -> bool:
     """Return True if a gpu test may not be skipped."""
     return os.environ.get("GPULOAD_REQUIRE_GPU") == "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test`."""
+    parser.addoption("--sample", action="store_true", help="of each test with several parameters run a sample of the cases")
+
+
+@pytest.hookimpl(trylast=True)  # a sample of the cases that -m and -k leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases that are in no sample."""
+    if config.getoption("--sample"):
+        chosen = samples.sample_items(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
 
 
 def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
