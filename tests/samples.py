@@ -1,10 +1,10 @@
 """A sample of the cases of each test with several parameters: `make test` runs it, `make test-all` runs all cases.
 
-    codec [0, 1] x mode [RGB, GRAY] x file [a, b, c, d]      16 cases
-    a sample of them     (0, RGB, a) (1, GRAY, b) (1, RGB, c) (0, GRAY, d)
+    codec [0, 1] x file [a, b, c]                        6 cases
+    a sample of them    (0, a) (1, b) (0, c)
 
-Each value of each parameter is in the sample, so that a fault which one value shows is found. A fault that only a
-combination shows may be missed: a test that is about combinations has the mark ``every_case``, and all its cases run.
+Of two parameters each value is in the sample, of three and more each pair of values. So a fault is found that one value
+shows, or two together. A test that is about all combinations has the mark ``every_case``, and all its cases run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import random
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import combinations
+from math import comb
 
 import pytest
 
@@ -27,35 +29,50 @@ def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         name = getattr(item, "originalname", item.name)
         tests[item.parent, name, item.get_closest_marker("gpu") is not None].append(item)
     chosen = set[pytest.Item]()
-    for (parent, name, _), cases in tests.items():
-        if len(cases) < 3 or cases[0].get_closest_marker("every_case"):
-            chosen.update(cases)
-        else:
+    for (parent, name, _), group in tests.items():
+        cases = _cases(group) if len(group) > 2 and not group[0].get_closest_marker("every_case") else []
+        if cases and len(cases[0]) > 1:
             seed = zlib.crc32(f"{parent.nodeid}::{name}".encode())
-            chosen.update(cases[place] for place in sample([_values(item) for item in cases], seed))
+            chosen.update(group[place] for place in sample(cases, seed))
+        else:
+            chosen.update(group)
     return chosen
 
 
-def _values(item: pytest.Item) -> tuple[Hashable, ...]:
-    """Return the number of the value of each parameter."""
-    return tuple(number for _, number in sorted(item.callspec.indices.items()))
+def _cases(items: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
+    """Return of each item the numbers of its values; parameters of one mark are one, and constant ones are left out."""
+    names = set(items[0].callspec.params)
+    marks = [mark.args[0] for mark in items[0].iter_markers("parametrize")]
+    of_marks = [tuple(arg.replace(",", " ").split()) if isinstance(arg, str) else tuple(arg) for arg in marks]
+    of_fixtures = [(name,) for name in sorted(names.difference(*of_marks))]
+    columns = []
+    for group in (*of_marks, *of_fixtures):
+        values = [tuple(id(item.callspec.params[name]) for name in group) for item in items]
+        numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+        if len(numbers) > 1:
+            columns.append([numbers[value] for value in values])
+    return list(zip(*columns, strict=True))
 
 
 def sample(cases: Sequence[tuple[Hashable, ...]], seed: int) -> list[int]:
-    """Return the places of cases among which each value of each parameter occurs; those that bring most come first.
+    """Return places of cases among which each value of two parameters occurs, or each pair of values of more.
+
+    Those come first that bring most.
 
     Args:
         cases: of each case the values of its parameters.
         seed: decides which cases are taken: tests with the same parameters join their values in different ways.
     """
+    num_parameters = len(cases[0])
+    size = min(num_parameters - 1, 2)  # of the combinations that are to occur
+    parts = [set(combinations(enumerate(case), size)) for case in cases]
     order = list(range(len(cases)))
     random.Random(seed).shuffle(order)
-    missing = {pair for case in cases for pair in enumerate(case)}
+    missing = set().union(*parts)
     places = list[int]()
-    for num_new in range(len(cases[0]), 0, -1):
+    for num_new in range(comb(num_parameters, size), 0, -1):
         for place in order:
-            new = missing.intersection(enumerate(cases[place]))
-            if len(new) == num_new:
+            if len(missing & parts[place]) == num_new:
                 places.append(place)
-                missing -= new
+                missing -= parts[place]
     return places
