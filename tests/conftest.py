@@ -89,16 +89,18 @@ def gpu_is_required() -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test`."""
-    parser.addoption("--sample", action="store_true", help="of each test with several parameters run a sample of the cases")
+    parser.addoption(
+        "--sample", action="store_true", help="of each test with several parameters run a sample of the cases"
+    )
 
 
 @pytest.hookimpl(trylast=True)  # a sample of the cases that -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that are in no sample."""
     if config.getoption("--sample"):
-        chosen = samples.sample_items(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+        sample = samples.sample_items(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in sample])
+        items[:] = [item for item in items if item in sample]
 
 
 def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:

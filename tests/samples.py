@@ -28,15 +28,15 @@ def sample_items(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         name = getattr(item, "originalname", item.name)
         tests[item.parent, name, item.get_closest_marker("gpu") is not None].append(item)
-    chosen = set[pytest.Item]()
+    selection = set[pytest.Item]()
     for (parent, name, _), group in tests.items():
         cases = _cases(group) if len(group) > 2 and not group[0].get_closest_marker("every_case") else []
         if cases and len(cases[0]) > 1:
             seed = zlib.crc32(f"{parent.nodeid}::{name}".encode())
-            chosen.update(group[place] for place in sample(cases, seed))
+            selection.update(group[place] for place in sample(cases, seed))
         else:
-            chosen.update(group)
-    return chosen
+            selection.update(group)
+    return selection
 
 
 def _cases(items: Sequence[pytest.Item]) -> list[tuple[int, ...]]:

@@ -59,7 +59,9 @@ def test_each_value_of_two_parameters_occurs_and_each_pair_of_values_of_more(sha
         assert seen == set(itertools.product(*(range(shape[axis]) for axis in axes)))
 
 
-@pytest.mark.parametrize(("shape", "most"), [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)])
+@pytest.mark.parametrize(
+    ("shape", "most"), [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)]
+)
 def test_a_sample_is_much_smaller_than_all_cases(shape, most):
     cases = list(itertools.product(*map(range, shape)))
 
