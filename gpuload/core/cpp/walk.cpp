@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "shuffle.hpp"
 
 namespace core {
 namespace {
@@ -47,16 +48,18 @@ INLINE void reverse(In* __restrict to, const In* __restrict from, int64_t count)
     for (int64_t i = 0; i < count; ++i) to[i] = from[count - 1 - i];
 }
 
+struct LastPixelFirst {  // five pixels of three bytes; the byte behind them stays
+    static constexpr int of(size_t place) { return place == 15 ? 0 : int(15 - 3 * (place / 3) - 2 + place % 3); }
+};
+
 // Copies pixels of three bytes, the last first: five at a time by a shuffle of 16 bytes, of which the last is overwritten
 // by the next five.
 INLINE void reverse_bytes(uint8_t* __restrict to, const uint8_t* __restrict from, int64_t count) {
-    typedef uint8_t Bytes __attribute__((vector_size(16)));
-    constexpr Bytes last_pixel_first = {13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0};
     int64_t x = 0;
     for (; x + 6 <= count; x += 5) {  // 16 bytes end behind the last of these five, and begin in the pixel before them
-        Bytes pixels;
+        Bytes16 pixels;
         std::memcpy(&pixels, from + 3 * (count - x) - 16, 16);
-        pixels = __builtin_shuffle(pixels, last_pixel_first);
+        pixels = shuffle_bytes<LastPixelFirst>(pixels, pixels);
         std::memcpy(to + 3 * x, &pixels, 16);
     }
     for (; x < count; ++x)
@@ -84,15 +87,60 @@ INLINE void gather(In* __restrict to, const In* __restrict from, int64_t count, 
     }
 }
 
-template <class In, class Out>
-INLINE void interleave(Out* __restrict to, const In* __restrict red, const In* __restrict green,
-                       const In* __restrict blue, int64_t count, const float* mean, const float* scale) {
-    const float m0 = mean[0], m1 = mean[1], m2 = mean[2], s0 = scale[0], s1 = scale[1], s2 = scale[2];
-    for (int64_t x = 0; x < count; ++x) {
-        to[3 * x] = value_of<In, Out>(red[x], m0, s0);
-        to[3 * x + 1] = value_of<In, Out>(green[x], m1, s1);
-        to[3 * x + 2] = value_of<In, Out>(blue[x], m2, s2);
+// Third `part` of 16 pixels of three bytes, of which each comes from a plane of its own.
+template <int part, bool mirrored>
+struct FirstPlanes {  // from planes 0 and 1; the places of plane 2 hold anything
+    static constexpr int plane(size_t place) { return int(16 * part + place) % 3; }
+    static constexpr int column(size_t place) {
+        const int column = int(16 * part + place) / 3;
+        return mirrored ? 15 - column : column;
     }
+    static constexpr int of(size_t place) { return plane(place) == 1 ? 16 + column(place) : column(place); }
+};
+
+template <int part, bool mirrored>
+struct LastPlane {  // from what the first two made, and plane 2
+    using First = FirstPlanes<part, mirrored>;
+    static constexpr int of(size_t place) { return First::plane(place) == 2 ? 16 + First::column(place) : int(place); }
+};
+
+template <int part, bool mirrored>
+INLINE void interleave_third(uint8_t* to, Bytes16 red, Bytes16 green, Bytes16 blue) {
+    const Bytes16 two = shuffle_bytes<FirstPlanes<part, mirrored>>(red, green);
+    const Bytes16 pixels = shuffle_bytes<LastPlane<part, mirrored>>(two, blue);
+    std::memcpy(to + 16 * part, &pixels, 16);
+}
+
+template <bool mirrored, class In>
+INLINE void interleave(In* __restrict to, const In* __restrict red, int64_t plane, int64_t count) {
+    const In *green = red + plane, *blue = green + plane;
+    int64_t x = 0;
+    if constexpr (std::is_same_v<In, uint8_t>)
+        for (; x + 16 <= count; x += 16) {
+            const int64_t column = mirrored ? count - 16 - x : x;
+            Bytes16 reds, greens, blues;
+            std::memcpy(&reds, red + column, 16);
+            std::memcpy(&greens, green + column, 16);
+            std::memcpy(&blues, blue + column, 16);
+            interleave_third<0, mirrored>(to + 3 * x, reds, greens, blues);
+            interleave_third<1, mirrored>(to + 3 * x, reds, greens, blues);
+            interleave_third<2, mirrored>(to + 3 * x, reds, greens, blues);
+        }
+    for (; x < count; ++x) {
+        const int64_t column = mirrored ? count - 1 - x : x;
+        to[3 * x] = red[column];
+        to[3 * x + 1] = green[column];
+        to[3 * x + 2] = blue[column];
+    }
+}
+
+// Copies the values of three planes, `plane` apart, side by side, the last pixel first if they are mirrored.
+template <class In>
+INLINE void interleave(In* to, const In* red, int64_t plane, int64_t count, bool mirrored) {
+    if (mirrored)
+        interleave<true>(to, red, plane, count);
+    else
+        interleave<false>(to, red, plane, count);
 }
 
 struct Lines {  // the channels' numbers again and again, a window's row of them
@@ -138,7 +186,7 @@ INLINE void pixels_to_pixels(const Walk<In, Out>& walk, const In* begin, int64_t
     }
 }
 
-// CHW to HWC: three channels at once, others one by one.
+// CHW to HWC.
 template <class In, class Out>
 INLINE void planes_to_pixels(const Walk<In, Out>& walk) {
     const int64_t plane = walk.height * walk.width, channels = walk.channels, length = walk.window_width * channels;
@@ -150,27 +198,23 @@ INLINE void planes_to_pixels(const Walk<In, Out>& walk) {
         const bool down = walk.mirror[2 * i] == 1, across = walk.mirror[2 * i + 1] == 1;
         const Columns columns = columns_of(walk.start[2 * i + 1], walk.width, walk.window_width, across);
         const int64_t count = columns.count();
+        std::fill(line.begin(), line.end(), walk.fill);  // what is beside the image's columns stays so
+        In* const pixels = line.data() + columns.first * channels;
         for (int64_t y = 0; y < walk.window_height; ++y) {
             const int64_t row = walk.start[2 * i] + (down ? walk.window_height - 1 - y : y);
-            const bool inside = row >= 0 && row < walk.height && count > 0;
             Out* target = walk.out + (i * walk.window_height + y) * length;
-            if (!inside || count < walk.window_width) std::copy(edge.begin(), edge.end(), target);
-            if (!inside) continue;
-            target += columns.first * channels;
-            const In* from = walk.images + i * walk.stride + row * walk.width + columns.column;
-            if (channels == 3 && !across) {
-                interleave(target, from, from + plane, from + 2 * plane, count, walk.mean, walk.scale);
-            } else if (channels == 3) {
-                In* mirrored = line.data();
-                for (int64_t c = 0; c < 3; ++c) reverse(mirrored + c * count, from + c * plane, count);
-                interleave(target, mirrored, mirrored + count, mirrored + 2 * count, count, walk.mean, walk.scale);
-            } else {
-                for (int64_t c = 0; c < channels; ++c)
-                    for (int64_t x = 0; x < count; ++x) {
-                        const In value = from[c * plane + (across ? count - 1 - x : x)];
-                        target[x * channels + c] = value_of<In, Out>(value, walk.mean[c], walk.scale[c]);
-                    }
+            if (row < 0 || row >= walk.height || count == 0) {
+                std::copy(edge.begin(), edge.end(), target);
+                continue;
             }
+            const In* from = walk.images + i * walk.stride + row * walk.width + columns.column;
+            if (channels == 3)
+                interleave(pixels, from, plane, count, across);
+            else
+                for (int64_t c = 0; c < channels; ++c)
+                    for (int64_t x = 0; x < count; ++x)
+                        pixels[x * channels + c] = from[c * plane + (across ? count - 1 - x : x)];
+            emit(target, line.data(), lines.means.data(), lines.scales.data(), length);
         }
     }
 }
