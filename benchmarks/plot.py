@@ -248,4 +248,5 @@ def _write_again(path: Path) -> None:
 if __name__ == "__main__":
     for told in [Path(argument) for argument in sys.argv[1:]] or sorted(RESULTS.glob("*.json")):
         _write_again(told)
-    overview(RESULTS)
+    for folder in (RESULTS, RESULTS / "xeon"):
+        overview(folder)
