@@ -175,11 +175,18 @@ def test_the_pages_name_every_source():
 
 def test_the_figures_are_those_of_the_results():
     folder = Path(__file__).parent.parent / "benchmarks"
-    tables = "".join(path.read_text() for path in sorted((folder / "results").glob("*.md"))).replace("*", "")
-    quoted = re.findall(r"^\| (?:\*\*)?gpuload.*$", (folder / "README.md").read_text(), re.MULTILINE)
-    assert len(quoted) > 5
+    tables = "".join(path.read_text() for path in sorted((folder / "results").rglob("*.md"))).replace("*", "")
+    page = (folder / "README.md").read_text()
+    quoted = re.findall(r"^\| (?:\*\*)?gpuload.*$", page, re.MULTILINE)
+    assert quoted
     for line in quoted:
         assert line.replace("*", "") in tables, f"no results file holds the line {line}"
+    results = "".join(path.read_text() for path in sorted((folder / "results" / "xeon").glob("*.md")))
+    shares = {f"{float(share):.2f}" for share in re.findall(r"^\| \S+ \| (\d\.\d{3}) \(", results, re.MULTILINE)}
+    lines = re.findall(r"^\| .* \| (?:\*\*)?\d\.\d\d(?:\*\*)? \| .*$", page, re.MULTILINE)
+    assert len(lines) > 10
+    for share in re.findall(r"\d\.\d\d", "".join(lines)):
+        assert share in shares, f"no results file holds the share {share}"
     text = README.read_text()
     measured = text[text.index("## Measured") : text.index("## More")]
     for rate in re.findall(r"\d+,\d{3}(?:,\d{3})?", measured):
