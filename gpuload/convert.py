@@ -37,7 +37,7 @@ from gpuload.batch import Batch
 from gpuload.errors import FileError, GpuloadError, RecordError, SpecError
 from gpuload.formats import FORMATS
 from gpuload.formats.base import Format, MakeWriter
-from gpuload.formats.npy import pickled
+from gpuload.formats.npy import pickles
 from gpuload.formats.writing import FolderWriter, Records, SourceReadError, Writer, check_fields
 from gpuload.journal import SUFFIX as JOURNAL
 from gpuload.journal import Journal
@@ -106,7 +106,7 @@ def convert(
         overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
             of another conversion names are removed. Finished files of this very conversion are kept all the same.
         allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
-            what their writer put there (`formats/npy/pickled.py`).
+            what their writer put there (`formats/npy/pickles.py`).
         record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
             By default what a file holds says it: a dict or a tuple is one record, an array of dicts has one for each.
         epoch: of a loader with random ops: whose draws are written.
@@ -165,7 +165,7 @@ def _open_source(
     if isinstance(source, Source):
         return source
     _check_paths(source)
-    return pickled.trusted(source, record) if trusts_pickles else open_paths(source)
+    return pickles.trusted(source, record) if trusts_pickles else open_paths(source)
 
 
 def _check_paths(source: object) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside, threads
+from gpuload import signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, SpecError, missing_package
 
 PAGE_BYTES = 4096
@@ -95,11 +95,11 @@ OTHER_PROBLEM = Problem(
 
 def gpu_problem(number: int) -> Problem | None:
     """Return why GPU ``number`` cannot be used, or None if it can."""
-    return aside.call(lambda: _gpu_problem(number))  # an exception of a signal handler is no fault of the GPU
+    return signalsafe.call(lambda: _gpu_problem(number))  # an exception of a signal handler is no fault of the GPU
 
 
 def _gpu_problem(number: int) -> Problem | None:
-    if not aside.is_installed("cupy"):
+    if not signalsafe.is_installed("cupy"):
         return Problem("CuPy is not installed", INSTALL)
     try:
         module = cupy()
@@ -140,7 +140,7 @@ def _driver_problem(error: Exception) -> Problem:
 def _compiler_problem(runtime: Any, number: int) -> Problem | None:
     """Return why no kernel can be compiled for a GPU: CuPy would say so at the first one, in the middle of a batch."""
     try:
-        nvrtc = aside.import_package("cupy_backends.cuda.libs.nvrtc")
+        nvrtc = signalsafe.import_package("cupy_backends.cuda.libs.nvrtc")
         version, archs = nvrtc.getVersion(), nvrtc.getSupportedArchs()
         card = 10 * runtime.deviceGetAttribute(CAPABILITY[0], number) + runtime.deviceGetAttribute(
             CAPABILITY[1], number
@@ -184,7 +184,7 @@ def _version(number: int) -> str:
 def cupy() -> ModuleType:
     """Return the module ``cupy``; raises ``MissingPackageError`` where it is not installed."""
     try:
-        return aside.import_package("cupy")
+        return signalsafe.import_package("cupy")
     except ImportError as error:
         raise missing_package("cupy", needed_for="a GPU", extra="cuda12", error=error) from None
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import aside, core, guesses, rng, state, threads
+from gpuload import core, rng, signalsafe, state, synonyms, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output, names_in
 from gpuload.errors import DeviceError, RecordIndexError, SpecError
@@ -194,7 +194,7 @@ class Loader:
                 num_threads=self.num_threads,
             )
 
-        return aside.call(make) if self._executor_name == "dali" else make()  # no signal handler breaks DALI off
+        return signalsafe.call(make) if self._executor_name == "dali" else make()  # no signal handler breaks DALI off
 
     def __len__(self) -> int:
         """The number of steps of an epoch; the same on every shard."""
@@ -690,7 +690,7 @@ class Loader:
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
-            guesses.answer("loader", name, guesses.LOADER)
+            synonyms.answer("loader", name, synonyms.LOADER)
             return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
 
     def __enter__(self) -> Loader:

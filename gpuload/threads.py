@@ -14,7 +14,7 @@ Who owns what   A thread refers to what it works on, and this module refers to t
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a lock. They may call
                 ``stop``, which takes no lock and waits for nothing. Only an explicit close joins threads; a finalizer
                 never does.
-Fork            The child has no threads but its own, and none of those here; it keeps an empty list. `aside` has a
+Fork            The child has no threads but its own, and none of those here; it keeps an empty list. `signalsafe` has a
                 fork wait for its threads. Python calls the functions registered for a fork in reverse order, and two
                 of its modules register functions that take a lock: ``logging`` and ``concurrent.futures.thread``. They
                 are imported here, so that they register first and are called last: otherwise the fork would hold a
@@ -244,7 +244,7 @@ def check_imports() -> None:
 
     An exception of a signal handler that breaks off an import in the main thread may leave a lock of Python's imports
     locked for ever (CPython 3.11: between two lines of ``importlib._bootstrap._get_module_lock``). gpuload imports
-    packages where that cannot happen (`aside`), but the program may import others.
+    packages where that cannot happen (`signalsafe`), but the program may import others.
 
     Raises:
         GpuloadError: a thread waits so, and did half a second ago.

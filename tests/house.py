@@ -29,7 +29,7 @@ LINES = (
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged"),
-    ("core", "aside", "stats", "guesses", "tracebacks"),
+    ("core", "signalsafe", "stats", "synonyms", "tracebacks"),
     ("threads",),
     ("errors", "progress"),
 )
@@ -75,16 +75,16 @@ UNSAFE = {
 }
 
 # The one door to pickles: NPY files of Python objects that the user trusts, and who may open it.
-PICKLES, PICKLE_USERS = "formats/npy/pickled.py", ("convert.py", "cli/convert.py")
+PICKLES, PICKLE_USERS = "formats/npy/pickles.py", ("convert.py", "cli/convert.py")
 
 # The loops over all formats, and what they may import of the room of formats.
 FORMAT_LOOPS = ("open.py", "check.py", "convert.py")
 FORMAT_BASES = tuple(f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base", "writing", "foreign"))
 
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
-ASIDE = "gpuload.aside.import_package"
-IMPORTERS = ("importlib.import_module", "builtins.__import__", ASIDE)
-# `aside` is what imports; Ctrl-C ends a command; contracts are tests.
+IMPORT_PACKAGE = "gpuload.signalsafe.import_package"
+IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE)
+# A command ends on Ctrl-C, so it may import by itself; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
 
 # Words that say nothing of the thing that they name: participles, pronouns, adverbs. No name ends in one of them.
@@ -328,8 +328,8 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{line}: imports {name}, which belongs to {' and '.join(owners) or 'nobody'}"
 
 
-def packages_are_imported_aside(modules: list[Module]) -> Iterator[str]:
-    """Packages are imported by ``aside.import_package``, where no signal handler runs; so is what functions need."""
+def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
+    """Packages are imported by ``signalsafe.import_package``, where no signal handler runs; so is what functions need."""
     for module in modules:
         if any(fnmatchcase(module.path, free) for free in IMPORT_THEMSELVES):
             continue
@@ -337,13 +337,13 @@ def packages_are_imported_aside(modules: list[Module]) -> Iterator[str]:
         functions = [node for node in module.nodes if isinstance(node, ast.FunctionDef)]
         late = {id(inner) for function in functions for inner in ast.walk(function)}
         for node in module.nodes:
-            if id(node) in typed or (isinstance(node, ast.Call) and module._dotted(node.func) == ASIDE):
+            if id(node) in typed or (isinstance(node, ast.Call) and module._dotted(node.func) == IMPORT_PACKAGE):
                 continue
             for line, name in module._imported(node):
                 package = name.partition(".")[0]
                 is_own = package in sys.stdlib_module_names and id(node) not in late
                 if package not in (PACKAGE, "numpy") and not is_own:
-                    yield f"{module.path}:{line}: imports {name}; write aside.import_package({name!r})"
+                    yield f"{module.path}:{line}: imports {name}; write signalsafe.import_package({name!r})"
 
 
 def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
@@ -419,7 +419,7 @@ CHECKS = (
     modules_import_in_no_circle,
     loops_over_formats_name_none,
     packages_have_one_importer,
-    packages_are_imported_aside,
+    packages_are_imported_safely,
     threads_start_in_one_place,
     pure_modules_have_no_effects,
     nothing_is_unpickled_or_executed,

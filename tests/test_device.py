@@ -30,7 +30,7 @@ def test_a_problem_of_the_gpu_is_the_reason_for_the_cpu(monkeypatch):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
 def test_what_a_signal_handler_raises_meanwhile_is_no_reason_for_the_cpu(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(device.aside, "is_installed", lambda name: True)
+    monkeypatch.setattr(device.signalsafe, "is_installed", lambda name: True)
     monkeypatch.setattr(device, "cupy", lambda: go_on.wait(10))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):

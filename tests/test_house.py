@@ -101,10 +101,12 @@ CLEAN = {
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
     "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.stats import x',
-    "formats/csv/parse.py": '"""CSV."""\nfrom gpuload import aside\naside.import_package("pyarrow.csv")',
+    "formats/csv/parse.py": (
+        '"""CSV."""\nfrom gpuload import signalsafe\nsignalsafe.import_package("pyarrow.csv")'
+    ),
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
-    "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickled',
+    "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',
     "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
     "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
     "threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
@@ -152,7 +154,7 @@ BROKEN = {
     ],
     "loops_over_formats_name_none": [
         ("open.py", "from gpuload.formats.npy import npy", "open.py:2: imports gpuload.formats.npy.npy; "),
-        ("check.py", "from gpuload.formats.npy import pickled", "check.py:2: imports gpuload.formats.npy.pickled; "),
+        ("check.py", "from gpuload.formats.npy import pickles", "check.py:2: imports gpuload.formats.npy.pickles; "),
     ],
     "packages_have_one_importer": [
         ("loader.py", "def f():\n    import tensorflow.dlpack", "loader.py:3: imports tensorflow.dlpack"),
@@ -165,9 +167,13 @@ BROKEN = {
         ("loader.py", "import importlib\nimportlib.import_module('cv2')", "loader.py:3: imports cv2"),
         ("loader.py", "__import__('ds'[::-1])", "imports ?, which belongs to nobody"),
     ],
-    "packages_are_imported_aside": [
-        ("formats/csv/parse.py", "def f():\n    import pyarrow.csv", "parse.py:3: imports pyarrow.csv; write aside."),
-        ("images/decode.py", "from PIL import Image", "imports PIL.Image; write aside.import_package('PIL.Image')"),
+    "packages_are_imported_safely": [
+        (
+            "formats/csv/parse.py",
+            "def f():\n    import pyarrow.csv",
+            "parse.py:3: imports pyarrow.csv; write signalsafe.",
+        ),
+        ("images/decode.py", "from PIL import Image", "PIL.Image; write signalsafe.import_package('PIL.Image')"),
         ("device.py", "import importlib as i\ni.import_module('cupy')", "device.py:3: imports cupy; "),
         ("open.py", "def f():\n    import zipfile", "imports zipfile; "),
     ],
@@ -192,8 +198,8 @@ BROKEN = {
         ("formats/npy/source.py", "import numpy\nnumpy.load('x', allow_pickle=True)", "source.py:3: allow_pickle; "),
         (
             "loader.py",
-            "from gpuload.formats.npy import pickled",
-            "gpuload.formats.npy.pickled; only convert.py and cli/convert",
+            "from gpuload.formats.npy import pickles",
+            "gpuload.formats.npy.pickles; only convert.py and cli/convert",
         ),
     ],
     "only_the_command_line_prints": [

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import gpuload as gl
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import DeviceError, FileError, RecordError, SpecError, StateError
 from gpuload.pipeline.oprecords import OpsSource
 from gpuload.sources import filtering
@@ -19,7 +19,7 @@ from gpuload.testing.sources import SourceContract
 from tests import simdevice
 
 X = np.arange(240, dtype=np.uint8).reshape(10, 6, 4, 1)
-needs_dali = pytest.mark.skipif(not aside.is_installed("nvidia.dali"), reason="DALI is not installed")
+needs_dali = pytest.mark.skipif(not signalsafe.is_installed("nvidia.dali"), reason="DALI is not installed")
 
 
 def inverted(x):

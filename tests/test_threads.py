@@ -487,12 +487,12 @@ threads.start(1, threading.Event().wait, name="stubborn", stop=lambda: None)
 
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="the lock of imports is CPython's")
-@pytest.mark.parametrize("how", ["threads.join(threads.start(1, use, stop=int))", "aside.call(use)", "pass"])
+@pytest.mark.parametrize("how", ["threads.join(threads.start(1, use, stop=int))", "signalsafe.call(use)", "pass"])
 def test_nobody_waits_for_an_import_lock_that_an_interrupt_left_locked(how):
     script = run_script(f"""
 import _imp, sys
 from gpuload.errors import GpuloadError
-from gpuload import aside, threads
+from gpuload import signalsafe, threads
 
 def use():
     import colorsys

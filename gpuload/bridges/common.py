@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gpuload import aside, device
+from gpuload import device, signalsafe
 from gpuload.batch import names_in
 from gpuload.errors import SpecError
 from gpuload.order import Position
@@ -52,7 +52,7 @@ class Tensors:
 
     def __iter__(self) -> Iterator[Batch]:
         if self._start is not None:
-            aside.call(self._start)
+            signalsafe.call(self._start)
         return convert_batches(iter(self.loader), self._convert, waits=self._waits)
 
     def peek(self) -> Batch:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import aside, device
+from gpuload import device, signalsafe
 from gpuload.bridges import common
 from gpuload.errors import DeviceError, SpecError, missing_package
 from gpuload.ragged import Ragged
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    jax: Any = aside.import_package("jax")
+    jax: Any = signalsafe.import_package("jax")
 except ImportError as error:
     raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax", error=error) from error
 

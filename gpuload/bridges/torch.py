@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import aside, device
+from gpuload import device, signalsafe
 from gpuload.bridges import common
 from gpuload.errors import ClosedError, DeviceError, SpecError, StateError, missing_package
 from gpuload.order import Position
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    torch: Any = aside.import_package("torch")
+    torch: Any = signalsafe.import_package("torch")
 except ImportError as error:
     raise missing_package("torch", needed_for="gpuload.bridges.torch", extra="torch", error=error) from error
 
@@ -256,7 +256,7 @@ class _Share:
         if not steps:
             raise StopIteration
         self._announce(steps)
-        output, error = aside.call(lambda: self._attempt(steps[0]))  # what a signal handler raises loses no step
+        output, error = signalsafe.call(lambda: self._attempt(steps[0]))  # what a signal handler raises loses no step
         self._num_taken += 1  # also where the step raises an error: the next call goes on behind it
         if error is not None:
             raise error

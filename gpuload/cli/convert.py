@@ -16,7 +16,7 @@ from typing import Any
 from gpuload.convert import convert
 from gpuload.errors import SpecError
 from gpuload.formats import FORMATS
-from gpuload.formats.npy import pickled
+from gpuload.formats.npy import pickles
 from gpuload.open import open as open_paths
 from gpuload.sources.base import Source
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     start_s = time.perf_counter()
     if arguments.allow_pickle:
         print("--allow-pickle: the files are unpickled, which runs whatever code their writer put there")
-        source: Source = pickled.trusted(arguments.input, arguments.record)
+        source: Source = pickles.trusted(arguments.input, arguments.record)
     elif arguments.record is not None:
         raise SpecError(
             f"--record {arguments.record} without --allow-pickle",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuload.aside import is_installed
+from gpuload.signalsafe import is_installed
 from gpuload.errors import DirectoryError, MissingFileError, missing_package
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload import device as devices
 from gpuload.errors import SpecError
 from gpuload.executors import choose
@@ -148,7 +148,7 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
     executors = [("array", "cpu")]
     if device == "gpu":
         executors.append(("array", devices.choose("gpu")[0]))
-    if aside.is_installed("nvidia.dali"):
+    if signalsafe.is_installed("nvidia.dali"):
         executors += [("dali", place) for _, place in executors]
     values = images()
     for op in (*examples(), *SMALLER):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
@@ -181,7 +181,7 @@ def _no_codec() -> MissingPackageError:
 
 
 def _has_dali() -> bool:
-    return aside.is_installed("nvidia.dali")
+    return signalsafe.is_installed("nvidia.dali")
 
 
 def runs_on_rows(name: str, device: str) -> bool:

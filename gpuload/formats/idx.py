@@ -2,7 +2,7 @@
 
 Layout  Two zero bytes, a byte for the type of the elements (TYPES), a byte for the number of axes; the length of each
         axis as a big-endian uint32; the elements in C order, big-endian. A record is what ``array[i]`` is.
-Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder (`storage/unpacked.py`).
+Packed  Files of gzip, as MNIST's are distributed, are unpacked once into the cache folder (`storage/unpack.py`).
 Limits  A file that has more or fewer bytes than its header says is refused when it is opened.
 Source  http://yann.lecun.com/exdb/mnist/, "The IDX file format"
 """
@@ -25,9 +25,9 @@ from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name
-from gpuload.storage import kept
+from gpuload.storage import keptfile
 from gpuload.storage.files import Paths, expand
-from gpuload.storage.unpacked import unpack_files, with_names
+from gpuload.storage.unpack import unpack_files, with_names
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_AXES = 255
@@ -116,13 +116,13 @@ def _field(name: str, paths: Paths) -> IdxSource:
     check_name(name)
     originals = expand(paths)
     places = unpack_files(originals)
-    paths = [place.path if isinstance(place, kept.KeptFile) else place for place in places]
+    paths = [place.path if isinstance(place, keptfile.KeptFile) else place for place in places]
     called = dict(zip(paths, originals, strict=True))
 
     def read(path: str, size: int, head: bytes) -> Header:
         return _read_header(called[path], size, head, " unpacked" * (called[path] != path))
 
-    files, headers = kept.look_at(places, HEAD_BYTES, read)
+    files, headers = keptfile.look_at(places, HEAD_BYTES, read)
     _check_alike(originals, headers)
     first = headers[0]
     try:

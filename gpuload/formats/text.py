@@ -5,7 +5,7 @@ Layout   UTF-8. A line ends with LF, or with CR LF; neither is part of it. Empty
 Access   any line by index, one positioned read: the offsets of the lines are found once, by a walk through the files,
          and stored (`spanindex.py`).
 Memory   8 bytes a line, for its place.
-Packed   gzip files, which are found by their content, are unpacked once into the cache folder (`storage/unpacked.py`).
+Packed   gzip files, which are found by their content, are unpacked once into the cache folder (`storage/unpack.py`).
 Errors   a line that is no UTF-8 is an error of that record, and names file, line and byte.
 Limits   a line has at most ``max_line_bytes``, so that a file of another kind is refused when it is opened.
 Source   https://www.tensorflow.org/api_docs/python/tf/data/TextLineDataset; RFC 3629 for UTF-8
@@ -27,10 +27,10 @@ from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import UINT8, Group, Indices, Values, gather_pieces, room
 from gpuload.sources.spans import Show, SpanLeaf, bounds_of
 from gpuload.spec import Field, Spec, is_whole
-from gpuload.storage import kept, open_storage
+from gpuload.storage import keptfile, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand
-from gpuload.storage.unpacked import unpack_files, with_names
+from gpuload.storage.unpack import unpack_files, with_names
 
 LF, CR = 10, 13
 MAX_LINE_BYTES = 1 << 24
@@ -69,7 +69,7 @@ def text(paths: Paths, *, encoding: str | None = "utf-8", max_line_bytes: int = 
             f"max_line_bytes = {max_line_bytes!r}", cause="it is a number of bytes, at least 1", remedy="leave it out"
         )
     originals = expand(paths)
-    files, leads = kept.look_at(unpack_files(originals), len(codecs.BOM_UTF8), _lead_bytes)
+    files, leads = keptfile.look_at(unpack_files(originals), len(codecs.BOM_UTF8), _lead_bytes)
     files = with_names(files, originals)
 
     def look(number: int, show: Show, go_on: Callable[[], None]) -> Indices:

@@ -52,7 +52,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import MissingPackageError, SpecError, missing_package
 from gpuload.images.head import FORMATS, Head
 from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
@@ -268,7 +268,7 @@ def _nvimagecodec() -> _NvImageCodec:
     silence = {} if VERBOSITY in os.environ else {VERBOSITY: "0"}
     os.environ.update(silence)
     try:
-        codec = _NvImageCodec(aside.import_package("nvidia.nvimgcodec"))
+        codec = _NvImageCodec(signalsafe.import_package("nvidia.nvimgcodec"))
         pixel = codec.decode(np.frombuffer(PROBE, np.uint8), Head("png", 1, 2, 3, 8, 1), (0, 1, 1, 1), "uint8").tolist()
         if pixel != [[[4, 5, 6]]]:
             raise ImageError(f"a pixel (4, 5, 6) is decoded to {pixel}")
@@ -318,7 +318,7 @@ class _Pillow:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             form = UNLIKE.get(head.form, "colours of more than 8 bits")
             raise ImageError(f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI")
-        files = aside.import_package("PIL.ImageFile")
+        files = signalsafe.import_package("PIL.ImageFile")
         if files.LOAD_TRUNCATED_IMAGES:
             raise SpecError(
                 "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True",
@@ -331,7 +331,7 @@ class _Pillow:
                 if (image.height, image.width) not in ((head.height, head.width), (head.width, head.height)):
                     raise ImageError(f"Pillow says {image.height} x {image.width} pixels, its header others")
                 if head.kind in TURNED:
-                    turn = aside.import_package("PIL.ImageOps").exif_transpose
+                    turn = signalsafe.import_package("PIL.ImageOps").exif_transpose
                     image.load()  # a TIFF is turned by that alone
                     return self._colours(turn(image), head)
                 return self._colours(image, head)
@@ -344,7 +344,7 @@ class _Pillow:
         """Return the reader of a format, which an old Pillow may not have, or not with its library."""
         module, name = READERS[kind]
         try:
-            plugin = aside.import_package(f"PIL.{module}")
+            plugin = signalsafe.import_package(f"PIL.{module}")
         except ImportError:
             plugin = None
         if plugin is None or not getattr(plugin, "SUPPORTED", True):
@@ -416,7 +416,7 @@ class _Pillow:
 @cache
 def _pillow() -> _Pillow:
     """Return the second codec; ImportError where it is not installed."""
-    return _Pillow(aside.import_package("PIL.Image"))
+    return _Pillow(signalsafe.import_package("PIL.Image"))
 
 
 def _blocks(pixels: NDArray[Any]) -> Iterator[slice]:

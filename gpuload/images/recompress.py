@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import missing_package
 
 LARGEST_SIDE = 65500  # of an image that libjpeg writes
@@ -37,6 +37,6 @@ def pillow() -> ModuleType:
         MissingPackageError: Pillow is not installed.
     """
     try:
-        return aside.import_package("PIL.Image")
+        return signalsafe.import_package("PIL.Image")
     except ImportError as error:
         raise missing_package("pillow", needed_for="gl.ops.JpegArtefacts", extra="images", error=error) from None

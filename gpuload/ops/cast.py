@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import SpecError, missing_package
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op
@@ -74,7 +74,7 @@ class Cast(Op):
         if self.dtype != "bfloat16":
             return np.dtype(self.dtype)
         try:
-            bfloat16: np.dtype[Any] = np.dtype(aside.import_package("ml_dtypes").bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(signalsafe.import_package("ml_dtypes").bfloat16)
             return bfloat16
         except ImportError as error:
             needed_for = "gl.ops.Cast('bfloat16')"

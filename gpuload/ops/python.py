@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import DeviceError, SpecError, add_note
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
@@ -257,7 +257,7 @@ class Python(Op):
         try:
             # In another thread: an exception that a signal handler raises meanwhile in the main thread is no fault of
             # the function, and must not come as its error.
-            result: NDArray[Any] = aside.call(lambda: self.array(np, zeros, draw))
+            result: NDArray[Any] = signalsafe.call(lambda: self.array(np, zeros, draw))
         except FunctionError as error:
             hint = (
                 f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
@@ -278,7 +278,7 @@ class Python(Op):
             )
         zeros = {field.name: _array(_zeros(field)) for field in before}
         try:
-            results = aside.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
+            results = signalsafe.call(lambda: self._call(np, zeros, self._draw_of_zeros))  # as in _result_of_zeros
         except FunctionError as error:
             raise self._zeros_error(error, f"zeros of {', '.join(map(str, before))}") from error.error
         before_by_name = {field.name: field for field in before}

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from gpuload import aside, threads
+from gpuload import signalsafe, threads
 from gpuload import device as devices
 from gpuload.batch import Batch, Output
 from gpuload.core.face import Copies
@@ -269,12 +269,12 @@ class Epoch:
         """
         if not threads.in_main():
             return True
-        if aside.is_of_handler(error):
+        if signalsafe.is_of_handler(error):
             return False
         try:
             finish(batch)
         except Exception as again:
-            if aside.is_of_handler(again):
+            if signalsafe.is_of_handler(again):
                 raise
             return True
         return False
@@ -353,7 +353,7 @@ class Epoch:
         if not run.batches.wait(number, outcome.step, copies, step):
             # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
             group = outcome.step
-            return _outcome_of(aside.call(lambda: group.redo_single(step)))
+            return _outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
             run.latest = (
                 number,

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from math import inf
 
-from gpuload import aside, core
+from gpuload import core, signalsafe
 from gpuload import device as devices
 from gpuload.core.face import Queue
 from gpuload.errors import ClosedError, GpuloadError, RowError
@@ -120,7 +120,7 @@ class Session:
         step, or of the user's function in it, and a record for damaged.
         """
         self.check()
-        return aside.call(lambda: self._outcome(position))
+        return signalsafe.call(lambda: self._outcome(position))
 
     def _outcome(self, position: Position) -> Outcome:
         step = Step(self.recipe, self.ring, self.counters, position, damage=self.damage).run()

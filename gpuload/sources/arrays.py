@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import aside, rawdecode
+from gpuload import rawdecode, signalsafe
 from gpuload.errors import SpecError
 from gpuload.sources.base import LeafSource
 from gpuload.sources.layouts import layout_of
@@ -131,7 +131,7 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
     Raises:
         SpecError: it is none, has no axes, or is masked, of Python objects, or of a file.
     """
-    if isinstance(value, aside.import_package("numpy.ma").MaskedArray):
+    if isinstance(value, signalsafe.import_package("numpy.ma").MaskedArray):
         raise SpecError(
             f"{name} is a masked array", cause="a record has no place for a mask", remedy=f"pass {name}.filled(0), say"
         )

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import guesses, rawdecode
+from gpuload import rawdecode, synonyms
 from gpuload.errors import ClosedError, RecordError, RowError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count
-from gpuload.sources import cached, filtering
+from gpuload.sources import cache, filtering
 from gpuload.sources.classes import split_by_class
 from gpuload.sources.layouts import compact_layout
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, fill, plain, room, values
@@ -75,7 +75,7 @@ class Source(ABC):
     if not TYPE_CHECKING:  # type checkers know the attributes from the class
 
         def __getattr__(self, name: str) -> Any:
-            guesses.answer("source", name, guesses.SOURCE)
+            synonyms.answer("source", name, synonyms.SOURCE)
             return object.__getattribute__(self, name)  # raises what Python says, or what a property raised
 
     @property
@@ -757,7 +757,7 @@ class Cached(LeafSource, SameRecords):
                 remedy="cache its parts, and mix or sample these",
             )
         self._source, self._memory, self._path = source, memory, path
-        content = cached.in_memory(source, memory) if memory is not None else cached.in_files(source, path or "")
+        content = cache.in_memory(source, memory) if memory is not None else cache.in_files(source, path or "")
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self.ops = source.ops

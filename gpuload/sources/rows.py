@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuload.core.face import Plan
-from gpuload.sources.badfiles import BadFiles
+from gpuload.sources.gaps import BadFiles
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import (

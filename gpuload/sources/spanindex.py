@@ -1,9 +1,9 @@
 """Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
-         folder if nothing can be written there; see `storage/derived.py`. Files below SMALL_BYTES have none: they are
+         folder if nothing can be written there; see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they are
          read as fast.
-Layout   a kept file (`storage/kept.py`): what kind of records it is of, in 64 bytes, then int64 for each record the
+Layout   a kept file (`storage/keptfile.py`): what kind of records it is of, in 64 bytes, then int64 for each record the
          byte where it begins, and where the last one ends, little-endian. It is made of the size, the time and the
          first HEAD_BYTES of the file.
 Trust    none without a look: all bytes have checksums, and the index must be of the file as it is now. An index beside
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import FileError
-from gpuload.storage import derived, kept
+from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import Files, read_bytes
-from gpuload.storage.kept import Writer
+from gpuload.storage.keptfile import Writer
 
 HEAD_BYTES = 1 << 12
 SMALL_BYTES = 1 << 20
@@ -56,7 +56,7 @@ def load_or_walk(
     path = files.paths[number]
 
     def walk() -> Int64s:
-        kept.check_content(files, number)  # a damaged copy must not become a wrong index
+        keptfile.check_content(files, number)  # a damaged copy must not become a wrong index
         return make()
 
     if int(files.sizes[number]) < SMALL_BYTES:
@@ -82,14 +82,14 @@ def load_or_walk(
     kept_offsets = _load(files, number, kind, first, beside)
     if kept_offsets is not None:
         return kept_offsets
-    elsewhere = derived.cache_path(f"{derived.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
+    elsewhere = derivedfiles.cache_path(f"{derivedfiles.key_of(files, number, f'{kind} index', 2)}.gpuload-index")
 
     def load(place: str) -> Int64s | None:
         return offsets[0] if offsets else _load(files, number, kind, first, place)
 
     try:
         is_ours = partial(_is_index, kind)
-        return derived.load_or_make([beside, elsewhere], load, write, waits, is_ours)
+        return derivedfiles.load_or_make([beside, elsewhere], load, write, waits, is_ours)
     except FileError as error:
         if walk_errors:
             raise
@@ -110,7 +110,7 @@ def _mark(kind: str) -> bytes:
 
 
 def _is_index(kind: str, place: str) -> bool:
-    return kept.is_ours(place, _mark(kind))
+    return keptfile.is_ours(place, _mark(kind))
 
 
 def made_of(files: Files, number: int) -> list[int]:
@@ -125,7 +125,7 @@ def _load(files: Files, number: int, kind: str, first: int, place: str) -> Int64
         return None
     path, size = files.paths[number], int(files.sizes[number])
     owners = (os.stat(path).st_uid,) if os.path.dirname(place) == os.path.dirname(path) else ()
-    content = kept.read_kept_file(place, made_of(files, number), owners)
+    content = keptfile.read_kept_file(place, made_of(files, number), owners)
     if content is None or not content.startswith(head_of(kind)) or len(content) % 8:
         return None
     offsets = np.frombuffer(content, "<i8", offset=len(head_of(kind))).astype(np.int64, copy=False)

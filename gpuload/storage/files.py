@@ -292,7 +292,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Seal:
-    """The length and checksums of the content of a kept file (`kept.py`), which begins at byte 0.
+    """The length and checksums of the content of a kept file (`keptfile.py`), which begins at byte 0.
 
     Attributes:
         content_bytes: the length of the content.

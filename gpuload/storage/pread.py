@@ -1,6 +1,6 @@
 """Positioned reads: bytes of files with ``preadv``, where files cannot be mapped.
 
-Same meaning, same checks and same errors as `mapped.py`, on any system, without the core.
+Same meaning, same checks and same errors as `maps.py`, on any system, without the core.
 
 Files       opened once for all their extents of a read, and compared with their stamps before and after.
 Neighbours  extents that stay neighbours are one read. Small extents with at most GAP_BYTES between two are read

@@ -21,7 +21,7 @@ from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
 from gpuload.storage import files
-from gpuload.storage import kept as kept_files
+from gpuload.storage import keptfile
 from tests.attack import (
     bridges,
     changes,
@@ -168,7 +168,7 @@ FAULTS = {
         lambda real: lambda *given: real(*given)[::-1],
     ),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
-    "a kept file that is believed": (derived, kept_files, "compare", lambda real: lambda *_: None),
+    "a kept file that is believed": (derived, keptfile, "compare", lambda real: lambda *_: None),
     "an interrupted conversion that counts as one that failed": (
         bridges,
         Epoch,

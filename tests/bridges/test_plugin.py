@@ -303,7 +303,7 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
     def load(path):
         raise tf.errors.NotFoundError(None, None, f"{path}: undefined symbol: _ZNK10tensorflow4data\nand more")
 
-    monkeypatch.setattr(plugin.aside, "import_package", load)
+    monkeypatch.setattr(plugin.signalsafe, "import_package", load)
 
     with pytest.raises(MissingPackageError, match="compiled for another TensorFlow") as caught:
         gltf.dataset(loader_of(), via="plugin")
@@ -314,7 +314,7 @@ def test_a_plugin_that_does_not_load_is_said_to_be_of_another_tensorflow(monkeyp
 @pytest.mark.parametrize("part", ["the plugin", "its pipeline"])
 def test_what_a_signal_handler_raises_while_the_plugin_loads_comes_as_itself(monkeypatch, part):
     go_on = threading.Event()
-    target = (plugin.aside, "import_package") if part == "the plugin" else (nvidia_dali.pipeline.Pipeline, "build")
+    target = (plugin.signalsafe, "import_package") if part == "the plugin" else (nvidia_dali.pipeline.Pipeline, "build")
     monkeypatch.setattr(*target, lambda *_: go_on.wait(10))
     try:
         with Alarm(0.05, armed=True), pytest.raises(Alarm.Rang):

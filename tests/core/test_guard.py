@@ -16,10 +16,10 @@ import pytest
 
 from gpuload import core
 from gpuload.core import face
-from gpuload.storage import mapped
+from gpuload.storage import maps
 from tests.storage.contract import all_maps_but, maps_of
 
-if not mapped.supported():
+if not maps.supported():
     pytest.skip("files cannot be mapped on this system", allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]

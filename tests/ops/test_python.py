@@ -208,7 +208,7 @@ def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
 
     with loader_of(Python(lambda x: seen.append((x.any(), x.shape, threading.current_thread().name)) or x)):
         assert seen
-        assert set(seen) == {(False, (6, 5, 3), "gpuload-aside-0")}
+        assert set(seen) == {(False, (6, 5, 3), "gpuload-signalsafe-0")}
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")

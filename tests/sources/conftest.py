@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuload.storage import mapped
+from gpuload.storage import maps
 
 
 @pytest.fixture(params=["compiled", "plain"])
@@ -12,6 +12,6 @@ def reader(request, monkeypatch):
     """Read from maps, and with positioned reads."""
     if request.param == "plain":
         monkeypatch.setattr(mapped, "supported", lambda: False)
-    elif not mapped.supported():
+    elif not maps.supported():
         pytest.skip("no core on this system")
     return request.param

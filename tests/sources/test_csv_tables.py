@@ -14,7 +14,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, RecordError
 from gpuload.formats.csv import keep, rows, table
-from gpuload.storage import kept
+from gpuload.storage import keptfile
 from gpuload.testing.sources import assert_same
 
 pytest.importorskip("pyarrow", reason="gl.csv needs PyArrow")
@@ -137,7 +137,7 @@ def damaged(kind, path):
     elif kind == "empty":
         content.clear()
     else:
-        file = kept.END.size
+        file = keptfile.END.size
         content[
             {"first row": 3, "end": -9, "what it is": -file - 20, "places": -file - 200, "all rows": 250}[kind]
         ] ^= 1
@@ -252,7 +252,7 @@ KILLED = """
 import sys, time
 import gpuload as gl
 from gpuload.formats.csv import keep, rows, table
-from gpuload.storage import kept
+from gpuload.storage import keptfile
 keep.SMALL_BYTES, rows.BLOCK_BYTES = -1, 200
 write = table.Writer.rows
 def slow(self, some):

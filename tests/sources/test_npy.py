@@ -23,7 +23,7 @@ from gpuload.formats.npy import npy
 from gpuload.sources import rows
 from gpuload.sources.leaf import fill
 from gpuload.spec import LARGEST_NDIM
-from gpuload.storage import mapped
+from gpuload.storage import maps
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of, write, write_header
 from tests.storage.contract import all_maps_but
@@ -357,7 +357,7 @@ def test_thousands_of_files_are_opened_and_none_is_kept_open(tmp_path):
 
 
 def test_more_files_than_the_guard_has_ranges_are_read_without_maps(tmp_path):
-    if not mapped.supported():
+    if not maps.supported():
         pytest.skip("no core on this system")
 
     array = np.arange(40 * 12, dtype=np.int32).reshape(40, 12)

@@ -26,7 +26,7 @@ from gpuload.errors import (
 )
 from gpuload.formats.tfrecord import checksums, crc32c, framing
 from gpuload.sources import spanindex
-from gpuload.storage import derived, kept
+from gpuload.storage import derivedfiles, keptfile
 from gpuload.storage.files import Files, look_at
 from tests.sources.tfrecordfiles import example, frame, masked, write
 
@@ -47,7 +47,7 @@ def form(request, monkeypatch):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """Return the cache folder."""
-    monkeypatch.setenv(derived.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(derivedfiles.FOLDER, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -370,7 +370,7 @@ class TestSidecars:
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
             own.unlink()
-            with kept.Writer(str(own), spanindex.made_of(files, 0)) as writer:
+            with keptfile.Writer(str(own), spanindex.made_of(files, 0)) as writer:
                 writer.write(spanindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 

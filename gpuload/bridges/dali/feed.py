@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.bridges.dali.columns import Columns
 from gpuload.errors import SpecError, add_note
 from gpuload.order import Position
@@ -84,7 +84,7 @@ class Feed:
             for self._waiting in batches:  # a loop: behind next() a signal handler might drop what it returned
                 return
         except Exception as error:
-            if aside.is_of_handler(error):
+            if signalsafe.is_of_handler(error):
                 raise
             self._error, self._is_over = error, True  # raised when its step comes out, behind what is in the pipeline
             raise StopIteration from None
@@ -122,7 +122,7 @@ class Feed:
                 raise
             raise error from None
         except Exception as error:  # of an operator: the batch is lost, and the state begins with it
-            if self._steps and not aside.is_of_handler(error):
+            if self._steps and not signalsafe.is_of_handler(error):
                 add_note(error, self._steps.popleft().description)
             raise
         if self._steps:

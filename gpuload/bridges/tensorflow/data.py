@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.batch import arranged
 from gpuload.bridges import common
 from gpuload.bridges.common import Nest
@@ -83,7 +83,7 @@ def dataset(
             remedy='make the loader with a pair, output=("image", "label")',
         )
 
-    aside.call(start)  # to make a dataset does it
+    signalsafe.call(start)  # to make a dataset does it
     by_plugin = _takes_plugin(loader, names, via, weights)
 
     def make(begin: plugin.Begin) -> Any:

@@ -6,7 +6,7 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuload import aside, device
+from gpuload import device, signalsafe
 from gpuload.bridges import common
 from gpuload.errors import ClosedError, DeviceError, missing_package
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuload.spec import Field
 
 try:
-    tf: Any = aside.import_package("tensorflow")
+    tf: Any = signalsafe.import_package("tensorflow")
 except ImportError as error:
     raise missing_package(
         "tensorflow", needed_for="gpuload.bridges.tensorflow", extra="tensorflow", error=error

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuload import aside, stats
+from gpuload import signalsafe, stats
 from gpuload.bridges import common
 from gpuload.bridges.tensorflow.framework import tf
 from gpuload.errors import FileError, SpecError, StateError
 from gpuload.order import check_count
 from gpuload.spec import is_whole
-from gpuload.storage import derived
+from gpuload.storage import derivedfiles
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
     from gpuload.order import Position
 
-keras: Any = aside.import_package("keras")
+keras: Any = signalsafe.import_package("keras")
 
 WEIGHTS, STATE = "model.weights.h5", "state.json"
 SAVE, DRAFT = re.compile(r"epoch-\d{6,}-step-\d{9,}"), re.compile(r"draft-(?:([0-9a-f]{8})-)?(\d+)")
@@ -146,9 +146,9 @@ class Checkpoint(_Counting):
         name = re.compile(re.escape(Path(self._path).name) + r"\.([0-9a-f]{8})-(\d+)\.tmp")
         for old in home.iterdir():
             owner = name.fullmatch(old.name)
-            if owner and derived.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
+            if owner and derivedfiles.is_left(old, *owner.groups()) and old.is_file() and not old.is_symlink():
                 old.unlink(missing_ok=True)
-        draft = f"{self._path}.{derived.machine()}-{os.getpid()}.tmp"
+        draft = f"{self._path}.{derivedfiles.machine()}-{os.getpid()}.tmp"
         with open(draft, "x", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(draft, self._path)
@@ -248,7 +248,7 @@ class ResumeLoader(_Counting):
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._remove_drafts()
-        draft = self._folder / f"draft-{derived.machine()}-{os.getpid()}"
+        draft = self._folder / f"draft-{derivedfiles.machine()}-{os.getpid()}"
         for path in (draft, self._folder / name):
             if os.path.lexists(path) and not _is_save(path):
                 raise FileError(
@@ -291,7 +291,7 @@ class ResumeLoader(_Counting):
         """Remove what processes left that were killed while they saved."""
         for draft in self._folder.glob("draft-*"):
             owner = DRAFT.fullmatch(draft.name)
-            if owner and _is_save(draft) and derived.is_left(draft, *owner.groups()):
+            if owner and _is_save(draft) and derivedfiles.is_left(draft, *owner.groups()):
                 shutil.rmtree(draft, ignore_errors=True)
 
     def _latest(self) -> Path | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload import device as devices
 from gpuload.bridges.tensorflow.framework import check_gpu, tf
 from gpuload.errors import DeviceError, SpecError
@@ -69,7 +69,7 @@ def share_memory(
         with module.cuda.Device(number):
             module.get_default_memory_pool().set_limit(size=sizes["cupy"])
     if "dali" in sizes:
-        aside.call(lambda: _give_dali(number, sizes["dali"], free, total))
+        signalsafe.call(lambda: _give_dali(number, sizes["dali"], free, total))
     log.info("%s has %d MiB; given: %s", name, total // MEBIBYTE, sizes)
     return sizes
 
@@ -94,8 +94,8 @@ def _limit_tensorflow(number: int, size: int, free: int, total: int) -> None:
 
 
 def _give_dali(number: int, size: int, free: int, total: int) -> None:
-    """Have DALI take its memory; called aside, so that what is caught here comes from DALI and no signal handler."""
-    backend = aside.import_package("nvidia.dali.backend")
+    """Have DALI take its memory; called by `signalsafe`, so that errors caught here are DALI's alone."""
+    backend = signalsafe.import_package("nvidia.dali.backend")
     try:
         backend.PreallocateDeviceMemory(size, number)
     except Exception as error:  # DALI raises whatever its C++ threw

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload import device as devices
 from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
@@ -73,7 +73,7 @@ def why_not(loader: Loader, names: tuple[str, ...]) -> SpecError | DeviceError |
             f"a loader that decodes images, with on_error={loader.on_error!r},",
             "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
         )
-    if not aside.is_installed("nvidia.dali_tf_plugin"):
+    if not signalsafe.is_installed("nvidia.dali_tf_plugin"):
         return _missing()
     try:
         _load()
@@ -107,7 +107,7 @@ def plugin_dataset(loader: Loader, names: tuple[str, ...], nest: Nest, begin: Be
         feed = feeds.Feed(loader.graph, outputs, device=loader.device, batch_size=loader.most_records)
         return feed, feed.pipeline(loader.num_threads)
 
-    feed, pipeline = aside.call(make_feed)  # an exception of a signal handler is no refusal of DALI's
+    feed, pipeline = signalsafe.call(make_feed)  # an exception of a signal handler is no refusal of DALI's
     session = loader.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
@@ -163,13 +163,13 @@ def _signature(loader: Loader, name: str) -> Any:
 
 def _load() -> Any:
     """Return the plugin's module."""
-    return aside.call(_import_plugin)
+    return signalsafe.call(_import_plugin)
 
 
 def _import_plugin() -> Any:
-    """Import the plugin; called aside, so that an error caught here is the plugin's and no signal handler's."""
+    """Import the plugin; called by `signalsafe`, so that an error caught here is the plugin's own."""
     try:
-        return aside.import_package("nvidia.dali.plugin.tf")
+        return signalsafe.import_package("nvidia.dali.plugin.tf")
     except Exception as error:  # TensorFlow's where it cannot load a library, and the plugin's where one is missing
         message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MissingPackageError(

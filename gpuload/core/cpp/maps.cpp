@@ -308,7 +308,7 @@ std::pair<int64_t, Maps::Result> Maps::read_unmapped(const Extents& extents, con
     return {0, COPIED};
 }
 
-#else  // `storage.mapped.supported` says that files cannot be mapped here, and nobody makes a `Maps`
+#else  // `storage.maps.supported` says that files cannot be mapped here, and nobody makes a `Maps`
 
 Maps::~Maps() = default;
 std::pair<int64_t, Maps::Result> Maps::copy(const Extents&, const int64_t*, uint8_t*, int64_t) { return {0, FAILED}; }

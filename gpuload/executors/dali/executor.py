@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Literal
 
-from gpuload import aside, threads
+from gpuload import signalsafe, threads
 from gpuload import device as devices
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, one_row
@@ -230,7 +230,7 @@ def regions(graph: Graph, device: str) -> dict[str, str]:
 def load(device: str) -> ModuleType:
     """Return the module ``nvidia.dali``, able to use the device."""
     try:
-        dali = aside.import_package("nvidia.dali")
+        dali = signalsafe.import_package("nvidia.dali")
     except ImportError as error:
         extra = "cpu" if device == "cpu" else "cuda12"
         raise missing_package("nvidia-dali", needed_for='executor="dali"', extra=extra, error=error) from None

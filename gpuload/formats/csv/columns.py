@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.spec import check_name, is_whole
 
@@ -144,7 +144,7 @@ def _check_character(argument: str, value: Any, usual: str) -> None:
 
 def _codec(encoding: Any) -> str:
     try:
-        codec = aside.call(lambda: codecs.lookup(encoding)).name
+        codec = signalsafe.call(lambda: codecs.lookup(encoding)).name
         "a,1".encode(codec).decode(codec)
     except (LookupError, TypeError, ValueError) as error:
         raise SpecError(

@@ -25,8 +25,8 @@ from gpuload.formats.csv.lines import Block
 from gpuload.formats.csv.rows import Job, Part, Unfit, bodies, convert, guess, read_sound_lines
 from gpuload.formats.csv.table import Table, Writer
 from gpuload.progress import Progress
-from gpuload.storage import kept
-from gpuload.storage.derived import cache_path, key_of, load_or_make
+from gpuload.storage import keptfile
+from gpuload.storage.derivedfiles import cache_path, key_of, load_or_make
 
 SMALL_BYTES = 1 << 24  # of all files: their rows are kept in memory, as they are read in a moment
 MOST_ROWS_BYTES = 1 << 26  # of their rows
@@ -115,7 +115,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
     made_of = ["csv form", key]
 
     def load(path: str) -> Form | None:
-        content = kept.read_kept_file(path, made_of)
+        content = keptfile.read_kept_file(path, made_of)
         return None if content is None else table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
@@ -129,7 +129,7 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
             if (resolved_form := _resolve_huge(job, form)) == form:
                 break
             form = resolved_form
-        with kept.Writer(path, made_of) as writer:
+        with keptfile.Writer(path, made_of) as writer:
             writer.write(json.dumps(table.to_json(form)).encode("ascii"))
             writer.end()
 
@@ -149,7 +149,7 @@ def _tables(
     row_bytes = row_dtype(job.columns, form).itemsize
     digest = hashlib.sha256(repr(form).encode()).hexdigest()[:8]
     places = [cache_path(f"{key}-{digest}-{name[:100]}.rows") for key, name in zip(keys, job.files.names, strict=True)]
-    tables, eager = [], kept.is_small(places)
+    tables, eager = [], keptfile.is_small(places)
     for number, (key, place) in enumerate(zip(keys, places, strict=True)):
         made_of = ["csv table", key, table.to_json(form)]
 

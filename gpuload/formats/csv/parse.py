@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import missing_package
 from gpuload.formats.csv.columns import Dialect
 
@@ -168,9 +168,9 @@ def _hexadecimal(
 @cache
 def _arrow() -> ModuleType:
     try:
-        aside.import_package("pyarrow.compute")
-        aside.import_package("pyarrow.csv")
-        return aside.import_package("pyarrow")
+        signalsafe.import_package("pyarrow.compute")
+        signalsafe.import_package("pyarrow.csv")
+        return signalsafe.import_package("pyarrow")
     except ImportError as error:
         raise missing_package("pyarrow", needed_for="gl.csv", extra="csv", error=error) from None
 

@@ -1,7 +1,7 @@
 """CSV files: each line is a record, by number; typed columns, read at random.
 
 Once     what a file holds is converted once, block by block: to rows of one size in a table in the cache folder
-         (`storage/derived.py`), or in memory where the files are small. From then on records are read like those of
+         (`storage/derivedfiles.py`), or in memory where the files are small. From then on records are read like those of
          ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
 Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
 Errors   name the user's file and line, also where a table is read.
@@ -36,11 +36,11 @@ from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.rows import Job, Part
 from gpuload.formats.csv.table import Table
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.badfiles import GapLeaf, Origin
+from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
-from gpuload.storage import kept, open_storage
+from gpuload.storage import keptfile, open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Paths, expand, look_at
 
@@ -232,7 +232,7 @@ def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Refere
 
 def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tuple[tuple[Leaf, ...], Storage]:
     """Return a leaf for each group, which reads the rows of tables and the bytes that these refer to; the storage."""
-    files, _ = kept.look_at([table.file for table in tables], 0, lambda path, size, head: None)
+    files, _ = keptfile.look_at([table.file for table in tables], 0, lambda path, size, head: None)
     storage = open_storage(files)
     counts = np.array([table.part.count for table in tables], np.int64)
     payloads = np.array([table.payload for table in tables], np.int64)

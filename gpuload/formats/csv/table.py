@@ -1,6 +1,6 @@
 """The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size records.
 
-Layout   a kept file (`storage/kept.py`): rows of ``row_bytes`` from byte 0 on | payload, what rows refer to | places,
+Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | payload, what rows refer to | places,
          int64 ``[n, 4]`` (`rows.Part`). How many there are of each is said in the JSON at its end.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an Arrow file, asks for
          one a column: measured on 10^6 records of ten columns, shuffled, see `benchmarks/csv.py`.
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from gpuload.formats.csv.kinds import Form, Kind
 from gpuload.formats.csv.rows import Bad, Part
-from gpuload.storage import kept
-from gpuload.storage.kept import KeptFile
+from gpuload.storage import keptfile
+from gpuload.storage.keptfile import KeptFile
 
 VERSION = 4  # of the layout
 PLACE_BYTES = 4 * 8
@@ -52,7 +52,7 @@ class Writer:
 
     Args:
         path: of a new file.
-        made_of: the origin of the table, as `kept.Writer` takes it.
+        made_of: the origin of the table, as `keptfile.Writer` takes it.
         has_payload: True if rows refer to bytes.
     """
 
@@ -75,7 +75,7 @@ class Writer:
     def open_file(self) -> Iterator[Writer]:
         """Open the file; the bytes of the payload go to one without a name until all rows are written."""
         with contextlib.ExitStack() as stack:
-            self._file = stack.enter_context(kept.Writer(self._path, self._made_of))
+            self._file = stack.enter_context(keptfile.Writer(self._path, self._made_of))
             if self._has_payload:
                 home = os.path.dirname(self._path)
                 self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
@@ -100,7 +100,7 @@ class Writer:
 
 def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> Table | None:
     """Return a table; None if it is not there, is damaged, or is not one of this form."""
-    file = kept.open_kept_file(path, made_of, eager=eager)
+    file = keptfile.open_kept_file(path, made_of, eager=eager)
     if file is None:
         return None
     about = file.about

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpuload.errors import SpecError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.formats.fixed import described
+from gpuload.formats.fixed import description
 from gpuload.formats.fixed.source import fixed
 from gpuload.formats.fixed.writer import WRITER
 from gpuload.sources.base import Source
@@ -15,18 +15,18 @@ from gpuload.storage.files import look_at, read_bytes
 
 
 def _sniff(beginning: Beginning) -> Match | None:
-    beside = beginning.path + described.SUFFIX
-    if described.is_description(beginning.head) or (os.path.isfile(beside) and _is_description(beside)):
+    beside = beginning.path + description.SUFFIX
+    if description.is_description(beginning.head) or (os.path.isfile(beside) and _is_description(beside)):
         return Match("fixed-length records with their description", "gl.fixed(...)")
     return None
 
 
 def _open(paths: Sequence[str]) -> Source:
     """Return the records of described files; a path may name the records or their description."""
-    names = [path.removesuffix(described.SUFFIX) if _is_json(path) else path for path in paths]
+    names = [path.removesuffix(description.SUFFIX) if _is_json(path) else path for path in paths]
     names = list(dict.fromkeys(names))  # a wildcard may mean both the records and their descriptions
     files, descriptions = look_at(
-        names, 0, lambda path, size, head: described.read_description(path + described.SUFFIX, size)
+        names, 0, lambda path, size, head: description.read_description(path + description.SUFFIX, size)
     )
     first = descriptions[0]
     for number, description in enumerate(descriptions):
@@ -43,11 +43,11 @@ def _open(paths: Sequence[str]) -> Source:
 
 
 def _is_json(path: str) -> bool:
-    return path.endswith(described.SUFFIX) and _is_description(path)
+    return path.endswith(description.SUFFIX) and _is_description(path)
 
 
 def _is_description(path: str) -> bool:
-    return described.is_description(read_bytes(path, described.LARGEST_BYTES))
+    return description.is_description(read_bytes(path, description.LARGEST_BYTES))
 
 
 FIXED = Format(
@@ -57,6 +57,6 @@ FIXED = Format(
     known_by="description",
     hint="raw records are gl.fixed(path, dtype)",
     suffixes=(".bin", ".dat", ".raw"),
-    beside=(described.SUFFIX,),
+    beside=(description.SUFFIX,),
     writer=lambda: WRITER,
 )

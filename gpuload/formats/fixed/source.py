@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.badfiles import bad_files, check_on_error, tolerant
+from gpuload.sources.gaps import bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import Opening
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles

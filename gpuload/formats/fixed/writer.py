@@ -1,13 +1,13 @@
 """Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that says what they mean.
 
-Source  formats/fixed/described.py
+Source  formats/fixed/description.py
 """
 
 from __future__ import annotations
 
 import os
 
-from gpuload.formats.fixed import described, fixed
+from gpuload.formats.fixed import description, fixed
 from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, uniform_only
 from gpuload.spec import Field, Spec
 
@@ -25,7 +25,7 @@ def _write(path: str, records: Records) -> None:
 
 def _beside(path: str, records: Records) -> dict[str, bytes]:
     dtype = record_dtype(records.spec)
-    return {described.SUFFIX: described.format_description(os.path.basename(path), records.spec, dtype, records.count)}
+    return {description.SUFFIX: description.format_description(os.path.basename(path), records.spec, dtype, records.count)}
 
 
 def _differs(path: str, records: Records) -> str:

@@ -29,7 +29,7 @@ from gpuload.formats.images.labels import AnyLabels, labels_of
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload import aside, rawdecode
+from gpuload import rawdecode, signalsafe
 from gpuload.errors import GpuloadError, SpecError, missing_package
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.ragged import Ragged
-from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
 from gpuload.sources.layouts import describe_layout, layout_of
@@ -111,7 +111,7 @@ def _element(argument: DTypeLike) -> np.dtype[Any]:
         cause = f"numpy.dtype does not take it: {error}"
     if isinstance(argument, str):
         try:
-            dtype: np.dtype[Any] = np.dtype(getattr(aside.import_package("ml_dtypes"), argument))
+            dtype: np.dtype[Any] = np.dtype(getattr(signalsafe.import_package("ml_dtypes"), argument))
             return dtype
         except ImportError as error:
             raise missing_package(

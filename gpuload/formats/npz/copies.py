@@ -3,7 +3,7 @@
 Why      A row of a deflated array has no place in the archive: all before it would be inflated for each.
 Layout   The elements of a field's arrays, in the order of the archives, each array from a multiple of ALIGN_BYTES on.
          The arrays of many small archives share a file, of about GROUP_BYTES; that of a large one has its own.
-Names    A copy is named by the archives and the field (`storage/derived.py`): each field has copies of its own.
+Names    A copy is named by the archives and the field (`storage/derivedfiles.py`): each field has copies of its own.
 Bounds   A copy is made only if it fits into nine tenths of the free space; its size is known before.
 """
 
@@ -21,11 +21,11 @@ import numpy as np
 from gpuload.errors import FileError, FormatError, RecordError
 from gpuload.formats.npz.contents import Array, Contents
 from gpuload.sources.leaf import Indices
-from gpuload.storage.derived import FOLDER, folder, key_of
+from gpuload.storage.derivedfiles import FOLDER, folder, key_of
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files
-from gpuload.storage.kept import Writer, look_at
-from gpuload.storage.unpacked import FREE_PART, Copy, keep, stem
+from gpuload.storage.keptfile import Writer, look_at
+from gpuload.storage.unpack import FREE_PART, Copy, keep, stem
 
 ALIGN_BYTES = 64
 GROUP_BYTES = 1 << 28

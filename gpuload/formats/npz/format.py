@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.npz.source import npz
@@ -22,7 +22,7 @@ def _sniff(beginning: Beginning) -> Match | None:
     """
     if not beginning.head.startswith((MEMBER, EMPTY)):
         return None
-    path, zipfile = beginning.path, aside.import_package("zipfile")
+    path, zipfile = beginning.path, signalsafe.import_package("zipfile")
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -27,7 +27,7 @@ from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, s
 from gpuload.formats.npz.archive import STORE, Member, Pieces, members
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
-from gpuload.sources.badfiles import BadFiles, bad_files, check_on_error, tolerant
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again

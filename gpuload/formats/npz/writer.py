@@ -7,7 +7,7 @@ Source  APPNOTE.TXT of PKWARE for ZIP, by Python's zipfile
 
 from __future__ import annotations
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.formats.npy.writer import write_array
 from gpuload.formats.npz.source import npz
 from gpuload.formats.writing import Records, Refusal, Writer, differs, uniform_only
@@ -31,7 +31,7 @@ def _refusal(field: Field) -> Refusal | None:
 
 
 def _write(path: str, records: Records) -> None:
-    zipfile = aside.import_package("zipfile")
+    zipfile = signalsafe.import_package("zipfile")
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as archive:
         for field in records.spec:
             with archive.open(zipfile.ZipInfo(f"{field.name}.npy", FIRST_TIME), "w", force_zip64=True) as file:

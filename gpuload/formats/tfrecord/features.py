@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import SpecError
 from gpuload.formats.tfrecord.wire import BYTES_LIST, FEATURES, FLOAT_LIST, INT64_LIST, KINDS, LISTS
 from gpuload.sources.layouts import layout_of, native
@@ -481,7 +481,7 @@ def _value(name: str, argument: str, value: Any, dtype: np.dtype[Any], shape: tu
     try:
         array = np.asarray(value)
         if array.dtype.kind == "U":
-            array = aside.import_package("numpy.char").encode(array, "utf-8")
+            array = signalsafe.import_package("numpy.char").encode(array, "utf-8")
         if array.dtype.kind not in {"S": "S", "f": "fiub"}.get(dtype.kind, "iub") or array.dtype.hasobject:
             raise TypeError(f"{array.dtype} is of another kind")
         result = np.broadcast_to(array.reshape(shape) if array.size == math.prod(shape) else array, shape).astype(dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from gpuload.errors import MissingPackageError
 from gpuload.formats.base import Beginning, Format, ImagesIn, Match, Salvage
 from gpuload.formats.tfrecord import wire
-from gpuload.formats.tfrecord.damaged import walk_records
+from gpuload.formats.tfrecord.damage import walk_records
 from gpuload.formats.tfrecord.features import RECORD, Image
 from gpuload.formats.tfrecord.framing import is_framed
 from gpuload.formats.tfrecord.source import tfrecord

@@ -2,7 +2,7 @@
 
 Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: the offsets
          of the records are found once by a walk through the files (`framing.py`), and stored (`spanindex.py`).
-Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpacked.py`), and read from there.
+Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpack.py`), and read from there.
 Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
 Memory   8 bytes a record, for its place.
 Needs    nothing: TensorFlow is not needed.
@@ -28,15 +28,15 @@ from gpuload.formats.tfrecord.features import FeatureColumn, Tensor, columns_of
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.sources import spanindex
-from gpuload.sources.badfiles import GapLeaf, Origin, check_on_error
+from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
 from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.leaf import Group, Indices
 from gpuload.sources.spans import Show, bounds_of
 from gpuload.spec import Spec
-from gpuload.storage import kept, open_storage
+from gpuload.storage import keptfile, open_storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 from gpuload.storage.inflate import is_gzip
-from gpuload.storage.unpacked import unpack_files, with_names
+from gpuload.storage.unpack import unpack_files, with_names
 
 COMPRESSIONS = ("auto", "gzip", "zlib", None)
 log = logging.getLogger("gpuload")
@@ -100,7 +100,7 @@ def tfrecord(
             cause="each file has an index of its own, in the same order",
             remedy="name as many, or leave index= out: none is needed",
         )
-    files, _ = kept.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
+    files, _ = keptfile.look_at(_plain(originals, compression), 0, lambda path, size, head: None)
     files = with_names(files, originals)
     bounds, starts, errors = _bounds(files, originals, indexes, verify=bool(verify), on_error=on_error)
     arguments = {"paths": tuple(originals), "index": indexes, "verify": bool(verify), "compression": compression}
@@ -235,14 +235,14 @@ class TFRecordSource(FileSource):
         inference.warn_of_missing(self._columns, repr(self), fitting)
 
 
-def _plain(originals: Sequence[str], compression: str | None) -> list[kept.Place]:
+def _plain(originals: Sequence[str], compression: str | None) -> list[keptfile.Place]:
     """Return the place of the uncompressed bytes of each file."""
     if compression is None:
         return list(originals)
     if compression != "auto":
         return unpack_files(originals, compression)
     _, kinds = look_at(originals, HEADER_BYTES, _compression_of)
-    places = list[kept.Place](originals)
+    places = list[keptfile.Place](originals)
     for kind in ("gzip", "zlib"):
         compressed = [number for number, file_kind in enumerate(kinds) if file_kind == kind]
         if compressed:

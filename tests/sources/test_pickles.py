@@ -12,7 +12,7 @@ import pytest
 import gpuload as gl
 from gpuload import cli
 from gpuload.errors import ChangedFileError, FormatError, SpecError
-from gpuload.formats.npy import pickled
+from gpuload.formats.npy import pickles
 
 
 def save(path, content):
@@ -337,7 +337,7 @@ def test_few_files_are_in_memory_at_a_time_and_one_that_changed_is_refused(tmp_p
     monkeypatch.setattr(pickled, "CACHED_BYTES", 1)
     for i in range(4):
         save(tmp_path / f"{i}.npy", {"x": np.full(5, i)})
-    source = pickled.trusted(f"{tmp_path}/*.npy")
+    source = pickles.trusted(f"{tmp_path}/*.npy")
 
     assert source.read([2, 0, 3, 2])["x"][:, 0].tolist() == [2, 0, 3, 2]
     assert len(source._objects._recent) == 1

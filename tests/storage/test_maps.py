@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuload import core
-from gpuload.storage import mapped, open_storage
+from gpuload.storage import maps, open_storage
 from gpuload.storage.pread import PositionedStorage
 from tests.interrupts import Alarm
 from tests.storage.contract import (
@@ -25,7 +25,7 @@ from tests.storage.contract import (
     write_files,
 )
 
-if not mapped.supported():
+if not maps.supported():
     pytest.skip("files cannot be mapped on this system", allow_module_level=True)
 
 
@@ -34,7 +34,7 @@ class TestMapped(StorageContract):
 
     @staticmethod
     def open(paths):
-        return mapped.MappedStorage(opened(paths))
+        return maps.MappedStorage(opened(paths))
 
 
 class TestMappedInItsOwnProcess(ProcessContract):
@@ -60,7 +60,7 @@ class TestFilesDoNotFitIntoMemory(TestMapped):
 
 def test_a_file_is_mapped_when_a_part_of_it_is_read_and_stays_so(tmp_path):
     paths, contents = write_files(tmp_path, [16_384, 16_384, 16_383, 80_000])
-    storage = mapped.MappedStorage(opened(paths))
+    storage = maps.MappedStorage(opened(paths))
 
     assert read(storage, [(0, 0, 2049), (2, 0, 10), (3, 0, 40_000)])[0] == contents[0][:2049]
     assert num_maps(str(tmp_path)) == 0
@@ -72,7 +72,7 @@ def test_a_file_is_mapped_when_a_part_of_it_is_read_and_stays_so(tmp_path):
 
 def test_files_beyond_the_ranges_of_the_guard_are_read(tmp_path):
     paths, contents = write_files(tmp_path, [20_000] * 5)
-    storage = mapped.MappedStorage(opened(paths))
+    storage = maps.MappedStorage(opened(paths))
     with all_maps_but(3, tmp_path):
         for size in (100, 2000, 100):
             triples = [(file, 7, size) for file in (4, 3, 2, 1, 0, 1, 2)]
@@ -85,7 +85,7 @@ def test_files_beyond_the_ranges_of_the_guard_are_read(tmp_path):
 def test_maps_are_given_back(tmp_path):
     paths, _ = write_files(tmp_path, [20_000] * 5)
     before = core.native.num_free_maps()
-    storage = mapped.MappedStorage(opened(paths))
+    storage = maps.MappedStorage(opened(paths))
     read(storage, [(file, 0, 10) for file in range(5)])
     assert core.native.num_free_maps() == before - 5
 
@@ -99,7 +99,7 @@ def test_maps_are_given_back_whenever_a_signal_handler_raises(tmp_path):
     before, interrupted, storage = core.native.num_free_maps(), 0, None
     with Alarm(0.0001) as alarm:
         for _ in range(300):
-            storage = mapped.MappedStorage(opened(paths))
+            storage = maps.MappedStorage(opened(paths))
             try:
                 alarm.arm()
                 read(storage, [(file, 0, 10) for file in range(5)])
@@ -116,7 +116,7 @@ def test_maps_are_given_back_whenever_a_signal_handler_raises(tmp_path):
 
 def test_a_page_that_was_lost_is_an_error_though_the_stamp_is_right(tmp_path):
     paths, _ = write_files(tmp_path, [1_000_000])
-    storage = mapped.MappedStorage(opened(paths))
+    storage = maps.MappedStorage(opened(paths))
     read(storage, [(0, 0, 10)])
     status = os.stat(paths[0])
     content = paths[0].read_bytes()
@@ -137,7 +137,7 @@ def test_what_was_asked_for_is_read_ahead(tmp_path):
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-    storage = mapped.MappedStorage(opened([path]))
+    storage = maps.MappedStorage(opened([path]))
     extents = extents_of([(0, 5 << 20, 1 << 20), (0, 6 << 20, 1 << 20), (0, 100, 100)])
     if resident(path).any():
         pytest.skip("the file system keeps what it was told to drop")
@@ -167,7 +167,7 @@ def resident(path):
 
 def test_maps_are_the_choice_where_they_work_and_positioned_reads_elsewhere(tmp_path, monkeypatch):
     paths, _ = write_files(tmp_path, [10])
-    assert isinstance(open_storage(opened(paths)), mapped.MappedStorage)
+    assert isinstance(open_storage(opened(paths)), maps.MappedStorage)
 
     monkeypatch.setattr(mapped, "supported", lambda: False)
 
@@ -217,10 +217,10 @@ def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expect
 ENDS = """
     import sys
     import numpy as np
-    from gpuload.storage import Extents, mapped
+    from gpuload.storage import Extents, maps
     from gpuload.storage.files import look_at
 
-    storage = mapped.MappedStorage(look_at(sys.argv[1:], 0, lambda *_: None)[0])
+    storage = maps.MappedStorage(look_at(sys.argv[1:], 0, lambda *_: None)[0])
     cycle = [storage]
     cycle.append(cycle)
     zeros = np.zeros(1, np.int64)

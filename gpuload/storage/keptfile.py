@@ -4,13 +4,13 @@ Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; 
          and whatever its owner adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON, CRC-32
          of all that stands behind the content. Numbers are little-endian.
 Trust    A file is used if it is a regular file, no link, of this user or of root, if nobody else may write to it
-         (`derived.distrust`), if it was made of the very same, and if its blocks have their checksums.
+         (`derivedfiles.distrust`), if it was made of the very same, and if its blocks have their checksums.
 When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
          larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
          the file is removed, and the next opening makes it anew.
 Cost     once a process the time of zlib's CRC-32 over what is read; threads that compare do not wait for one another.
          A read of bytes that were compared costs one look at a set.
-Made     `derived.load_or_make` has such a file written: under another name, flushed, and renamed.
+Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from gpuload.core.face import Maps
 from gpuload.errors import ChangedFileError
-from gpuload.storage import derived, files
+from gpuload.storage import derivedfiles, files
 from gpuload.storage.extents import Bytes, Extents, Int64s, Storage, check_inside, plain
 from gpuload.storage.files import NO_LINKS, OPEN_FLAGS, Files, Seal, Stamp, read_at, stamp_of
 
@@ -101,7 +101,7 @@ class Writer:
 
     def __init__(self, path: str, made_of: Any, mode: int = 0o600) -> None:
         self.path, self._made_of = path, made_of
-        self._file = os.fdopen(derived.open_new(path, mode), "wb", 1 << 20)
+        self._file = os.fdopen(derivedfiles.open_new(path, mode), "wb", 1 << 20)
         self._checksums = list[int]()
         self._checksum = 0
         self.num_bytes = 0
@@ -365,7 +365,7 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
         return
     try:
         status = os.fstat(descriptor)
-        reason = derived.distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        reason = derivedfiles.distrust(status, owners) if stat.S_ISREG(status.st_mode) else "it is no regular file"
         if reason:
             _warn(path, reason)
         yield None if reason else descriptor

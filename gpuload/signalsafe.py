@@ -1,22 +1,22 @@
-"""Aside: work that must not be broken off half way is done in a thread in which no signal handler runs.
+"""Calls that no signal handler breaks off: a thread of their own does the work, and the caller waits for it.
 
-Ctrl-C is an exception at any line of the main thread, and so is whatever a signal handler raises. Code that is not made
-for that is left half done: an import leaves a module without half of its names in ``sys.modules``, where the next
-import takes it for whole. Python runs signal handlers in the main thread alone. So the main thread has such work done
-by a thread that lives as long as the work, and waits for it.
+Ctrl-C raises an exception at any line of the main thread, and other signal handlers may do the same. Code that is not
+written for that stays half done: an import leaves a module without half of its names in ``sys.modules``, where the next
+import takes it for whole. Python runs signal handlers in the main thread alone. So the main thread hands such work to a
+thread that lives as long as the work, and waits for it.
 
 Interrupted   The caller gets the exception at once, and the thread goes on to the end. The next call has a new thread,
               which waits for the first where both import the same module, by the lock of that module.
 Deadlock      The thread would wait for ever for a lock that the caller holds. So a caller that is itself in the middle
               of an import does the work itself: it holds the lock of the module that it imports. (A module of
-              ``gpuload.bridges`` is different: nothing that is done aside imports one.) This also holds for a signal
+              ``gpuload.bridges`` is different: no work that is done here imports one.) This also holds for a signal
               handler that was called during an import.
 Other threads do the work themselves: no signal handler can break it off there.
 Finalizers    may run in the thread, as in any other. No finalizer of gpuload imports anything.
 Fork          A child has the locks, but not the thread that would release them. So a fork waits until no such work is
-              under way; it could only be that of a caller who was interrupted, or of another thread.
-Advice        Code that turns any exception of a package or a function into advice runs aside, too: exceptions there are
-              of the package, and an exception of a signal handler reaches the caller as itself.
+              under way; it could only be that of a caller that was interrupted, or of another thread.
+Advice        Code that turns any exception of a package or a function into advice runs here, too: exceptions in this
+              thread are of the package, and an exception of a signal handler reaches the caller as itself.
 Python's end  waits for the work, as for all threads (`threads`).
 """
 
@@ -43,7 +43,7 @@ from gpuload.errors import GpuloadError
 
 R = TypeVar("R")
 
-NAME = "gpuload-aside"
+NAME = "gpuload-signalsafe"
 HARMLESS = "gpuload.bridges."
 
 

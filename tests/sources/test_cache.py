@@ -14,8 +14,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError, SpecError, TooLargeError
-from gpuload.sources import cached
-from gpuload.storage import kept
+from gpuload.sources import cache
+from gpuload.storage import keptfile
 from gpuload.testing.sources import SourceContract, assert_same
 
 
@@ -179,7 +179,7 @@ def test_a_budget_that_turns_out_too_small_is_refused_with_numbers():
     [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("300", 300), (4096, 4096), ("10kb", 10_000), ("1TiB", 2**40)],
 )
 def test_bytes_are_written_as_people_do(text, num_bytes):
-    assert cached.num_bytes_of(text) == num_bytes
+    assert cache.num_bytes_of(text) == num_bytes
 
 
 @pytest.mark.parametrize("budget", [0, -1, 1.5, True, "", "much", "2 XB", "-1GB", "0MB", [1], "1" * 400, "0.1"])

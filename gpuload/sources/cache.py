@@ -8,8 +8,8 @@ When    All records are read when the cache is made, with progress, and not whil
 What    Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
         begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
 Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
-Files   each piece is a kept file (`storage/kept.py`), private and with checksums: one that is damaged is made anew.
-        cache.json stands for all of them and is written last, by one process while others wait (`storage/derived.py`).
+Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is damaged is made anew.
+        cache.json stands for all of them and is written last, by one process while others wait (`storage/derivedfiles.py`).
         It names the source's fingerprint, and files of other data are refused. They are as this machine has numbers.
         Where a file of somebody else has the name of a piece, the pieces have other names. No link is followed.
 """
@@ -38,7 +38,7 @@ from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import Array, Bytes, Fields, Group, Indices, Leaf, Values, check_places, gather_rows
 from gpuload.sources.readable import Readable
 from gpuload.spec import Field, Layout, Part, Spec
-from gpuload.storage import derived, kept, open_storage
+from gpuload.storage import derivedfiles, keptfile, open_storage
 from gpuload.storage.extents import Extents, Storage
 from gpuload.storage.files import check_name, read_bytes
 
@@ -161,7 +161,7 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        derived.check_private(os.path.realpath(path))
+        derivedfiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
         return _load(index, about, columns, source)
@@ -169,11 +169,11 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     def make(part: str) -> None:
         prefix = _free_prefix(path, columns, about)
         digests = _write(path, prefix, columns, source, about)
-        with kept.Writer(part, FORMAT) as writer:
+        with keptfile.Writer(part, FORMAT) as writer:
             writer.write(json.dumps({**about, "prefix": prefix, "digests": digests}).encode("ascii"))
             writer.end()
 
-    return derived.load_or_make([os.path.join(path, INDEX)], load, make, is_ours=_is_cache_index)
+    return derivedfiles.load_or_make([os.path.join(path, INDEX)], load, make, is_ours=_is_cache_index)
 
 
 def num_bytes_of(budget: int | str) -> int:
@@ -437,11 +437,11 @@ def _free_prefix(folder: str, columns: Sequence[CacheColumn], about: dict[str, A
 
 
 def _is_cache_index(path: str) -> bool:
-    return kept.is_ours(path, MARK, OLD_MARK)
+    return keptfile.is_ours(path, MARK, OLD_MARK)
 
 
 def _is_piece(path: str, has_index: bool) -> bool:
-    return kept.is_ours(path) or (has_index and os.path.isfile(path) and not os.path.islink(path))
+    return keptfile.is_ours(path) or (has_index and os.path.isfile(path) and not os.path.islink(path))
 
 
 def _write(
@@ -456,8 +456,8 @@ def _write(
         with contextlib.ExitStack() as stack:
             writers = {}
             for name in _names(columns):
-                part = stack.enter_context(derived.whole(os.path.join(folder, prefix + name), is_alone=True))
-                writers[name] = stack.enter_context(kept.Writer(part, _piece_origin(about, name)))
+                part = stack.enter_context(derivedfiles.whole(os.path.join(folder, prefix + name), is_alone=True))
+                writers[name] = stack.enter_context(keptfile.Writer(part, _piece_origin(about, name)))
             _fill(source, columns, lambda number, kind, values: writers[f"{number}.{kind}"].write(_bytes(values)))
             return {name: writer.end() for name, writer in writers.items()}
     except OSError as error:
@@ -476,7 +476,7 @@ def _bytes(array: Array) -> memoryview:
 
 def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], source: Readable) -> CachedValues | None:
     """Return the values in files; None if there are none, or if a piece is missing."""
-    content = kept.read_kept_file(index, FORMAT) if os.path.lexists(index) else None
+    content = keptfile.read_kept_file(index, FORMAT) if os.path.lexists(index) else None
     if content is None:
         _check_old_index(index, about)
         return None
@@ -485,11 +485,11 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
     if differing:
         raise _other_data(folder, differing[0], index_content, about)
     paths = {name: os.path.join(folder, index_content["prefix"] + name) for name in _names(columns)}
-    eager, pieces = kept.is_small(list(paths.values())), dict[str, kept.KeptFile]()
+    eager, pieces = keptfile.is_small(list(paths.values())), dict[str, keptfile.KeptFile]()
     arrays, missing, bad_paths = dict[str, Indices](), list[str](), list[str]()
     for name, path in paths.items():
         is_there = os.path.isfile(path) and not os.path.islink(path)
-        piece = kept.open_kept_file(path, _piece_origin(about, name), eager=eager)
+        piece = keptfile.open_kept_file(path, _piece_origin(about, name), eager=eager)
         content = piece.read(0, piece.content_bytes) if piece is not None and _is_index(name) else b""
         if piece is None or content is None:
             (bad_paths if is_there else missing).append(path)
@@ -502,7 +502,7 @@ def _load(index: str, about: dict[str, Any], columns: Sequence[CacheColumn], sou
         return None
     if any(piece.digest != index_content["digests"].get(name) for name, piece in pieces.items()):
         return None  # a later filling was ended before it wrote its index
-    files, _ = kept.look_at(list(pieces.values()), 0, lambda path, size, head: None)
+    files, _ = keptfile.look_at(list(pieces.values()), 0, lambda path, size, head: None)
     storage, places = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = [
         _file_leaf(number, column, storage, places, arrays, folder, len(source))
@@ -530,7 +530,7 @@ def _is_index(name: str) -> bool:
 
 def _check_old_index(index: str, about: dict[str, Any]) -> None:
     """Refuse to replace the cache of other data that version 1 wrote; one of the same data is made anew."""
-    if kept.is_ours(index, OLD_MARK):
+    if keptfile.is_ours(index, OLD_MARK):
         with contextlib.suppress(ValueError, RecursionError):
             index_content = json.loads(read_bytes(index, LARGEST_INDEX_BYTES))
             if index_content.get("source") != about["source"]:

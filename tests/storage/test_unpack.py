@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import ChangedFileError, FileError, FormatError, MissingFileError, SpecError
-from gpuload.storage import inflate, kept
-from gpuload.storage import unpacked as module
+from gpuload.storage import inflate, keptfile
+from gpuload.storage import unpack as module
 from gpuload.storage.inflate import is_gzip
-from gpuload.storage.unpacked import unpack_files, with_names
+from gpuload.storage.unpack import unpack_files, with_names
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -42,7 +42,7 @@ def write(path, content):
 
 
 def path_of(place):
-    return place.path if isinstance(place, kept.KeptFile) else place
+    return place.path if isinstance(place, keptfile.KeptFile) else place
 
 
 def contents(places):
@@ -296,7 +296,7 @@ def test_long_names_and_names_that_are_no_text_are_kept_short(tmp_path):
 
 def test_files_are_called_by_the_names_of_what_they_were_unpacked_from(tmp_path, cache):
     originals = [write(tmp_path / "a.gz", gzip.compress(b"text"))]
-    files, _ = kept.look_at(unpack_files(originals), 0, lambda *_: None)
+    files, _ = keptfile.look_at(unpack_files(originals), 0, lambda *_: None)
 
     called = with_names(files, originals)
 
@@ -312,7 +312,7 @@ def test_what_begins_otherwise_is_no_gzip(beginning):
 
 
 def script(code, *arguments):
-    lines = ["import os, sys", "from gpuload.storage.unpacked import unpack_files", code]
+    lines = ["import os, sys", "from gpuload.storage.unpack import unpack_files", code]
     return [sys.executable, "-c", "\n".join(lines), *map(str, arguments)]
 
 

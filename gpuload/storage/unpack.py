@@ -7,8 +7,8 @@
 Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed them.
 Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free space; what would become
          more is refused, and nothing is left of it.
-Where    `derived.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; the copies of old ones may be removed.
-Trust    `kept.py`: a copy has checksums of its own, and one that is damaged is made anew.
+Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; the copies of old ones may be removed.
+Trust    `keptfile.py`: a copy has checksums of its own, and one that is damaged is made anew.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from functools import partial
 
 from gpuload.errors import FileError, FormatError, GpuloadError, SpecError
 from gpuload.progress import Progress
-from gpuload.storage.derived import FOLDER, cache_path, folder, key_of, load_or_make
+from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, load_or_make
 from gpuload.storage.files import Files, look_at
 from gpuload.storage.inflate import BITS, HEAD_BYTES, inflate_file, is_gzip
-from gpuload.storage.kept import KeptFile, Place, Writer, is_small, open_kept_file
+from gpuload.storage.keptfile import KeptFile, Place, Writer, is_small, open_kept_file
 from gpuload.threads import num_cores, parallel_map
 
 FREE_PART = 0.9  # of the free space of the disk

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import aside
+from gpuload import signalsafe
 from gpuload.errors import FormatError, SpecError
 from gpuload.progress import Progress
 from gpuload.ragged import Ragged
@@ -215,7 +215,7 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
         is_only: True if it is the only file.
     """
-    content = aside.call(lambda: _unpickle(path, raw))  # what a signal handler raises is no fault of the file
+    content = signalsafe.call(lambda: _unpickle(path, raw))  # what a signal handler raises is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError
-from gpuload.storage import kept, mapped, open_storage
+from gpuload.storage import keptfile, maps, open_storage
 from gpuload.storage.extents import Extents
 
 MADE_OF = ["test", 1]
@@ -30,7 +30,7 @@ def reader(request, monkeypatch):
     """Read from maps with the compiled core, and with positioned reads."""
     if request.param == "positioned reads":
         monkeypatch.setattr(mapped, "supported", lambda: False)
-    elif not mapped.supported():
+    elif not maps.supported():
         pytest.skip("no compiled core on this system")
 
 
@@ -40,7 +40,7 @@ def bytes_of(count, seed=0):
 
 def write(path, content, made_of=MADE_OF, about=None):
     """Write a kept file in uneven pieces."""
-    with kept.Writer(str(path), made_of) as writer:
+    with keptfile.Writer(str(path), made_of) as writer:
         begin, step = 0, 1
         while begin < len(content):
             writer.write(content[begin : begin + step])
@@ -50,11 +50,11 @@ def write(path, content, made_of=MADE_OF, about=None):
 
 
 def open_kept_file(path, *, eager=True, made_of=MADE_OF):
-    return kept.open_kept_file(str(path), made_of, eager=eager)
+    return keptfile.open_kept_file(str(path), made_of, eager=eager)
 
 
 def storage_of(file):
-    files, _ = kept.look_at([file], 0, lambda *_: None)
+    files, _ = keptfile.look_at([file], 0, lambda *_: None)
     return open_storage(files)
 
 
@@ -76,7 +76,7 @@ def test_what_was_written_is_read_back(tmp_path, count, eager):
 
     assert (file.content_bytes, file.about) == (count, {"rows": 3})
     assert file.seal.checksums.tolist() == [binascii.crc32(content[at : at + 64]) for at in range(0, count, 64)]
-    assert kept.read_kept_file(path, MADE_OF) == content
+    assert keptfile.read_kept_file(path, MADE_OF) == content
     assert file.read(count // 3, count - count // 3) == content[count // 3 :]
     assert read(storage_of(file), count // 3, count - count // 3) == content[count // 3 :]
     assert os.stat(path).st_mode & 0o777 == 0o600
@@ -86,7 +86,7 @@ def test_of_something_else_it_is_not_used(tmp_path, caplog):
     path = write(tmp_path / "a", b"content")
 
     assert open_kept_file(path, made_of=["test", 2]) is None
-    assert kept.read_kept_file(path, ["test", 2]) is None
+    assert keptfile.read_kept_file(path, ["test", 2]) is None
     assert open_kept_file(tmp_path / "b") is None
     assert caplog.text == ""
 
@@ -100,7 +100,7 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
         for changed in (whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :], whole[:place]):
             path.write_bytes(changed)
             assert open_kept_file(path) is None
-            assert kept.read_kept_file(str(path), MADE_OF) is None
+            assert keptfile.read_kept_file(str(path), MADE_OF) is None
     path.write_bytes(whole + b"\0")
     assert open_kept_file(path) is None
 
@@ -112,7 +112,7 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
 def test_no_length_that_it_states_is_trusted(tmp_path, content_bytes, json_bytes):
     words = json.dumps({"made_of": MADE_OF, "about": None}).encode()
     checksum = binascii.crc32(words, binascii.crc32(struct.pack("<q", content_bytes)))
-    (tmp_path / "a").write_bytes(b"12345" + words + kept.END.pack(kept.MAGIC, content_bytes, json_bytes, checksum))
+    (tmp_path / "a").write_bytes(b"12345" + words + keptfile.END.pack(keptfile.MAGIC, content_bytes, json_bytes, checksum))
 
     assert open_kept_file(tmp_path / "a") is None
 
@@ -125,10 +125,10 @@ def test_a_link_and_what_is_no_file_are_not_used(tmp_path, caplog):
 
     for name in ("link", "pipe", "folder"):
         assert open_kept_file(tmp_path / name) is None
-        assert kept.read_kept_file(str(tmp_path / name), MADE_OF) is None
+        assert keptfile.read_kept_file(str(tmp_path / name), MADE_OF) is None
         assert f"{name} is not used" in caplog.text
-        assert not kept.is_ours(str(tmp_path / name))
-    assert kept.is_ours(path)
+        assert not keptfile.is_ours(str(tmp_path / name))
+    assert keptfile.is_ours(path)
 
 
 def test_what_others_may_write_is_not_used_unless_that_is_meant(tmp_path, monkeypatch, caplog):
@@ -150,7 +150,7 @@ def test_what_another_user_wrote_is_not_used(tmp_path, caplog):
 
     assert open_kept_file(path) is None
     assert "it belongs to the user 65534" in caplog.text
-    assert kept.read_kept_file(path, MADE_OF, owners=(65534,)) == b"content"
+    assert keptfile.read_kept_file(path, MADE_OF, owners=(65534,)) == b"content"
 
 
 @pytest.mark.usefixtures("blocks", "reader")
@@ -174,7 +174,7 @@ def test_of_a_large_file_each_block_is_compared_before_it_is_first_read(tmp_path
 
 @pytest.mark.usefixtures("reader")
 def test_once_compared_nothing_is_compared_again(tmp_path, monkeypatch):
-    content = bytes_of(3 * kept.BLOCK_BYTES)
+    content = bytes_of(3 * keptfile.BLOCK_BYTES)
     storage = storage_of(open_kept_file(write(tmp_path / "a", content), eager=False))
     assert read(storage, 0, len(content)) == content
     monkeypatch.setattr(kept, "compare", None)
@@ -184,7 +184,7 @@ def test_once_compared_nothing_is_compared_again(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("reader")
 def test_threads_may_read_it_while_it_is_compared(tmp_path):
-    content = bytes_of(40 * kept.BLOCK_BYTES + 11)
+    content = bytes_of(40 * keptfile.BLOCK_BYTES + 11)
     storage = storage_of(open_kept_file(write(tmp_path / "a", content), eager=False))
     places = np.random.default_rng(1).integers(0, len(content) - 1000, 400).tolist()
 
@@ -200,7 +200,7 @@ def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):
     os.replace(tmp_path / "b", tmp_path / "a")
 
     with pytest.raises(ChangedFileError, match="another file stands in its place"):
-        kept.look_at([file], 0, lambda *_: None)
+        keptfile.look_at([file], 0, lambda *_: None)
     assert file.read(0, 7) is None
 
 
@@ -208,7 +208,7 @@ def test_files_of_the_user_and_kept_ones_are_looked_at_together(tmp_path):
     file = open_kept_file(write(tmp_path / "a", b"content"))
     (tmp_path / "b").write_bytes(b"plain")
 
-    files, looks = kept.look_at([file, str(tmp_path / "b")], 100, lambda path, size, head: (size, head))
+    files, looks = keptfile.look_at([file, str(tmp_path / "b")], 100, lambda path, size, head: (size, head))
 
     assert looks == [(7, b"content"), (5, b"plain")]
     assert files.sizes.tolist() == [7, 5]
@@ -220,7 +220,7 @@ def test_a_file_that_is_there_is_not_written_to(tmp_path):
 
     for name in ("a", "link"):
         with pytest.raises(FileExistsError):
-            kept.Writer(str(tmp_path / name), MADE_OF)
+            keptfile.Writer(str(tmp_path / name), MADE_OF)
 
     assert (tmp_path / "a").read_text() == "mine"
     assert not (tmp_path / "victim").exists()

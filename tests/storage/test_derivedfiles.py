@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpuload.errors import ChangedFileError, FileError, FormatError, GpuloadError, MissingFileError
-from gpuload.storage import derived
+from gpuload.storage import derivedfiles
 from gpuload.storage.files import look_at
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ SECONDS = 60  # for what another process does at most
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from gpuload.storage.derived import load_or_make
+from gpuload.storage.derivedfiles import load_or_make
 
 place, folder = sys.argv[1], Path(sys.argv[2])
 
@@ -101,8 +101,8 @@ def home(tmp_path):
 def test_a_derived_file_is_made_by_the_first_and_found_by_the_second(home):
     place = str(home / "deep" / "a.idx")
 
-    assert derived.load_or_make([place], load, write(b"index")) == b"index"
-    assert derived.load_or_make([place], load, never) == b"index"
+    assert derivedfiles.load_or_make([place], load, write(b"index")) == b"index"
+    assert derivedfiles.load_or_make([place], load, never) == b"index"
     assert names(home / "deep") == ["a.idx"]
 
 
@@ -141,7 +141,7 @@ def test_threads_of_one_process_make_it_once(home):
         Path(path).write_bytes(b"whole")
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: derived.load_or_make([str(home / "a")], load, make), range(8)))
+        found = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(8)))
 
     assert found == [b"whole"] * 8
     assert len(made) == 1
@@ -166,7 +166,7 @@ def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one
         maker.wait(SECONDS)
     left = names(home)
 
-    found = derived.load_or_make([str(home / "a.bin")], load, write(b"whole"))
+    found = derivedfiles.load_or_make([str(home / "a.bin")], load, write(b"whole"))
 
     assert "a.bin" not in left
     assert len(left) == 2  # the lock, and what was written
@@ -214,7 +214,7 @@ wait_for("waited")
             assert time.monotonic() < until, "the child keeps the lock"
 
         try:
-            found = derived.load_or_make([str(home / "a.bin")], load, never, waits)
+            found = derivedfiles.load_or_make([str(home / "a.bin")], load, never, waits)
         finally:
             (tmp_path / "waited").touch()
 
@@ -229,7 +229,7 @@ def test_what_is_called_while_it_waits_can_end_the_waiting(home, tmp_path):
         wait_for(tmp_path / "writing")
 
         with pytest.raises(KeyboardInterrupt):
-            derived.load_or_make([str(home / "a.bin")], load, never, waits)
+            derivedfiles.load_or_make([str(home / "a.bin")], load, never, waits)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
         raise error
 
     with pytest.raises(type(error)) as caught:
-        derived.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
+        derivedfiles.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
 
     assert caught.value is error
     assert names(home) == []
@@ -255,7 +255,7 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
 
 def test_what_cannot_be_read_back_is_an_error_that_names_it(home):
     with pytest.raises(FileError, match=r"a\.idx is not what was written(.|\n)*GPULOAD_CACHE"):
-        derived.load_or_make([str(home / "a.idx")], lambda path: None, write(b"index"))
+        derivedfiles.load_or_make([str(home / "a.idx")], lambda path: None, write(b"index"))
 
 
 def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
@@ -267,7 +267,7 @@ def test_a_place_that_cannot_be_written_to_is_passed_over(home, tmp_path):
         str(home / "a"),
     ]
 
-    assert derived.load_or_make(places, load, write(b"whole")) == b"whole"
+    assert derivedfiles.load_or_make(places, load, write(b"whole")) == b"whole"
     assert names(home) == ["a"]
     assert names(tmp_path) == ["file", "home"]
 
@@ -288,7 +288,7 @@ def test_a_folder_of_somebody_else_is_passed_over(tmp_path, nobody):
     closed = nobody / "closed"
     closed.mkdir(mode=0o555)
 
-    assert derived.load_or_make([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
+    assert derivedfiles.load_or_make([str(closed / "a.idx"), str(nobody / "a.idx")], load, write(b"whole")) == b"whole"
     assert names(nobody) == ["a.idx", "closed"]
     assert names(closed) == []
 
@@ -298,7 +298,7 @@ def test_where_no_place_can_be_written_to_all_are_named(nobody):
     closed.mkdir(mode=0o555)
 
     with pytest.raises(FileError) as caught:
-        derived.load_or_make([str(closed / "a"), str(closed / "b" / "a")], load, never)
+        derivedfiles.load_or_make([str(closed / "a"), str(closed / "b" / "a")], load, never)
 
     assert str(closed) in caught.value.cause
     assert str(closed / "b") in caught.value.cause
@@ -364,9 +364,9 @@ def test_where_all_places_are_full_that_is_said(home, number):
         raise OSError(number, os.strerror(number))
 
     with pytest.raises(FileError, match=r"no place(.|\n)*home(.|\n)*other(.|\n)*with room"):
-        derived.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
+        derivedfiles.load_or_make([str(home / "a"), str(home / "other" / "a")], load, make)
     with pytest.raises(FileError, match=r"a cannot be written(.|\n)*make room"):
-        derived.load_or_make([str(home / "a")], load, make)
+        derivedfiles.load_or_make([str(home / "a")], load, make)
 
 
 def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
@@ -375,7 +375,7 @@ def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(FileError, match=r"a cannot be written(.|\n)*Input/output error(.|\n)*dmesg"):
-        derived.load_or_make([str(home / "a"), str(home / "b")], load, make)
+        derivedfiles.load_or_make([str(home / "a"), str(home / "b")], load, make)
     assert names(home) == []
 
 
@@ -390,7 +390,7 @@ def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_
         Path(path).write_bytes(b"whole")
         Path(f"{path[:-8]}0123abcd").write_bytes(b"half")  # as a process on the other machine has it
 
-    derived.load_or_make([str(place)], load, make)
+    derivedfiles.load_or_make([str(place)], load, make)
     part = Path(f"{str(parts[0])[:-8]}0123abcd")
     for unrelated in ("another.part-file", "a.part-file", "a.part-thesis-0123abcd"):
         (home / unrelated).touch()
@@ -398,11 +398,11 @@ def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_
     monkeypatch.undo()
 
     place.unlink()
-    derived.load_or_make([str(place)], load, write(b"again"))
+    derivedfiles.load_or_make([str(place)], load, write(b"again"))
     fresh = part.exists()
     os.utime(part, (0, 0))
     place.unlink()
-    derived.load_or_make([str(place)], load, write(b"again"))
+    derivedfiles.load_or_make([str(place)], load, write(b"again"))
 
     assert fresh
     assert names(home) == ["a", "a.part-file", "a.part-thesis-0123abcd", "another.part-file"]
@@ -426,7 +426,7 @@ def test_without_locks_the_last_one_stays(home, monkeypatch, how):
         meet.wait()
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: derived.load_or_make([str(home / "a")], load, make), range(2)))
+        found = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(2)))
 
     assert found == [b"whole"] * 2
     assert len(set(made)) == 2  # neither wrote into what the other one wrote
@@ -440,20 +440,20 @@ def opened(path):
 
 def test_the_key_is_another_one_for_another_file_or_another_purpose(tmp_path):
     path = tmp_path / "a"
-    path.write_bytes(bytes(derived.HEAD_BYTES) + b"end")
+    path.write_bytes(bytes(derivedfiles.HEAD_BYTES) + b"end")
     os.utime(path, ns=(0, 10**18))
-    keys = [derived.key_of(opened(path), 0, "index", 1), derived.key_of(opened(path), 0, "index", 2)]
+    keys = [derivedfiles.key_of(opened(path), 0, "index", 1), derivedfiles.key_of(opened(path), 0, "index", 2)]
 
     os.utime(path, ns=(0, 10**18 + 1))
-    keys.append(derived.key_of(opened(path), 0, "index", 1))
-    path.write_bytes(b"\1" + bytes(derived.HEAD_BYTES - 1) + b"end")
+    keys.append(derivedfiles.key_of(opened(path), 0, "index", 1))
+    path.write_bytes(b"\1" + bytes(derivedfiles.HEAD_BYTES - 1) + b"end")
     os.utime(path, ns=(0, 10**18))
-    keys.append(derived.key_of(opened(path), 0, "index", 1))
-    path.write_bytes(bytes(derived.HEAD_BYTES) + b"End!")
+    keys.append(derivedfiles.key_of(opened(path), 0, "index", 1))
+    path.write_bytes(bytes(derivedfiles.HEAD_BYTES) + b"End!")
     os.utime(path, ns=(0, 10**18))
-    keys.append(derived.key_of(opened(path), 0, "index", 1))
+    keys.append(derivedfiles.key_of(opened(path), 0, "index", 1))
     path.rename(tmp_path / "b")
-    keys.append(derived.key_of(opened(tmp_path / "b"), 0, "index", 1))
+    keys.append(derivedfiles.key_of(opened(tmp_path / "b"), 0, "index", 1))
 
     assert len(set(keys)) == len(keys)
 
@@ -462,11 +462,11 @@ def test_the_key_stays_for_a_file_that_stays(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"data")
     os.utime(path, ns=(0, 10**18))
-    before = derived.key_of(opened(path), 0, "index")
+    before = derivedfiles.key_of(opened(path), 0, "index")
     shutil.copy2(path, tmp_path / "copy")
     os.replace(tmp_path / "copy", path)  # another inode, as of a folder that was copied
 
-    assert derived.key_of(opened(path), 0, "index") == before
+    assert derivedfiles.key_of(opened(path), 0, "index") == before
 
 
 def test_a_file_that_changed_after_it_was_opened_has_no_key(tmp_path):
@@ -476,10 +476,10 @@ def test_a_file_that_changed_after_it_was_opened_has_no_key(tmp_path):
     path.write_bytes(b"other data")
 
     with pytest.raises(ChangedFileError, match="a changed after it was opened"):
-        derived.key_of(files, 0)
+        derivedfiles.key_of(files, 0)
     path.unlink()
     with pytest.raises(GpuloadError, match="a is missing"):
-        derived.key_of(files, 0)
+        derivedfiles.key_of(files, 0)
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the cache folder is elsewhere on this system")
@@ -499,15 +499,15 @@ def test_the_cache_folder_is_where_the_variables_say(monkeypatch, variables, exp
     for name, value in {"HOME": "/home/somebody", **variables}.items():
         monkeypatch.setenv(name, value)
 
-    assert derived.folder() == expected
-    assert derived.cache_path("a.bin") == f"{expected}/a.bin"
+    assert derivedfiles.folder() == expected
+    assert derivedfiles.cache_path("a.bin") == f"{expected}/a.bin"
 
 
 def test_a_cache_folder_as_seen_from_here_stays_there(monkeypatch, tmp_path):
     monkeypatch.setenv("GPULOAD_CACHE", "cache")
     monkeypatch.chdir(tmp_path)
 
-    assert derived.folder() == str(tmp_path / "cache")
+    assert derivedfiles.folder() == str(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702, 0o770])
@@ -519,11 +519,11 @@ def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch,
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
     own = tmp_path / "cache" / f"user-{os.geteuid()}"
 
-    assert derived.folder() == str(own)
-    assert derived.load_or_make([derived.cache_path("a")], load, write(b"whole")) == b"whole"
+    assert derivedfiles.folder() == str(own)
+    assert derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole")) == b"whole"
     assert own.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
-    assert derived.folder() == str(tmp_path / "cache")
+    assert derivedfiles.folder() == str(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("kind", ["open", "link", "of another user"])
@@ -544,7 +544,7 @@ def test_a_folder_in_it_that_is_not_of_this_user_alone_is_refused(monkeypatch, t
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
 
     with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"):
-        derived.load_or_make([derived.cache_path("a")], load, write(b"whole"))
+        derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole"))
 
 
 def test_the_group_of_the_user_alone_may_write(tmp_path):
@@ -552,7 +552,7 @@ def test_the_group_of_the_user_alone_may_write(tmp_path):
     (tmp_path / "a").chmod(0o770)
     status = os.stat(tmp_path / "a")
 
-    assert (derived.distrust(status) == "") == (status.st_gid == status.st_uid)
+    assert (derivedfiles.distrust(status) == "") == (status.st_gid == status.st_uid)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
@@ -565,7 +565,7 @@ def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path, nobody, mode):
     (shared / "a.lock").chmod(mode)
     os.seteuid(65534)
 
-    assert derived.load_or_make([str(shared / "a")], load, write(b"whole")) == b"whole"
+    assert derivedfiles.load_or_make([str(shared / "a")], load, write(b"whole")) == b"whole"
 
 
 def test_a_lock_is_not_made_through_a_link(home, tmp_path):
@@ -573,7 +573,7 @@ def test_a_lock_is_not_made_through_a_link(home, tmp_path):
     (home / "a.lock").symlink_to(tmp_path / "victim")
 
     with pytest.raises(FileError, match="a cannot be written"):
-        derived.load_or_make([str(home / "a")], load, write(b"whole"))
+        derivedfiles.load_or_make([str(home / "a")], load, write(b"whole"))
     assert not (tmp_path / "victim").exists()
 
 
@@ -582,7 +582,7 @@ def test_what_others_have_in_its_place_is_not_replaced(home, tmp_path):
     (home / "a").write_text("mine")
 
     with pytest.raises(FileError, match=r"a is there already(.|\n)*nothing of others is replaced"):
-        derived.load_or_make([str(home / "a")], lambda path: None, write(b"index"))
+        derivedfiles.load_or_make([str(home / "a")], lambda path: None, write(b"index"))
     assert (home / "a").read_text() == "mine"
 
 
@@ -592,8 +592,8 @@ def test_without_a_home_folder_the_variable_is_asked_for(monkeypatch):
     monkeypatch.setattr(derived.os.path, "expanduser", lambda path: path)
 
     with pytest.raises(FileError, match=r"no cache folder(.|\n)*GPULOAD_CACHE"):
-        derived.folder()
+        derivedfiles.folder()
 
 
 def test_tests_keep_nothing_in_the_home_folder(tmp_path_factory):
-    assert derived.folder().startswith(str(tmp_path_factory.getbasetemp()))
+    assert derivedfiles.folder().startswith(str(tmp_path_factory.getbasetemp()))

@@ -13,7 +13,7 @@ Name     In the cache folder it begins with a digest of path, size, time and beg
 Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
 Killed   What a process had written when it was killed is removed by the next one that makes the same file.
-Trust    `kept.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
+Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
 """
 
 from __future__ import annotations

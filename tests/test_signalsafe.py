@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuload import aside, threads
+from gpuload import signalsafe, threads
 
 ROOT = Path(__file__).parents[1]
 needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
@@ -40,12 +40,12 @@ def alarm():
 
 
 def test_the_work_of_the_main_thread_is_done_in_another_one():
-    assert aside.call(threading.current_thread).name == "gpuload-aside-0"
+    assert signalsafe.call(threading.current_thread).name == "gpuload-signalsafe-0"
 
 
 def test_any_other_thread_does_its_work_itself():
     def work():
-        used.append(aside.call(threading.current_thread))
+        used.append(signalsafe.call(threading.current_thread))
 
     used = []
     (worker,) = threads.start(1, work, stop=lambda: None)
@@ -59,7 +59,7 @@ def test_an_error_of_the_work_reaches_the_caller_as_itself(kind):
         raise kind("of the test")
 
     with pytest.raises(kind, match="of the test"):
-        aside.call(fail)
+        signalsafe.call(fail)
 
 
 def test_an_error_keeps_nothing_alive():
@@ -76,7 +76,7 @@ def test_an_error_keeps_nothing_alive():
     gc.disable()
     try:
         with pytest.raises(ValueError, match=r"^$"):
-            aside.call(fail)
+            signalsafe.call(fail)
         assert [one() for one in held] == [None]
     finally:
         gc.enable()
@@ -88,7 +88,7 @@ def test_who_is_interrupted_hears_of_it_at_once_and_the_work_goes_on(alarm):
 
     alarm()
     with pytest.raises(Rang):
-        aside.call(lambda: (go_on.wait(), done.set()))
+        signalsafe.call(lambda: (go_on.wait(), done.set()))
 
     assert not done.is_set()
     go_on.set()
@@ -100,12 +100,12 @@ def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert aside.call(threading.current_thread) is threading.current_thread()
+    assert signalsafe.call(threading.current_thread) is threading.current_thread()
 
 
 def test_when_python_ends_the_caller_does_the_work():
-    registered = "import atexit, threading\natexit.register(lambda: print(aside.call(threading.current_thread).name))\n"
-    script = [sys.executable, "-c", f"{registered}from gpuload import aside"]
+    registered = "import atexit, threading\natexit.register(lambda: print(signalsafe.call(threading.current_thread).name))\n"
+    script = [sys.executable, "-c", f"{registered}from gpuload import signalsafe"]
 
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
@@ -121,9 +121,9 @@ def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, na
     path = tmp_path / "imported.py"
     path.write_text(
         "import importlib, sys, threading\n"
-        "from gpuload import aside\n"
-        "used = aside.call(threading.current_thread)\n"
-        f"again = aside.call(lambda: importlib.import_module({name!r})) if used is threading.main_thread() else None\n"
+        "from gpuload import signalsafe\n"
+        "used = signalsafe.call(threading.current_thread)\n"
+        f"again = signalsafe.call(lambda: importlib.import_module({name!r})) if used is threading.main_thread() else None\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     path.rename(tmp_path / f"{name.rpartition('.')[2]}.py")
@@ -134,7 +134,7 @@ def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, na
     module = __import__(name, fromlist=["used"])
     monkeypatch.delitem(sys.modules, name)
 
-    expected = "gpuload-aside-0" if "." in name else "MainThread"
+    expected = "gpuload-signalsafe-0" if "." in name else "MainThread"
     assert module.used.name == expected
 
 
@@ -144,7 +144,7 @@ SCRIPT = """
 import atexit, importlib, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import gpuload
-from gpuload import aside
+from gpuload import signalsafe
 
 def ring(*_):
     raise TimeoutError
@@ -173,7 +173,7 @@ def work():
 
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 try:
-    aside.call(work)
+    signalsafe.call(work)
 except TimeoutError:
     print("interrupted", lock.locked(), flush=True)
 child = os.fork()
@@ -195,7 +195,7 @@ def work():
         os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-print(aside.call(work))
+print(signalsafe.call(work))
 """
     )
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
@@ -272,7 +272,7 @@ print(len(interrupts) > 0, made)
     ],
 )
 def test_a_first_use_imports_nothing_in_the_main_thread(package, first_use):
-    if not aside.is_installed(package):
+    if not signalsafe.is_installed(package):
         pytest.skip(f"{package} is not installed")
 
     done = run(

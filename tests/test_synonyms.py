@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload import guesses
+from gpuload import synonyms
 
 SOURCE = gl.arrays(x=np.arange(10, dtype=np.float32))
 
@@ -21,7 +21,7 @@ def make(kind):
     return gl.Loader(SOURCE, 4, device="cpu") if kind == "loader" else SOURCE
 
 
-TABLES = [("loader", guesses.LOADER), ("source", guesses.SOURCE)]
+TABLES = [("loader", synonyms.LOADER), ("source", synonyms.SOURCE)]
 GUESSES = [(kind, name) for kind, forms in TABLES for name in forms]
 
 
