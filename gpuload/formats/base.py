@@ -90,7 +90,7 @@ class Format:
     Attributes:
         name: ``gl.<name>`` opens its files, and it is the ``format`` of `gl.convert`.
         open: returns the source of paths, with ``Match.options`` as keyword arguments.
-        sniff: returns what it recognizes in the beginning of a file; None if the file is of another format.
+        sniff: returns a match for the beginning of a file that it recognizes; None if the file is of another format.
         known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside the file, which
             decides before any bytes do. ``"text"``: the file is text, which is looked at last.
         compressions: the compressions of whole files that ``open`` unpacks.

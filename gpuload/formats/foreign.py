@@ -34,7 +34,7 @@ def refuse(beginning: Beginning) -> None:
 
 
 def content_title(head: bytes) -> str:
-    """Return what a compressed file holds, in words."""
+    """Return a description of the content of a compressed file."""
     titles = (title for magic, title in PLAIN_ONLY.items() if head.startswith(magic))
     return next(titles, f"bytes that begin with {head[:16]!r}")
 
@@ -46,6 +46,6 @@ def _tar(path: str, letter: str) -> FormatError:
     return FormatError(
         f"{path} is an archive of tar",
         cause="records are found by number, and a tar has no index of its members",
-        remedy=f"unpack it ({unpack}) and open what is in it: gl.images({folder!r}) of images, "
+        remedy=f"unpack it ({unpack}) and open the files in it: gl.images({folder!r}) of images, "
         f"gl.open({os.path.join(folder, '*')!r}) of other files",
     )

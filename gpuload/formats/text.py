@@ -132,7 +132,7 @@ class LineLeaf(SpanLeaf):
         return [Ragged(payload, offsets)]
 
     def _check(self, numbers: Indices, raw: Ragged) -> None:
-        """Raise ``RowError`` if a record is not what stands between two line ends: the index is of other bytes."""
+        """Raise ``RowError`` if a record does not lie between two line ends: then the index is of other bytes."""
         ends = raw.offsets[1:]
         is_ended = np.zeros(ends.size, np.bool_)
         rows = np.flatnonzero(ends > raw.offsets[:-1])

@@ -40,7 +40,7 @@ class Records:
         source: the source of the records.
         begin, end: the first of its records, and the number behind the last.
         names: the fields that the file holds.
-        tick: told how many more records were read; raises what ends the work where it was asked to end.
+        tick: called with the number of records read since its last call; raises an exception if the work is to end.
     """
 
     source: Source
@@ -78,7 +78,7 @@ class Writer:
     """The writer of files of a format.
 
     Attributes:
-        refusal: why it cannot hold a field, and what to choose instead; None where it can.
+        refusal: gives the reason why the format cannot hold a field, and one that can; None where it can hold it.
         write: writes the file at a path.
         differs: reads the file again, and says how it differs from the records; "" where it does not.
         call: the call that reads files of these fields again, as Python's text.
@@ -106,7 +106,7 @@ class FolderWriter:
         about: the arguments on which the folder depends besides the records.
         write: writes some records into a folder; files of the same names are written anew.
         first_difference: reads files again; returns the number of the first record of which the file differs, or None.
-        finish: writes what belongs to the whole folder, when all records are there.
+        finish: writes the files that describe the whole folder, behind the last record.
     """
 
     call: Callable[[str, Source], str]

@@ -136,5 +136,5 @@ class TestPacked:
         np.savez(tmp_path / "a.npz", x=np.arange(3))
         (tmp_path / "a.npz").rename(tmp_path / "a.pt")
 
-        with pytest.raises(FormatError, match="it begins with what ZIP archives do"):
+        with pytest.raises(FormatError, match="it begins with the bytes of a ZIP archive"):
             npy(tmp_path / "a.pt")

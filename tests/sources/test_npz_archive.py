@@ -137,7 +137,7 @@ def test_members_that_overlap_are_refused(tmp_path):
     path, raw, directory, _ = good(tmp_path)
     second = raw.index(b"PK\1\2", directory + 4)
     put(raw, second + 42, "<I", 0)  # both begin at byte 0
-    refused(path, raw, r"overlaps what begins at byte 0")
+    refused(path, raw, r"overlaps the part that begins at byte 0")
 
     path, raw, directory, _ = good(tmp_path)
     put(raw, directory + 20, "<2I", 400, 400)  # x reaches into y

@@ -3,9 +3,9 @@
 Columns   a mapping from field to dtype, in the order of the fields; ``("f4", names)`` makes one field of several
           columns. A dtype of None is found in the data; ``str`` is text as long as the longest, or of any length where
           one is very long, ``object`` is text of any length, ``bytes`` is UTF-8 of varying length, as numbers.
-Defaults  what stands for a missing value, as ``record_defaults`` of ``tf.io.decode_csv``: a default gives the dtype
-          where ``columns`` does not, and a column without one needs a value in each line, unless its type has one for
-          what is missing: not-a-number, not-a-time.
+Defaults  values that stand for missing ones, as ``record_defaults`` of ``tf.io.decode_csv``: a default gives the dtype
+          where ``columns`` does not. A column without a default needs a value in each line, unless its type has a form
+          for missing values: not-a-number, not-a-time.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults:
             if name not in by_name:
                 raise UnknownFieldError(
                     f"defaults: no field {name!r}",
-                    cause=f"what is read are {list_names([field.name for field in fields])}",
+                    cause=f"the fields are {list_names([field.name for field in fields])}",
                     remedy="use one of these names",
                 )
             by_column.update(dict.fromkeys(by_name[name], default))
@@ -352,7 +352,7 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
     elif not is_text and not wants_text and (value.dtype.kind == "M") == (dtype.kind == "M"):
         with np.errstate(all="ignore"):
             result = value.astype(dtype)[()]
-        # 0.1 becomes the float32 next to it, as the text 0.1 does; an integer has to stay what it is.
+        # 0.1 becomes the float32 next to it, as the text 0.1 does; an integer must not change.
         is_same = result == value or result != result or (dtype.kind == value.dtype.kind == "f" and np.isfinite(result))
         if is_same and not (value.dtype.kind == "f" and dtype.kind in "iub" and result != value):
             return result

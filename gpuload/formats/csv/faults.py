@@ -22,7 +22,7 @@ WHOLE = re.compile(r"[+-]?[0-9]+")
 def each_record(
     path: str, block: Block, dialect: Dialect, names: Sequence[str], columns: Sequence[Column], form: Form
 ) -> Iterator[tuple[Record, GpuloadError | None]]:
-    """Yield the records of a block, each with what is wrong with it.
+    """Yield the records of a block, each with its error, or None.
 
     Args:
         path: of the file.
@@ -107,7 +107,7 @@ def _too_long(location: str, text: str, column: Column, kind: Kind) -> GpuloadEr
 def _missing(location: str, text: str, column: Column) -> RecordError:
     return RecordError(
         f"{location}: a value is missing" + (f" ({text!r})" if text else ""),
-        cause=f"{column.dtype} has no value for what is missing, and the column has no default",
+        cause=f"{column.dtype} has no form for a missing value, and the column has no default",
         remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
         "then",
     )
@@ -117,7 +117,7 @@ def _no_value(location: str, text: str, column: Column, reason: str) -> RecordEr
     return RecordError(
         f"{location}: {_short(text)} is no {column.dtype}",
         cause=reason,
-        remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
+        remedy="repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
     )
 
 
@@ -143,8 +143,8 @@ def huge(path: str, block: Block, dialect: Dialect, columns: Sequence[Column], f
                     f"{path}, line {record.line}, column {column.name!r} has {_short(text)}",
                     cause="no dtype holds it exactly and the other values of the column"
                     + (", missing ones included" if kind.has_missing else ""),
-                    remedy=f"say what it is: columns={{{column.name!r}: 'f8'}} rounds, 'U30' keeps the digits; or pass "
-                    "a default for what is missing",
+                    remedy=f"choose its type: columns={{{column.name!r}: 'f8'}} rounds, 'U30' keeps the digits; or "
+                    "pass a default for missing values",
                 )
     return None
 

@@ -2,7 +2,7 @@
 
 none   all values are missing: becomes float64, not-a-number
 bool   true, True, TRUE, false ...           with missing ones: text
-int    int64, above that uint64              with missing ones: float64; what no such type holds exactly: an error
+int    int64, above that uint64              with missing ones: float64; a value that no such type holds: an error
 float  float64                               missing: not-a-number; also where other lines hold integers; a number
                                              beyond its range: an error
 time   YYYY-MM-DD: datetime64[D], with a time of day [s] or, with parts of a second, [ns]; missing: not-a-time
@@ -22,7 +22,7 @@ from gpuload.formats.csv.columns import TIME_UNITS, Column
 from gpuload.formats.csv.parse import HUGE, NULL, OVER, TEXT, WORDS
 
 INTEGER, UNSIGNED, FLOAT = "<i8", "<u8", "<f8"
-NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds what those before it hold, or says that it cannot
+NUMBERS = (INTEGER, UNSIGNED, HUGE, FLOAT, OVER)  # each holds all values of those before it, or reports that it cannot
 TIMES = tuple(f"<M8[{unit}]" for unit in TIME_UNITS)
 WITH_MISSING = {INTEGER: FLOAT, UNSIGNED: FLOAT, WORDS: TEXT}
 LONGEST_FIXED = 256  # characters: each record has room for the longest text of a column, so that they lie in rows
@@ -56,7 +56,7 @@ class Kind:
 
     @property
     def is_huge(self) -> bool:
-        """True for integers that no dtype holds exactly, together with what is missing, and numbers that none holds."""
+        """True for integers that no dtype holds exactly beside missing values, and for numbers that none holds."""
         return self.name in (HUGE, OVER) or (self.name == UNSIGNED and self.has_missing)
 
     def widen(self, name: str, has_missing: bool) -> Kind:

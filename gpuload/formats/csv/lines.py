@@ -1,7 +1,7 @@
 """A CSV file as blocks of whole records, in UTF-8; and a scan that knows fields and lines exactly.
 
 Text     RFC 4180: records end with a line end, a value in quotes may hold delimiters, line ends and doubled quotes. As
-         Python's csv module has it, a quote opens only at the beginning of a value, and what follows the closing one is
+         Python's csv module has it, a quote opens only at the beginning of a value, and text behind the closing one is
          part of the value. Line ends are LF, CRLF or CR; lines without a character are no records.
 Blocks   begin where a record does and end where one does, so each can be parsed by itself. A block without quotes ends
          at its last line end. With quotes, which are counted, at the last line end behind an even number of them, if
@@ -169,7 +169,7 @@ def num_ends(data: bytes) -> int:
 def last_end(data: bytes, dialect: Dialect) -> int:
     """Return where the last whole record of some that begin with one ends; 0 if none is whole.
 
-    What follows is not known: a CR at the end may be the first half of a line end, a quote the first of two.
+    A CR at the end may be the first half of a line end, and a quote the first of two: the next byte is not known.
     """
     quote = dialect.quote.encode()
     if not quote or quote not in data:

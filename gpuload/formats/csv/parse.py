@@ -70,7 +70,7 @@ class ColumnRequest:
     Attributes:
         number: its place in a line.
         dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be missing.
-        default: of a text that is missing, None: it stays what it is.
+        default: the text that stands for a missing one; None: a missing text stays missing.
     """
 
     number: int
@@ -134,7 +134,7 @@ def overflows(data: bytes, dialect: Dialect, num_columns: int, number: int, valu
         dialect: its form.
         num_columns: of a line.
         number: of the column.
-        values: float ``[n]``, what its texts were read as; 0 where one is missing.
+        values: float ``[n]``, its values as floats; 0 where one is missing.
         has_quotes: True if there is a quote in the block.
     """
     infinite = np.isinf(values)
@@ -228,7 +228,7 @@ def _kind(name: str) -> str:
 
 
 def _of_floats(data: bytes, dialect: Dialect, num_columns: int, number: int, column: Any, has_quotes: bool) -> str:
-    """Return what floats are that may be integers too large for int64."""
+    """Return the kind of numbers that were read as floats, and may be integers too large for int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
     if largest == float("inf"):

@@ -147,7 +147,7 @@ class Unfit(Exception):
 
 
 def guess(job: Job) -> Form:
-    """Return the form of the first block that has records; room for text is twice what it needs there."""
+    """Return the form of the first block that has records; room for text is twice that of its longest there."""
     form = tuple(kind_of_dtype(column) or Kind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
@@ -207,7 +207,7 @@ def convert(job: Job, number: int, form: Form, sink: Sink | None, progress: Prog
 
     chunk = fetch()
     while chunk or ready:
-        # Side by side: what is parsed is written, the next blocks are read. The first error in this order is raised.
+        # Side by side: parsed blocks are written, the next ones are read. The first error in this order is raised.
         tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
         _, *results, coming = parallel_map(lambda task: task(), tasks, cores)
         ready = []
@@ -350,7 +350,7 @@ def _fault(job: Job, path: str, block: Block, form: Form, reason: str) -> Gpuloa
     return FormatError(
         f"{path}, lines {block.line} to {last} cannot be read",
         cause=reason,
-        remedy="check delimiter, quote and columns; columns={...} says what each is",
+        remedy="check delimiter, quote and columns; columns={...} names the type of each",
     )
 
 
@@ -386,7 +386,7 @@ def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Rec
         errors[numbers[0]] = RecordError(
             f"{path}, line {records[numbers[0]].line}{column} cannot be read",
             cause=match[2] if match else reason,
-            remedy="repair it, pass another dtype in columns=, or say in na_values= what stands for a missing value",
+            remedy="repair it, pass another dtype in columns=, or list in na_values= the texts of missing values",
         )
 
     records, errors = list[Record](), list[GpuloadError | None]()
@@ -394,7 +394,7 @@ def _judged(job: Job, path: str, short: Block, form: Form) -> Iterator[tuple[Rec
         records.append(record)
         errors.append(error)
     for number, error in enumerate(errors):
-        if error is not None and not isinstance(error, RecordError):  # of what is asked for, not of a line
+        if error is not None and not isinstance(error, RecordError):  # of the arguments, not of a line
             raise error
         if error is not None and words([number]) is None:
             errors[number] = None
@@ -535,7 +535,7 @@ def _of_numbers(job: Job, block: Block, column: Column, kind: Kind, column_value
     """Return the kind that a column of a guessed type needs for some of its numbers."""
     kind = kind.widen(kind.name, column_values.missing is not None)
     if kind.name == INTEGER and kind.has_missing and bool((np.abs(column_values.values) > LARGEST_EXACT).any()):
-        # As a float64 it may not be what the text says: an integer that is too large, or a float after all.
+        # A float64 may differ from the text: it is an integer that is too large, or a float after all.
         numbers = [column.number]
         [(name, _)] = parse.infer_kinds(block.data, job.dialect, len(job.names), numbers, has_quotes=block.has_quotes)
         return kind.widen(FLOAT if name == FLOAT else HUGE, True)

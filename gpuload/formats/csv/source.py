@@ -1,6 +1,6 @@
 """CSV files: each line is a record, by number; typed columns, read at random.
 
-Once     what a file holds is converted once, block by block: to rows of one size in a table in the cache folder
+Once     each file is converted once, block by block: to rows of one size in a table in the cache folder
          (`storage/derivedfiles.py`), or in memory where the files are small. From then on records are read like those of
          ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
 Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
@@ -67,24 +67,24 @@ def csv(
             booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO 8601), ``U20`` and ``S20`` (UTF-8) of at
             most so much, ``str`` for text as long as the longest, which is of any length (objects) where that has more
             than 256 characters, ``object`` for text of any length, ``bytes`` for UTF-8 of varying length (uint8), None
-            for what is found. ``("f4", ["a", "b"])`` or ``("f4", "pixel*")`` is a vector of these columns.
-        defaults: what stands for a missing value: a dict from column or field to value, or a list with one for each
+            for the type of its values. ``("f4", ["a", "b"])`` or ``("f4", "pixel*")`` is a vector of these columns.
+        defaults: values that stand for missing ones: a dict from column or field to value, or a list with one for each
             column that is read; it gives the dtype where ``columns`` does not. A type in place of a value: the column
             is of that type, and each line needs a value. Without a default, a missing float is not-a-number, a missing
             time not-a-time, a missing text empty, and a missing integer or boolean an error.
         header: True if the first line of each file names the columns; False: they are ``column_0``, ``column_1`` ...; a
             list of names: the files have no such line.
-        delimiter: what stands between two values.
-        quote: what stands around values that hold delimiters, line ends or, doubled, quotes; None for no such thing.
+        delimiter: the character between two values.
+        quote: the character around values that hold delimiters, line ends or, doubled, quotes; None: there is none.
         encoding: of the files, as Python names it; a mark at the beginning (BOM) is left out.
         skip_lines: how many lines to leave out at the beginning of each file.
-        na_values: what stands for a missing value. In a text column without a default all texts are what they are.
+        na_values: texts that stand for a missing value. In a text column without a default they stay as they are.
         bad_lines: ``"raise"``: a line that is wrong is an error, at once. ``"keep"``: it is a record, and an error when
-            that is read; ``on_error=`` of the loader says what becomes of it. The log says how many there are, and of
-            more than 10,000 in a file the next one is an error. Wrong are lines of too few or too many columns, of text
+            that is read; ``on_error=`` of the loader decides about it. The log says how many there are, and of more
+            than 10,000 in a file the next one is an error. Wrong are lines of too few or too many columns, of text
             that is no UTF-8, and of a value that is missing or none of the type that ``columns`` or ``defaults`` say:
-            types that are found are those of all lines. A quote that nothing closes, a byte 0, and what is no text of
-            another encoding than UTF-8 are errors all the same: what follows them cannot be told.
+            types that are found are those of all lines. A quote that nothing closes, a byte 0, and bytes that are no
+            text of another encoding than UTF-8 are errors all the same: the lines behind them cannot be told apart.
 
     Raises:
         SpecError: arguments that do not fit; a type that cannot be found; a header that looks like data.
@@ -219,7 +219,7 @@ class _Lines:
 
 
 def _in_memory(rows: NDArray[Any], payload: NDArray[np.uint8], run: Run | Reference) -> Leaf:
-    """Return what reads rows in memory, or the bytes that they refer to."""
+    """Return a leaf of rows in memory, or of the bytes that they refer to."""
     if isinstance(run, Reference):
         return PayloadLeaf(run, rows.view(np.uint8).reshape(rows.size, rows.itemsize), payload)
     if run.is_direct:
@@ -248,7 +248,7 @@ def _of_tables(tables: Sequence[Table], groups: Sequence[Run | Reference]) -> tu
 
 
 def _line(job: Job, file: int, part: Part, record: int) -> int:
-    """Return the line where a record begins; 0 if the file is no longer what it was."""
+    """Return the line where a record begins; 0 if the file has changed."""
     block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
     first, line, offset, is_regular = part.places[block].tolist()
     if is_regular:

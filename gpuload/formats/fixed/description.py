@@ -1,4 +1,4 @@
-"""Described records: a file of fixed-length records, and beside it a JSON that says what its bytes mean.
+"""Described records: a file of fixed-length records, and beside it a JSON that describes its bytes.
 
     train-00000.bin         the records, one after the other
     train-00000.bin.json    {"format": "gpuload fixed-length records", "version": 1, "file": "train-00000.bin",

@@ -1,4 +1,4 @@
-"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that says what they mean.
+"""Fixed-length records: the bytes of the fields side by side, record after record, and a JSON that describes them.
 
 Source  formats/fixed/description.py
 """

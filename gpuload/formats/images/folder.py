@@ -154,7 +154,7 @@ def _check_text(source: Source, numbers: Sequence[int], values: NDArray[Any]) ->
 
 
 def about(source: Source) -> Mapping[str, Any]:
-    """Return what the folder depends on besides the records."""
+    """Return the properties, besides the records, that decide about the files of a folder."""
     return {"classes": list(source.classes)}
 
 

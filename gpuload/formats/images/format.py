@@ -26,7 +26,7 @@ def _open(paths: Sequence[str]) -> Source:
 
 
 def _open_folder(folder: str) -> Source:
-    """Return the images of a folder, with what it says of their labels."""
+    """Return the images of a folder, with the labels that it states."""
     labels = os.path.join(folder, TABLE)
     try:
         unlabelled = images(folder, labels=None)

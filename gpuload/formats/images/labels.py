@@ -330,7 +330,7 @@ def _check_row(place: str, row: list[str], header: list[str], selection: Sequenc
             cause="a line has two columns, a file and its label"
             if len(header) == 2
             else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
-            remedy='put quotes around what holds a comma: "cat, black.jpg",3',
+            remedy='put quotes around a value that holds a comma: "cat, black.jpg",3',
         )
 
 

@@ -1,9 +1,9 @@
 """Image files: encoded images of any format that is decoded, a file a record, with the class of each as its label.
 
 Folder  all files below it with a suffix of such a format (`images.head.FORMATS`), in any case and depth, hidden ones
-        left out, sorted by path; formats may stand side by side. What is left out is logged, images of formats that are
-        not decoded as a warning. A list is taken in its order, a wildcard is sorted; they may name images that end in
-        something else. A file is read as what its first bytes say, whatever its name ends in.
+        left out, sorted by path; formats may stand side by side. The log lists the other files; images of formats that
+        are not decoded are a warning. A list is taken in its order, a wildcard is sorted; they may name images with
+        another suffix. The first bytes of a file decide how it is read, not its suffix.
 Labels  class i is the i-th folder by name: of the folders in a root folder (also empty ones, so that an empty class
         does not renumber the others), or of the folders that the files of a list lie in. Others: `labels.py`.
 Access  whole files, the bytes untouched; `images/head.py` reads their headers later. When the source is opened only the
@@ -48,7 +48,7 @@ from gpuload.storage.files import (
     read_bytes,
 )
 
-# Of images in formats that are not decoded: to leave them out is most likely not what is wanted.
+# Suffixes of images in formats that are not decoded. The user most likely wanted these files, so the log warns of them.
 OTHER_SUFFIXES = {".heic", ".heif", ".jxl", ".jxr", ".tga", ".ico", ".psd", ".exr", ".hdr", ".dds", ".svg", ".eps"}
 OTHER_SUFFIXES |= {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".dcm", ".pcx", ".sgi", ".pam"}
 LARGEST_BYTES = 1 << 30  # of one file: the largest images that are decoded have 0.8 GB without any compression
@@ -300,6 +300,6 @@ def _check_file(path: str, size: int, head: bytes) -> None:
         )
     raise FormatError(
         message,
-        cause="images of other formats are not decoded, and what is named is not left out without a word",
+        cause="images of other formats are not decoded, and a file that is named is not left out silently",
         remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
     )

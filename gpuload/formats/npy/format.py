@@ -1,4 +1,4 @@
-"""NPY as a format: its magic, and what is checked of a file that has no rows."""
+"""NPY as a format: its magic; `gl.check` reads an array without rows as one record."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ Layout  6 bytes magic, 1 byte major and 1 minor version; the length of the heade
         Latin-1 (1 and 2) or UTF-8 (3), padded; then the elements, in C or Fortran order.
 Safety  the literal is parsed here and never evaluated; objects (pickles) are refused unread; no length is believed
         before it was compared with the file's.
-Accepts what ``numpy.load`` does: other paddings, a missing trailing comma, Python 2's long integers (versions 1 and
-        2), bytes after the last element.
+Accepts the files that ``numpy.load`` accepts: other paddings, a missing trailing comma, Python 2's long integers
+        (versions 1 and 2), bytes after the last element.
 Source  numpy/lib/_format_impl.py, https://numpy.org/neps/nep-0001-npy-format.html
 """
 
@@ -160,7 +160,7 @@ def _header_text(
         raise error
     if head.startswith(ARCHIVE):
         if not path.lower().endswith(".npz"):
-            raise _Refusal("it begins with what ZIP archives do", "unpack it, and open the .npy files in it")
+            raise _Refusal("it begins with the bytes of a ZIP archive", "unpack it, and open the .npy files in it")
         raise _Refusal(
             "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
             f"open it with gl.npz({path!r})",

@@ -1,6 +1,6 @@
 """Pickled files: NPY and NPZ files of Python objects whose writer the user trusts. `gl.convert` is the one way to them.
 
-Such a file is a pickle: reading it runs whatever code its writer put there, with all the rights of this process. So no
+Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of this process. So no
 source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and ``gpuload convert --allow-pickle`` do, for files
 whose writer is known, and write files that hold bytes alone.
 
@@ -18,8 +18,8 @@ Records  The content of a file decides how many records it has; lengths that agr
          dict holds item i of each of its values.
 Fields   All records have the same fields. A field holds numbers, text or bytes, as scalars or as arrays. Their dtype is
          the smallest that holds the values of all records; where their shapes differ the field has axes that vary.
-Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is read once to learn what
-         its records are, and again when they are written and compared.
+Memory   A file at a time, and up to CACHED_BYTES of the files that were read last. Each file is read once to learn its
+         records, and again when they are written and compared.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
 
     Args:
         paths: a path, a string with wildcards, or a list of these.
-        record: ``"file"`` or ``"row"``; None where what the files hold says it.
+        record: ``"file"`` or ``"row"``; None: the content of the files decides.
 
     Raises:
         SpecError: records differ in their fields; a field differs in kind; ``record`` has to be said.
@@ -68,7 +68,7 @@ def trusted(paths: Paths, record: str | None = None) -> PickledSource:
     if record is not None and record not in RECORD:
         raise SpecError(f"record = {record!r}", cause='it is "file" or "row"', remedy="pass one of the two")
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
-    log.warning("%s: unpickled, which runs what its writer put there; allow_pickle was given", files.paths[0])
+    log.warning("%s: unpickled, which runs the code its writer put there; allow_pickle was given", files.paths[0])
     return PickledSource(ObjectFiles(files, record))
 
 
@@ -203,7 +203,7 @@ def _batch(field: Field, values: list[Array]) -> Values:
     return Ragged.of(values, field.dtype) if field.ragged else values
 
 
-# --- what a file holds
+# --- the content of a file
 
 
 def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> list[Record]:
@@ -215,7 +215,7 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record: ``"file"``, ``"row"`` or None, as `trusted` takes it.
         is_only: True if it is the only file.
     """
-    content = signalsafe.call(lambda: _unpickle(path, raw))  # what a signal handler raises is no fault of the file
+    content = signalsafe.call(lambda: _unpickle(path, raw))  # an exception of a signal handler is no fault of the file
     if isinstance(content, Mapping):
         if record == "row":
             return list(_rows_of(path, content))
@@ -289,7 +289,7 @@ def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, is_onl
 
 
 def _kind(item: Any) -> tuple[str, int]:
-    """Return what two values have in common that may be the same field of two records."""
+    """Return a key that is equal for two values that may be the same field of two records."""
     try:
         array = np.asarray(item)
     except (TypeError, ValueError):
@@ -365,7 +365,7 @@ def _where(path: str, row: int, count: int) -> str:
     return path if count == 1 else f"{path}, record {row}"
 
 
-# --- what a field holds
+# --- the values of a field
 
 
 class _FieldType:

@@ -56,8 +56,8 @@ def npy(
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
         field: the name of the one field; the fields of a structured dtype have their own.
-        record: ``"row"``: a record is what ``array[i]`` is, file after file; ``"file"``: a record is a file.
-        dtype: what the elements are that a file stores without a type: ``"bfloat16"``, which ``numpy.save`` writes as
+        record: ``"row"``: record i is ``array[i]``, file after file; ``"file"``: a record is a file.
+        dtype: the type of elements that a file stores without one: ``"bfloat16"``, which ``numpy.save`` writes as
             ``|V2``, or another dtype of the package ml_dtypes; of structured ones the whole dtype. None: as stored.
         on_error: ``"raise"``: a file that is cut short, or no NPY file, is an error. ``"replace"``, ``"skip"``: it is
             one record, which cannot be read, in its place among the others; pass ``on_error`` to the loader, too.
@@ -127,7 +127,7 @@ def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
             f"{path} holds {header.dtype}, not {dtype}",
-            cause="dtype= says what elements are that a file stores without a type (|V2, say); it converts nothing",
+            cause="dtype= is the type of elements that a file stores without one (|V2, say); it converts nothing",
             remedy="leave dtype= out; gl.ops.Cast converts in the loader",
         )
     return replace(header, dtype=dtype)

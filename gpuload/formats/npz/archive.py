@@ -1,9 +1,9 @@
-"""ZIP archives: which members a file has and where their bytes lie, and nothing that the file says is believed unseen.
+"""ZIP archives: the members of a file and the places of their bytes. Every statement of the file is checked first.
 
 Layout  members, each a local header and its bytes; the directory, an entry for each member; the end record, which says
         where the directory is. Large archives have ZIP64's records beside these.
-Checks  The directory lies right before its end and has as many entries as are said; no two members overlap; no name
-        occurs twice; the local header says what the entry does; a member is not larger than deflate could make it, nor
+Checks  The directory lies right before its end and has the stated number of entries; no two members overlap; no name
+        occurs twice; the local header agrees with the entry; a member is not larger than deflate could make it, nor
         than the limit of `storage/inflate.py`.
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; nothing is unpacked.
@@ -147,7 +147,7 @@ def begin_of(pieces: Pieces, member: Member) -> int:
         )
     begin = member.header_offset + LOCAL.size + num_name + num_extra
     if begin + member.packed_bytes > member.after:
-        refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap what begins at byte {member.after}")
+        refuse(f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}")
     is_same_size = member.packed_bytes == member.num_bytes
     max_bytes = member.packed_bytes if member.method == STORE else LARGEST_EXPANSION * member.packed_bytes + SLACK_BYTES
     if member.num_bytes > max_bytes or (member.method == STORE and not is_same_size):
@@ -286,7 +286,7 @@ def _with_bounds(by_name: dict[str, Member], directory: int, refuse: Refuse) -> 
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
                 f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "
-                f"what begins at byte {after}"
+                f"the part that begins at byte {after}"
             )
         bounded[member.name] = member._replace(after=after)
     return {name: bounded[name] for name in by_name}

@@ -96,7 +96,7 @@ def _beginning(pieces: Pieces, member: Member, begin: int, num_bytes: int) -> by
 class Contents:
     """Reads the arrays of one field; any number of threads may use one at the same time.
 
-    What it keeps of each array are numbers of eight bytes: there may be a million archives.
+    It keeps a few numbers of eight bytes for each array: there may be a million archives.
 
     Args:
         storage: of the archives.

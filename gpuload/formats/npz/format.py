@@ -1,4 +1,4 @@
-"""NPZ as a format: a ZIP archive of NPY files alone, and what is checked of one that has no rows."""
+"""NPZ as a format: a ZIP archive of NPY files alone; `gl.check` reads an archive without rows as one record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _sniff(beginning: Beginning) -> Match | None:
         raise FormatError(
             f"{path} is a ZIP archive and no NPZ",
             cause=f"an NPZ holds .npy files alone, and {content}",
-            remedy="unpack it, and open what is in it",
+            remedy="unpack it, and open the files in it",
         )
     return Match("NPZ", "gl.npz")
 

@@ -39,7 +39,7 @@ from gpuload.storage import open_storage
 from gpuload.storage.extents import Storage
 from gpuload.storage.files import Files, Paths, expand, look_at
 
-HEAD_BYTES = 4096  # of smaller archives nothing else has to be read to know what they have
+HEAD_BYTES = 4096  # the first read; a smaller archive is listed from it alone
 SUFFIX = ".npy"
 MAX_NAMES = 8  # names
 Arrays = dict[str, Array]

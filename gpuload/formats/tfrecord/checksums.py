@@ -52,7 +52,7 @@ def masked(sums: Sums) -> Sums:
 
 @functools.cache
 def _tables_of_lengths() -> Sums:
-    """Return what each value of each byte of a length adds to its checksum, bit by bit, uint32 ``[8, 256]``.
+    """Return the part of a checksum that each value of each byte of a length adds, bit by bit, uint32 ``[8, 256]``.
 
     The first table has the checksum of 8 zeros in it, so that one number of each table makes the whole.
     """

@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli) of bytes: by the core, or by NumPy, which says what it is.
+"""CRC32C (Castagnoli) of bytes: by the core, or by NumPy, whose form is its meaning.
 
 A CRC is linear: that of zeros, beginning with zero, is zero, and that of a sum is the sum, bit by bit. So NumPy cuts
 all pieces into rows of ROW_BYTES, filled up with zeros in front, makes the checksums of all rows side by side, and
@@ -65,7 +65,7 @@ def by_numpy(raw: Bytes, begins: Int64s, ends: Int64s, before: int = 0) -> Sums:
         place = row_ends - int(num_rows.max()) + number
         has_row = place >= row_ends - num_rows
         total[has_row] = _carried(total[has_row]) ^ sums[place[has_row]]
-    short = lengths < START_BYTES  # what is left of the start behind their end
+    short = lengths < START_BYTES  # the rest of the start lies behind the end of these
     left = (~before & 0xFFFFFFFF) >> (8 * np.minimum(lengths, 3)).astype(np.uint32)
     return ~(total ^ np.where(short, left, 0).astype(np.uint32))
 

@@ -10,11 +10,11 @@
     {"name": "S20"}                                    text of at most 20 bytes; a longer one is an error
     {"name": "bytes"}                                  the bytes of one value as numbers: uint8, ragged
     {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte order
-    {"x": gl.Tensor("f4", (3, 3))}                     what tf.io.serialize_tensor made
+    {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
     {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
     {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
 
-What TensorFlow calls these (``tf.io.FixedLenFeature`` and so on) is taken, too; its strings become ``"S"``.
+The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become ``"S"``.
 
 Kinds    int64 lists become whole numbers or booleans, float lists floats, bytes lists all else. Another kind of list
          than the dtype is for is an error, and so is a number that the dtype does not hold: nothing is cut or rounded.
@@ -41,7 +41,7 @@ BYTES = "bytes"
 RECORD = "record"  # the name of the field where the whole payload is one
 UINT8 = np.dtype(np.uint8)
 NUMBERS = {"b": INT64_LIST, "i": INT64_LIST, "u": INT64_LIST, "f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}
-TEXT = {"U": "str", "S": "bytes"}  # what texts without a length become, by the kind of their dtype
+TEXT = {"U": "str", "S": "bytes"}  # the form of texts without a length, by the kind of their dtype
 MOST_AXES = LARGEST_NDIM - 2  # of a field in one record, a batch and several values have one more each
 EXAMPLE = '{"label": "i8", "box": ("f4", (4,)), "image": gl.Image()}'
 
@@ -71,9 +71,9 @@ class Feature(FeatureBase):
     """Numbers, or texts: the values of a list.
 
     Args:
-        dtype: what they become: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of
-            bytes lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects,
-            whatever they hold) or ``"S20"`` (texts of at most 20 bytes).
+        dtype: of the field: ``"i8"``, ``"u1"``, ``"?"`` of int64 lists; ``"f4"``, ``"f8"`` of float lists; of bytes
+            lists ``"str"`` (texts of any length as objects; they are UTF-8), ``"S"`` (the same as bytes objects, of
+            any content) or ``"S20"`` (texts of at most 20 bytes).
         shape: of a record; the first axis may be None, for any number.
         key: of the feature; by default the name of the field.
         default: stands in for a feature that a record does not have; without it such a record is an error. Not for a
@@ -253,7 +253,7 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
     if not isinstance(lists, Mapping):
         raise SpecError(
             f"sequence = {sequence!r}"[:200],
-            cause="it is a dict from the name of a field to what each step of it is",
+            cause="it is a dict from the name of a field to the description of one step of it",
             remedy='write sequence={"tokens": "i8"}',
         )
     twice = sorted(str(name) for name in features.keys() & lists.keys())
@@ -358,7 +358,7 @@ def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
             cause="texts have no zero that could stand where none is",
             remedy=f"read two fields: {{'place': ('i8', (None,)), {name!r}: gl.Feature('str', (None,), key=...)}}",
         )
-    layout_of(values.dtype, shape, field=name)  # refuses what no array can hold
+    layout_of(values.dtype, shape, field=name)  # refuses a shape that no array has
     places = tuple(_column(name, Feature("i8", (None,), key=key), section) for key in keys)
     return replace(values, field=Field(name, values.dtype, shape), feature=feature, places=places)
 
@@ -426,7 +426,7 @@ def _build_column(
         raise SpecError(
             f"field {name!r}: shape {(*outer, *shape)}",
             cause="only the first axis of a field may vary; feature lists, and several values, have one of their own",
-            remedy="say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up what is shorter"
+            remedy="say how long the others are; gl.Feature(dtype, (8,), pad=0) fills up shorter values"
             + ("; images of a feature list cannot be read" if encoded_image else ""),
         )
     if None in outer and 0 in shape:
@@ -438,7 +438,7 @@ def _build_column(
         return FeatureColumn(
             Field(name, np.dtype(object), whole, text=TEXT[dtype.kind]), feature, dtype, shape, section, key, BYTES_LIST
         )
-    layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses what no array can hold
+    layout_of(dtype, tuple(length or 0 for length in whole), field=name)  # refuses a shape that no array has
     kind = NUMBERS.get(dtype.kind, 0) if isinstance(feature, Feature) else BYTES_LIST
     return FeatureColumn(Field(name, native(dtype), whole), feature, dtype, shape, section, key, kind)
 
@@ -551,5 +551,5 @@ def _with_bytes(column: FeatureColumn) -> FeatureColumn:
 
 
 def kind_name(kind: int) -> str:
-    """Return what a kind of list is called."""
+    """Return the name of a kind of list."""
     return KINDS.get(kind, "empty")

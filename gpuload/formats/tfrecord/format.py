@@ -1,4 +1,4 @@
-"""TFRecord as a format: a length and its checksum; what `gl.check` reads of its files."""
+"""TFRecord as a format: a length and its checksum; `gl.check` reads payloads and the images in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _open(paths: Sequence[str], compression: str = "auto") -> Source:
 def _open_for_check(paths: Sequence[str], compression: str = "auto") -> tuple[Source, ImagesIn]:
     """Return the payloads as they are, and the encoded images that the first records have.
 
-    What the first records of TFRecord files have, the others need not have, so it is no damage if they do not.
+    Other records need not have the features of the first ones, so a missing feature is no damage.
     """
     with tfrecord(list(paths), compression=compression) as source:
         features = source.features if isinstance(source.features, dict) else {}
@@ -51,7 +51,7 @@ def _open_for_check(paths: Sequence[str], compression: str = "auto") -> tuple[So
 
 
 def _images_in(payload: bytes, keys: Collection[bytes]) -> Iterator[Any]:
-    """Give the images under some keys of a tf.train.Example; nothing of what is none, since that was written so."""
+    """Yield the images under some keys of a tf.train.Example; none of another payload, which was written so."""
     try:
         for (_, key), span in wire.entries(payload, {wire.FEATURES}).items() if keys else ():
             if key in keys:

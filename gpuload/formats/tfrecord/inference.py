@@ -241,7 +241,7 @@ def warn_of_missing(columns: Sequence[FeatureColumn], source: str, records: Sequ
 
     Args:
         columns: the fields.
-        source: what has them, for the message.
+        source: the source that has them, for the message.
         records: the payloads of its first records.
     """
     for column in columns:

@@ -92,7 +92,7 @@ class TFRecordLeaf(SpanLeaf):
         if core.native is not None and self._verify:
             row, damage = core.native.verify(raw_bytes, begins, ends)
             if damage:
-                _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True)  # says what
+                _check(raw_bytes, begins[row : row + 1], ends[row : row + 1], row, verify=True)  # raises its error
             return
         _check(raw_bytes, begins, ends, 0, verify=self._verify)
 

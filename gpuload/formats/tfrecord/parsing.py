@@ -139,7 +139,7 @@ def _fill(
 
 
 def _room(column: FeatureColumn, counts: Int64s, total: int, steps: Int64s | None) -> ValueLists:
-    """Return what has room for all values that were counted."""
+    """Return empty lists with room for all values that were counted."""
     values = np.empty(total, np.float32) if column.kind == FLOAT_LIST else np.empty(total, np.int64)
     return ValueLists(counts, values, np.empty(total if column.kind == BYTES_LIST else 0, np.int64), steps)
 

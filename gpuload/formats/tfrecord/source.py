@@ -3,7 +3,8 @@
 Access   any record by index, one positioned read of header, payload and checksums; no index file is needed: the offsets
          of the records are found once by a walk through the files (`framing.py`), and stored (`spanindex.py`).
 Packed   gzip and zlib files are unpacked once into the cache folder (`storage/unpack.py`), and read from there.
-Fields   what the user says (`features.py`); without it, what the first records hold (`inference.py`).
+Fields   those that the user describes (`features.py`); without a description, those of the first records
+         (`inference.py`).
 Memory   8 bytes a record, for its place.
 Needs    nothing: TensorFlow is not needed.
 Limits   a file with a damaged length is refused when it is opened, since where the next record begins is not known, or
@@ -60,12 +61,12 @@ def tfrecord(
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a wildcard is sorted.
-        features: for each field what it is: a dtype, a pair of dtype and shape, ``"bytes"``, ``gl.Feature``,
-            ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``. None: what the first records hold, which
-            the log and ``source.features`` say. One ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: the whole
-            payload is that, as the field ``record``.
-        sequence: the same for the feature lists of SequenceExamples: what each step is. A field is ragged along its
-            steps; a list that a record does not have has no steps.
+        features: a description of each field: a dtype, a pair of dtype and shape, ``"bytes"``, ``gl.Feature``,
+            ``gl.Raw``, ``gl.Tensor``, ``gl.Image``, or a feature of ``tf.io``. None: the fields of the first records;
+            the log and ``source.features`` show them. One ``gl.Raw``, ``gl.Tensor``, ``gl.Image`` or ``"bytes"``: it
+            describes the whole payload, which is the field ``record``.
+        sequence: the same for the feature lists of SequenceExamples, a description of each step. A field is ragged
+            along its steps; a list that a record does not have has no steps.
         index: index files of DALI's ``tfrecord2idx``, one for each file in their order; none is needed.
         verify: False: checksums are not looked at, and damaged bytes are not noticed.
         compression: ``"auto"``: gzip and zlib are known by the first bytes of each file. ``"gzip"``, ``"zlib"``: all
@@ -77,7 +78,7 @@ def tfrecord(
     Raises:
         FileError: a file is missing, a directory, or cannot be read.
         FormatError: a file is no TFRecord file, a record is cut short, a length is damaged.
-        RecordError: none of the first records is what ``features`` says.
+        RecordError: none of the first records fits ``features``.
         SpecError: an argument is wrong.
     """
     check_on_error(on_error)
@@ -210,7 +211,7 @@ class TFRecordSource(FileSource):
         """Compare the first records with the fields.
 
         Raises:
-            RecordError: none of them is what the fields say. One that is damaged or different is met when it is read.
+            RecordError: none of them fits the fields. A single damaged or different record is an error when it is read.
         """
         leaf, errors, fitting = self._leaf, list[RecordError](), list[bytes]()
         if leaf is None:

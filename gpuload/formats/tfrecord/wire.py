@@ -4,7 +4,7 @@ These functions parse one record, as the core parses a whole batch. They are use
 the byte and the reason in a record that the core refused.
 
     spans = entries(record, wanted)           the map entry of each key
-    kind, values = feature_of(record, span)   what it holds
+    kind, values = feature_of(record, span)   its content
 
 Source   https://protobuf.dev/programming-guides/encoding; example.proto and feature.proto of TensorFlow.
 """
@@ -183,7 +183,7 @@ def _field(data: bytes, place: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """Return a varint, below 2**64, and where what follows it begins."""
+    """Return a varint, below 2**64, and the place behind it."""
     at, value, shift = place, 0, 0
     while place < end and shift <= 63:
         byte = data[place]

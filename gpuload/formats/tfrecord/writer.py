@@ -294,14 +294,14 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, length: int) -> bytes:
-    """Return what stands before a list's one value, or its packed numbers, of so many bytes."""
+    """Return the bytes in front of a list's one value, or of its packed numbers, which take ``length`` bytes."""
     inner = b"\n" + varint(length)  # BytesList.value, FloatList.value, Int64List.value = 1
     return _list_head(name, kind, len(inner) + length) + inner
 
 
 @lru_cache(maxsize=4096)
 def _list_head(name: str, kind: int, length: int) -> bytes:
-    """Return what stands before the content of a list of so many bytes: the entry, its key, the feature, the list."""
+    """Return the bytes in front of a list of ``length`` bytes: the entry, its key, the feature, the list."""
     key = name.encode()
     feature = bytes([kind << 3 | 2]) + varint(length)  # Feature.bytes_list = 1, float_list = 2, int64_list = 3
     value = b"\x12" + varint(len(feature) + length) + feature  # the entry's value = 2
