@@ -5,10 +5,10 @@
     str (3,)          3 | length of each text | the bytes of all                            objects [N, 3]
     str (None,)       how many there are | length of each text | the bytes of all           Ragged of objects
 
-Numbers are int64 in this machine's byte order. So text is in slots, caches and composed sources what encoded images
-are, one `Ragged` of bytes, and Python's objects are made once: where a step is read.
+Numbers are int64 in this machine's byte order. So text lies in slots, caches and composed sources as encoded images
+do, as one `Ragged` of bytes, and Python's objects are made once: where a step is read.
 
-``"str"`` is UTF-8 and checked; ``"bytes"`` is whatever the file has, as ``tf.string`` is.
+``"str"`` is UTF-8 and checked; ``"bytes"`` has the bytes of the file, as ``tf.string`` has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sources: records by number, and what every source shares; the sources of files are in `formats`."""
+"""Sources: records by number, and the parts that all sources share; the sources of files are in `formats`."""
 
 from gpuload.sources.arrays import arrays
 from gpuload.sources.compose import concat, zip

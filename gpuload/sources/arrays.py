@@ -121,7 +121,7 @@ class ArrayLeaf(Leaf):
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
-    """Return what the user gave as an array whose items can be records, without a copy where it is one.
+    """Return the user's value as an array whose items can be records, without a copy where it is one.
 
     Args:
         name: of the argument.
@@ -163,7 +163,7 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
 
 
 def _ragged_remedy(name: str, value: Any) -> str:
-    """Return what to write for arrays of different lengths."""
+    """Return the remedy for arrays of different lengths."""
     return (
         f"of arrays of different lengths pass a function: gl.records({len(value)}, lambda numbers: "
         f'{{"{name}": [numpy.asarray({name}[number]) for number in numbers]}}); else a NumPy array'
@@ -178,7 +178,7 @@ def _as_bytes(array: Array, record_bytes: int) -> Bytes:
 
 
 def _is_of_file(array: Array) -> bool:
-    """Return True if the elements lie in a map of a file: the array, or what it is a view of, is one."""
+    """Return True if the elements lie in a map of a file: the array, or the array that it is a view of, is one."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:

@@ -1,15 +1,15 @@
 """Source: records by number, whole batches at a time.
 
-A source says where its records lie (``resolve``, see `leaf.py`), and the base class makes all the rest of that:
-reading, slices, selections, splits, other names. So a composed source, here and in `compose.py`, composes ``resolve``
-and nothing else, and is read as fast as what it is made of. Closing it leaves that open, for other sources may be made
-of the same; it is closed with what it is made of.
+A source says where its records lie (``resolve``, see `leaf.py`), and the base class does all the rest: reading, slices,
+selections, splits, other names. So a composed source, here and in `compose.py`, composes ``resolve`` and nothing else,
+and is read as fast as its parts. Closing it leaves its parts open, for other sources may share them; a source whose
+parts are closed is closed, too.
 
 Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records: nothing is stored. A
         selection, also one that a filter made, is an int64 a record.
 
-Sources are safe to read from several threads at once. A source can be pickled and copied: sources of files as what they
-were opened from, so that they are opened again where they arrive.
+Sources are safe to read from several threads at once. A source can be pickled and copied: a source of files as the
+arguments that it was opened with, so that it is opened again where it arrives.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Source(ABC):
         groups: fields that come out of one raw record each; together they are the fields of the source, in order.
         spec: these fields.
         classes: the names of the classes of labels, that of label 0 first; empty where there are none.
-        ops: the ops whose results the records are, those of ``loader.cache`` for instance; empty for what was read.
+        ops: the ops that made the records, those of ``loader.cache`` for instance; empty for records as stored.
         endless: True if records are numbered on over the epochs, as those of a mix or a sample are: record i of epoch e
             is number ``e * len(source) + i``, and may be another one in each epoch.
 
@@ -76,7 +76,7 @@ class Source(ABC):
 
         def __getattr__(self, name: str) -> Any:
             synonyms.answer("source", name, synonyms.SOURCE)
-            return object.__getattribute__(self, name)  # raises what Python says, or what a property raised
+            return object.__getattribute__(self, name)  # raises Python's own error, or that of a property
 
     @property
     def raw(self) -> Source:
@@ -117,7 +117,7 @@ class Source(ABC):
         return "records"
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of what is damaged and not found by reading records: sums of which these are a part."""
+        """Yield file and error of damage that reading records does not show: of sums over more than a record."""
         return iter(())
 
     def resolve(self, numbers: Indices) -> list[Share]:
@@ -172,8 +172,8 @@ class Source(ABC):
 
         Args:
             indices: record numbers, in any order; a number may come twice.
-            fields: a name or several, in the order of the dict; None: all fields. Only what these need is read: of
-                image files not the files where only the label is asked for. Fields that lie in one piece with these, as
+            fields: a name or several, in the order of the dict; None: all fields. Only these are read: image files are
+                not, where only the label is asked for. Fields that lie in one piece with these, as
                 those of a fixed-length record do, are read and left out.
 
         Raises:
@@ -345,8 +345,8 @@ class Source(ABC):
         Args:
             keep: booleans ``[len(source)]``; or a function that is given some thousand records at a time, as ``read``
                 returns them, and returns a boolean for each. It is called until all records were seen, and not again.
-            fields: the fields that the function is given. Only what these need is read; of image files that is not the
-                files, if only the label is asked for.
+            fields: the fields that the function is given. Only these are read: image files are not, where only the label
+                is asked for.
 
         Raises:
             SpecError: ``keep`` is neither, or returns something else.
@@ -419,12 +419,12 @@ class Source(ABC):
         return Renamed(self, names)
 
     def mark(self, **marks: str) -> Source:
-        """Return the source with what its files do not say of their fields: ``source.mark(image="encoded")``.
+        """Return the source with marks that its files do not have: ``source.mark(image="encoded")``.
 
             "encoded"      each record is the bytes of an image file, which ``gl.ops.Decode`` takes
             "HWC" "CHW"    the three axes are height, width and channels, or channels first
 
-        What belongs to the image beside it, so that ops that move its pixels move it, too, by the same draw, whether
+        The other marks are of fields beside an image: ops that move its pixels move them by the same draw, whether
         ``on=`` names it or not:
 
             "mask"         a number for each pixel, which is never blended with others
@@ -515,7 +515,7 @@ class Composed(Source):
         return self._parts
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield what is damaged of what this source is made of."""
+        """Yield the damage of all parts of this source; see ``Source.verify``."""
         for part in self._parts:
             yield from part.verify()
 
@@ -781,7 +781,7 @@ class Cached(LeafSource, SameRecords):
         return self._access
 
     def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins, of what was cached."""
+        """Return the file of the source that holds a record, and the byte where it begins."""
         return self._source.origin(index)
 
     def _digest(self) -> str:

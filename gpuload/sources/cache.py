@@ -1,17 +1,18 @@
-"""Cached: the values of a source kept, in memory or in files, so that what they cost is paid once.
+"""Cache: the values of a source, stored in memory or in files, so that their cost is paid once.
 
     source.cache(memory="2GB")        read now, all of it, into at most so many bytes
     source.cache(path="cache/train")  read now, into files below that folder; opened at once the next time
 
 When    All records are read when the cache is made, with progress, and not while batches are: so it is known before
         the training whether they fit and can be read, and any batch may be asked for first.
-What    Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
+Layout  Fields of one shape lie in rows in native byte order; of the others there is a payload, where each record
         begins, and shapes where several axes vary. A record that was parsed (a tf.Example, say) is not parsed again.
 Same    The records, their numbers and the fingerprint are those of the source, and so is every batch and saved state.
 Files   each piece is a kept file (`storage/keptfile.py`), private and with checksums: one that is damaged is made anew.
-        cache.json stands for all of them and is written last, by one process while others wait (`storage/derivedfiles.py`).
-        It names the source's fingerprint, and files of other data are refused. They are as this machine has numbers.
-        Where a file of somebody else has the name of a piece, the pieces have other names. No link is followed.
+        cache.json stands for all of them and is written last, by one process while others wait
+        (`storage/derivedfiles.py`). It names the source's fingerprint, and files of other data are refused. They are as
+        this machine has numbers. If a foreign file has the name of a piece, the pieces get other names. No link is
+        followed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ INT64, UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
 @dataclass(frozen=True)
 class CacheColumn:
-    """What is kept together: a group of fields of one size, or one field whose shape varies.
+    """A group of fields of one size, or one field whose shape varies: they are stored together.
 
     Attributes:
         spec: the fields.
@@ -247,7 +248,7 @@ def _fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece)
 
 
 def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[str, Array]]:
-    """Give what is kept of some records: kinds of pieces, and what comes behind what they hold; lengths for offsets."""
+    """Yield kinds of pieces, and the elements that some records add to each; lengths in place of offsets."""
     if column.layout is not None:
         rows = np.zeros(count, _row_dtype(column.layout))
         for name in column.spec.names:
@@ -417,7 +418,7 @@ def _piece_origin(about: dict[str, Any], name: str) -> list[str]:
 
 
 def _free_prefix(folder: str, columns: Sequence[CacheColumn], about: dict[str, Any]) -> str:
-    """Return what the names of the files begin with, so that none is that of a file of somebody else.
+    """Return a prefix for the names of the files, so that none is the name of a foreign file.
 
     Raises:
         FileError: both prefixes are taken.

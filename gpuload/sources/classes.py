@@ -1,6 +1,6 @@
 """Classes: the class of each record, by which a source is split or balanced.
 
-    classes_of(source, "label")       from a field; only what that needs is read
+    classes_of(source, "label")       from a field; only the files that hold it are read
     classes_of(source, labels)        from an array with a class for each record
 
 A class is a whole number or a text. Memory: two int64 a record.

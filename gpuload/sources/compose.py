@@ -1,6 +1,6 @@
 """Sources made of several: fields side by side, records one after the other.
 
-Each says where its records lie by asking what it is made of (``resolve``), as slices and the like do (`base.py`).
+Each says where its records lie by asking its parts (``resolve``), as slices and the like do (`base.py`).
 """
 
 from __future__ import annotations

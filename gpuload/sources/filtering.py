@@ -1,4 +1,4 @@
-"""Filter: which records to keep, by a mask or by what a function says of their fields.
+"""Filter: which records to keep, by a mask or by a function of their fields.
 
 Memory  records are read some thousand at a time, and at most CHUNK_BYTES of them; a boolean a record is kept.
 """
@@ -92,7 +92,7 @@ def _mask(value: Any, count: int, subject: str) -> Mask:
         mask = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise SpecError(
-            f"{subject} got what is no array", cause=str(error), remedy="pass an array of booleans"
+            f"{subject} got a value that is no array", cause=str(error), remedy="pass an array of booleans"
         ) from None
     if mask.shape == (count,) and (mask.dtype.kind == "b" or not count):
         return mask.astype(np.bool_)

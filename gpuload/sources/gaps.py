@@ -1,15 +1,15 @@
-"""Bad files: files that cannot be opened, each of which is one record that cannot be read.
+"""Gaps: records that cannot be read, in the place of files that cannot be opened.
 
     check_on_error(on_error)
     files, headers = look_at(paths, HEAD_BYTES, tolerant(read_header, on_error, "gl.npy"))
     bad = bad_files(files, headers, "gl.npy")                  which of the headers are errors
     leaf = bad.gaps(leaf, records, numbers)                    records of the leaf that are these files
 
-Records  A file that is empty, cut short or of another format is one record, in its place among the others, whatever it
-         should hold: no length that it states is believed. So the numbers of records depend on the files alone.
+Records  A file that is empty, cut short or of another format is one record, in its place among the others; no length
+         that it states is believed. So the numbers of records depend on the files alone.
 Errors   The record raises a ``RecordError``. A loader with ``on_error="replace"`` or ``"skip"`` counts it as damaged,
-         puts another record in its place, and tells it with the others; `gpuload check` lists it.
-Not bad  is a file that is missing, or that the system does not let us read: that raises an error when files are opened.
+         puts another record in its place, and reports it with the others; `gpuload check` lists it.
+No gap   is a file that is missing, or that the system does not let us read: that raises an error when files are opened.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def bad_files(files: Files, results: Sequence[object], call: str) -> BadFiles:
 
     Args:
         files: all of them.
-        results: of each what was found, or its error.
+        results: for each file the result of reading its head, or its error.
         call: the function that opens the files, as the user calls it.
 
     Raises:

@@ -99,7 +99,7 @@ class Leaf(ABC):
         return False
 
     def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
-        """Add what ``read`` does to a plan of the core; returns False if the leaf is not mapped, or no more.
+        """Add the copies of ``read`` to a plan of the core; returns False if the leaf is not mapped, or no more.
 
         A class that defines ``_read`` defines this, too, or its base class does not.
 
@@ -128,7 +128,7 @@ class Leaf(ABC):
         """
         del numbers
         if not self.is_direct:
-            raise NotImplementedError(f"{type(self).__name__} does not say what its bytes become")
+            raise NotImplementedError(f"{type(self).__name__} does not define unpack: its bytes have no meaning")
         return [_of_elements(self.spec.fields[0].stored, raw)]
 
     def origin(self, number: int) -> tuple[str, int] | None:
@@ -166,7 +166,7 @@ class Share:
     """Some of the records that were asked for, as one leaf holds them, for one group of fields.
 
     Attributes:
-        leaf: what holds them.
+        leaf: it holds the records.
         group: which of ``source.groups``.
         numbers: int64 ``[n]``, their numbers in the leaf.
         rows: int64 ``[n]``, which of the asked records these are; None: all of them, in order.
@@ -214,7 +214,7 @@ def fill(shares: Sequence[Share], group: int, layout: Layout, out: Bytes) -> Non
 
 
 def add_to(plan: Plan, shares: Sequence[Share], group: int, layout: Layout, count: int) -> bool:
-    """Add what ``fill`` does for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
+    """Add the work of ``fill`` for ``count`` records to a plan of the core; returns False if only ``fill`` can do it.
 
     The block of memory that the records go to has the number of the group.
     """
@@ -379,7 +379,7 @@ def _shares_of(shares: Sequence[Share], group: int, count: int) -> list[Share]:
         raise SpecError(
             f"{num_records} records of group {group} to {count} rows",
             cause="the shares of a group are all the records that were asked for, each with a row of its own",
-            remedy="pass what Source.resolve returned, and a row for each of the numbers that it was given",
+            remedy="pass the result of Source.resolve, and a row for each of its numbers",
         )
     return group_shares
 

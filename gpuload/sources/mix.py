@@ -1,7 +1,7 @@
 """Mix: records of several sources, in stated proportions, each source with epochs of its own; computed, not stored.
 
 A mix has no end. Its records are numbered on and on, and an epoch of ``len(mix)`` records is where a loader counts: in
-epoch e, record i of the mix is number ``e * len(mix) + i``, which is also what ``batch.records`` says. The next epoch
+epoch e, record i of the mix is number ``e * len(mix) + i``, which is also in ``batch.records``. The next epoch
 goes on in each part where the last one left it:
 
     a has 4 records, b has 2, gl.mix({a: 0.75, b: 0.25}), 6 records an epoch
@@ -9,7 +9,7 @@ goes on in each part where the last one left it:
     numbers       0    1    2    3    4    5  | 6    7    8    9    10   11 | 12   13 ...
     records       a1   b1   a3   a0   a2   a1 | a0   a2   a3   a0   a3   a1 | a2   b0
 
-Part a begins anew with numbers 5 and 9, each time when all of its records were there, whatever the epoch of the mix.
+Part a begins anew with numbers 5 and 9, each time when all of its records were there, in the middle of an epoch or not.
 
 Turns       At the end of each block of BLOCK numbers each part had its share of all numbers so far, to less than a
             record for each part that there is, so proportions are exact in the long run. Within a block turns are
@@ -163,7 +163,7 @@ class Turns:
 
     @cached_property
     def _shares(self) -> list[tuple[int, int]]:
-        """For each part but the last, numerator and denominator of its share in what the parts before it leave."""
+        """For each part but the last, numerator and denominator of its share in the rest behind the parts before it."""
         shares = []
         for number in range(len(self.weights) - 1):
             share = self.weights[number] / sum(self.weights[number:])

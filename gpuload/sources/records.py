@@ -3,7 +3,7 @@
 Fields  where they are not given, record 0 is read when the source is made: an array says dtype and shape, a list of
         arrays that all their axes vary, a list of bytes that they are uint8 of varying length, a list of str that they
         are text of any length.
-Checks  what a call returns is compared with the fields: names, number of records, dtypes, shapes. Nothing is converted
+Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Nothing is converted
         but the byte order.
 Access  one call for all records of a step that a thread reads at once. There are no raw bytes: `CallLeaf` says that
         records have none, and makes the values.
@@ -58,10 +58,10 @@ def records(
             ``{"image": ("u1", (None, None, 3)), "name": (str, ())}``. ``str`` and ``bytes`` are text of any length, as
             objects. Without it record 0 is read to find out.
         version: changes the fingerprint by which saved states are compared. That sees the length, the fields and this
-            text, but neither the function nor what it returns: give another text when the data are others.
+            text, but neither the function nor its results: give another text when the data are others.
 
     Raises:
-        SpecError: an argument is wrong, or the function returns what is no record.
+        SpecError: an argument is wrong, or a result of the function is no record.
     """
     if not is_whole(length) or length > MAX_LENGTH:
         raise SpecError(
@@ -75,7 +75,7 @@ def records(
             f"gl.records with read={read!r}"[:200],
             cause="it is a function that is given record numbers and returns a dict of arrays"
             + ("; an iterator gives each record once, and in its own order" if is_iterator else ""),
-            remedy="keep what it gives, and read from that: samples = list(iterator), gl.records(len(samples), "
+            remedy="store its records, and read from these: samples = list(iterator), gl.records(len(samples), "
             'lambda numbers: {"x": [samples[number] for number in numbers]})'
             if is_iterator
             else "pass one; gl.arrays(x=array) is for arrays in memory",
@@ -252,8 +252,8 @@ def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], numbe
     if not fits:
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has shape {shape}, the field is {field}",
-            cause="the shape of a record is what fields= or, without it, record 0 says",
-            remedy=f"return one shape, or say None for what varies: fields={{{field.name!r}: ({field_dtype.str!r}, "
+            cause="fields= or, without it, record 0 fixes the shape of a record",
+            remedy=f"return one shape, or None for an axis that varies: fields={{{field.name!r}: ({field_dtype.str!r}, "
             f"{(None,) * len(shape)}), ...}}",
         )
 
@@ -328,7 +328,7 @@ def _no_fields(fields: Any) -> SpecError:
 
 
 def _checked_field(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
-    """Return a field of one dtype and shape, native; refuses what an array cannot hold."""
+    """Return a field of one dtype and shape, native; refuses a field that no array can hold."""
     check_name(name)
     if dtype.names is not None or dtype.subdtype is not None:
         raise SpecError(

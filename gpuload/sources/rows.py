@@ -132,7 +132,7 @@ class RowLeaf(FormLeaf):
         return self._storage.maps() is not None
 
     def add_to(self, plan: Plan, numbers: Indices, rows: Indices | None, block: int) -> bool:
-        """Add what ``read`` does to a plan of the core; see ``Leaf.add_to``."""
+        """Add the copies of ``read`` to a plan of the core; see ``Leaf.add_to``."""
         maps = self._storage.maps()
         if maps is None:
             return False
@@ -218,7 +218,7 @@ class RecordFiles(FileSource):
         return bad.gaps(leaf, (self._starts[numbers] + self._shift[numbers]).tolist(), numbers)
 
     def _leaf(self, form: Form, storage: Storage, places: Indices, counts: Indices, offsets: Indices) -> FormLeaf:
-        """Return what reads the records of the files of one form."""
+        """Return a leaf of the records of the files of one form."""
         return (ColumnLeaf if form.item_bytes else RowLeaf)(form, storage, places, counts, offsets)
 
     def __len__(self) -> int:

@@ -3,9 +3,9 @@
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means it), or in the cache
          folder if nothing can be written there; see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they are
          read as fast.
-Layout   a kept file (`storage/keptfile.py`): what kind of records it is of, in 64 bytes, then int64 for each record the
-         byte where it begins, and where the last one ends, little-endian. It is made of the size, the time and the
-         first HEAD_BYTES of the file.
+Layout   a kept file (`storage/keptfile.py`): the kind of its records, in 64 bytes, then int64 for each record the byte
+         where it begins, and where the last one ends, little-endian. Its origin is the size, the time and the first
+         HEAD_BYTES of the file.
 Trust    none without a look: all bytes have checksums, and the index must be of the file as it is now. An index beside
          the file may also belong to the owner of that file. A reader compares each record with its bounds, as far as
          its format says where it ends.
@@ -70,7 +70,7 @@ def load_or_walk(
         except BaseException as error:
             walk_errors.append(error)
             raise
-        # Users who may read the file may read an index beside it; the cache folder is closed to others.
+        # Each user that may read the file may read an index beside it; the cache folder is closed to others.
         mode = 0o600 | os.stat(path).st_mode & 0o044
         with Writer(to, made_of(files, number), mode) as writer:
             writer.write(head_of(kind))
@@ -114,7 +114,7 @@ def _is_index(kind: str, place: str) -> bool:
 
 
 def made_of(files: Files, number: int) -> list[int]:
-    """Return what an index of a file is made of."""
+    """Return the origin of an index of a file."""
     size, mtime_ns, _ = files.stamp(number)  # not the inode: a copy of the folder keeps its indexes
     return [size, mtime_ns, zlib.crc32(read_bytes(files.paths[number], HEAD_BYTES))]
 

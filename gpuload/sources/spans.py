@@ -46,7 +46,7 @@ class SpanLeaf(Leaf):
         """Return how many bytes each record has with all that belongs to it, int64 ``[n]``.
 
         Raises:
-            FormatError: the index says what cannot be.
+            FormatError: the index holds impossible places.
         """
         return self._extents(numbers).lengths
 

@@ -1,7 +1,7 @@
 """Storage: readers that copy bytes at (file, offset, length) into memory.
 
-`maps.py` copies from guarded memory maps, `pread.py` reads, `keptfile.py` checks what gpuload wrote itself; `extents.py`
-says what all of them mean, `files.py` which files there are and what each was when it was opened.
+`maps.py` copies from guarded memory maps, `pread.py` reads, `keptfile.py` checks the files that gpuload wrote itself;
+`extents.py` has the meaning of all three, `files.py` the paths of files and the stamps of their opening.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Derived files: indexes, unpacked copies and others that are made once of the user's files, and stored.
 
-    key = key_of(files, number, "unpacked", 1)                       of the file as it is now, and of what is made of it
-    copy = load_or_make([cached(f"{key}-train.bin")], load, make)    the first who asks makes it, all others find it
+    key = key_of(files, number, "unpacked", 1)                        of the file as it is now, and of these words
+    copy = load_or_make([cache_path(f"{key}-train.bin")], load, make) the first process makes it, all others find it
 
 Where    Small ones stand beside the file, if its folder can be written; others in the cache folder: ``GPULOAD_CACHE``,
-         ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log says what was made, where, and how large it is.
+         ``XDG_CACHE_HOME/gpuload``, or the user's usual one. The log names each file that is written, and its size.
 Private  The cache folder has the mode 0700 and its files 0600. Where other users may write to the folder that is named,
          a folder in it that belongs to this user alone is used, ``user-1000``. ``GPULOAD_CACHE_SHARED=1`` says that
          these users are trusted: then all of them use the same files.
@@ -12,7 +12,7 @@ Name     In the cache folder it begins with a digest of path, size, time and beg
          derived file depends on besides: of a changed file another one is made, and an old one is never believed.
 Whole    It is written under another name, flushed to the disk, and renamed: no reader sees half of one.
 Once     One process makes it while the others wait, where the system has locks of files; elsewhere the last one stays.
-Killed   What a process had written when it was killed is removed by the next one that makes the same file.
+Killed   The unfinished file of a process that was killed is removed by the next process that makes the same file.
 Trust    `keptfile.py` is the form of these files: checked before anything in them is used. Nothing in them is ever run.
 """
 
@@ -58,12 +58,12 @@ def folder() -> str:
     """Return the folder that derived files go to, as an absolute path; it may not be there yet.
 
     Raises:
-        FileError: there is no home folder, and no variable says where else.
+        FileError: there is no home folder, and no variable names another one.
     """
     base = _cache_folder()
     try:
         is_open = bool(distrust(os.stat(base)))
-    except OSError:  # it is not there, or cannot be used, which is met where it is made
+    except OSError:  # it is not there, or cannot be used: `make_folder` raises the error
         is_open = False
     return os.path.join(base, f"user-{os.geteuid()}") if is_open else base
 
@@ -88,7 +88,7 @@ def _cache_folder() -> str:
 
 
 def is_shared() -> bool:
-    """Return True if ``GPULOAD_CACHE_SHARED`` says that all users who may write to the cache folder are trusted."""
+    """Return True if ``GPULOAD_CACHE_SHARED`` is set: all users with write access to the cache folder are trusted."""
     return os.environ.get(SHARED, "") not in ("", "0")
 
 
@@ -99,7 +99,7 @@ def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
 
     Args:
         status: of the file or folder.
-        owners: users who are trusted beside this user and root.
+        owners: trusted users beside this user and root.
     """
     if is_shared() or os.name != "posix":
         return ""
@@ -121,9 +121,9 @@ def check_private(path: str) -> None:
     if reason:
         raise FileError(
             f"{path} is no place for files that gpuload keeps",
-            cause=f"{reason}, and what others write there must not become your data",
+            cause=f"{reason}, and files of other users must not become your data",
             remedy="name a folder that is not there yet, or one of your own (chmod 700); "
-            f"{SHARED}=1 says that you trust all who may write there",
+            f"{SHARED}=1 trusts all users that may write there",
         )
 
 
@@ -202,7 +202,7 @@ def load_or_make(
             continue
         if (result := load(place)) is None:
             raise FileError(
-                f"{place} is not what was written to it",
+                f"{place} does not hold the bytes that were written to it",
                 cause="something else changed it at once, or the disk is faulty",
                 remedy=f"check the disk (dmesg); set {FOLDER} to another folder",
             )
@@ -240,7 +240,7 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
         try:
             is_alone = _waited_for(descriptor, place, waits)
             if is_alone and not _is_there(descriptor, path):
-                continue  # the file of a process that is done: a new file has to be locked
+                continue  # another process removed this file when it was done: the lock of a new file counts
             try:
                 yield is_alone
             finally:
@@ -294,7 +294,7 @@ def _is_there(descriptor: int, path: str) -> bool:
 
 @contextlib.contextmanager
 def whole(place: str, *, is_alone: bool) -> Iterator[str]:
-    """Give the path of a file to write; then it is flushed and gets its name. After an error nothing of it is left.
+    """Yield the path of a new file; behind the block it is flushed and gets its name. An error leaves nothing of it.
 
     Args:
         place: its name.
@@ -306,7 +306,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)
         try:
-            os.fsync(descriptor)
+            os.fsync(descriptor)  # before the rename: after a crash the name means a whole file or none
             num_bytes = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
@@ -318,7 +318,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
 
 
 def machine() -> str:
-    """Return what this machine is called in the names of unfinished files: eight hexadecimal digits."""
+    """Return a digest of this machine's name, for the names of unfinished files: eight hexadecimal digits."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 

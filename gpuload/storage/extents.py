@@ -66,7 +66,7 @@ class Storage(Protocol):
         Raises:
             RecordIndexError: an extent lies outside its file, or its place outside ``out``; nothing was written.
             SpecError: the arrays are not of these kinds and lengths.
-            ChangedFileError: a file is not what it was when it was opened, or is gone.
+            ChangedFileError: a file changed since it was opened, or is gone.
             FileError: a file cannot be read.
         """
 

@@ -1,4 +1,4 @@
-"""Files: which ones the user's words mean, what each was when it was opened, many looked at at once.
+"""Files: the paths that the user's words mean, and a stamp of each file at its opening; many are opened side by side.
 
 Order   a list keeps its order; the files of a wildcard are sorted, so that records have the same numbers everywhere.
 Links   are followed; but ``**`` enters each folder once, and no link that leads to a folder above it.
@@ -50,7 +50,7 @@ Stamp = tuple[int, int, int]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-NUM_THREADS = 4  # where opening files waits for storage
+NUM_THREADS = 4  # that open files while storage is slow
 WAITED = 2.0  # a chunk that took so many times its processor time had to wait
 ONE_REQUEST_BYTES = 1 << 17  # storage commonly returns so much at once, as fast as the first page alone
 ADVISE = getattr(os, "posix_fadvise", None)  # not every system has it
@@ -168,14 +168,14 @@ def _matches(name: Path) -> list[str]:
 
 
 def _check_text(text: str) -> None:
-    """Refuse what cannot be the path of a file here."""
+    """Raise ``SpecError`` for a text that cannot be the path of a file of this machine."""
     if not text:
         raise SpecError("'' as a path", cause="the text is empty", remedy="name a file")
     if URL.match(text) and not os.path.lexists(text):
         raise SpecError(
             f"{text} as a path",
             cause="it is a URL: remote paths are not read yet, and files of this machine are named by their path alone",
-            remedy="copy the files to a local disk, or mount what holds them, and pass that path",
+            remedy="copy the files to a local disk, or mount their storage, and pass that path",
         )
     check_name(text)
 
@@ -227,7 +227,7 @@ def _why_none_matches(path: str) -> str:
 
 
 def _folders(folder: str, part: str) -> list[str]:
-    """Return what one part of a path, which may be a wildcard, means inside a folder."""
+    """Return the paths that one part of a path, perhaps a wildcard, means inside a folder."""
     path = os.path.join(folder, part)
     if not WILDCARDS.intersection(part) or os.path.lexists(path):
         return [path]
@@ -340,7 +340,7 @@ class Files:
         return np.array(sizes, np.int64)
 
     def check(self, number: int) -> None:
-        """Raise ``ChangedFileError`` if a file is no longer what it was when it was opened."""
+        """Raise ``ChangedFileError`` if the stamp of a file is no longer that of its opening."""
         try:
             now = stamp_of(os.stat(self.paths[number]))
         except OSError as error:
@@ -354,7 +354,7 @@ class Files:
         return size, mtime_ns, inode
 
     def changed(self, number: int, cause: str) -> ChangedFileError:
-        """Return the error that says that a file changed."""
+        """Return the error for a file that changed."""
         return ChangedFileError(
             f"{self.paths[number]} changed after it was opened",
             cause=cause,
@@ -362,10 +362,10 @@ class Files:
         )
 
     def unreadable(self, number: int) -> FileError:
-        """Return why a file could not be read, where nothing is known but that it failed.
+        """Return the error for a file that could not be read for a reason that was not reported.
 
         Raises:
-            ChangedFileError: it is no longer what it was when it was opened.
+            ChangedFileError: its stamp is no longer that of its opening.
         """
         self.check(number)
         try:
@@ -582,7 +582,7 @@ def open_error(path: str, error: OSError) -> FileError:
     return FileError(
         f"{path} cannot be read",
         cause=str(error.strerror or error),
-        remedy=REMEDIES.get(error.errno or 0, "look for what the system says about it (dmesg), and check the disk"),
+        remedy=REMEDIES.get(error.errno or 0, "read the system's messages about it (dmesg), and check the disk"),
     )
 
 
@@ -652,7 +652,7 @@ def _chunk_size() -> int:
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Return what must stay the same about a file while it is open: size, time of modification, inode."""
+    """Return size, time of modification and inode: a file that does not change keeps all three."""
     return status.st_size, _int64(status.st_mtime_ns), _int64(status.st_ino)
 
 
@@ -662,7 +662,7 @@ def _int64(number: int) -> int:
 
 
 def difference(before: Stamp, now: Stamp) -> str:
-    """Return in words what is different between two stamps of a file."""
+    """Return the difference between two stamps of a file, in words."""
     if before[0] != now[0]:
         return f"it had {before[0]} bytes, now it has {now[0]}"
     if before[2] != now[2]:

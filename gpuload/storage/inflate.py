@@ -24,7 +24,7 @@ from gpuload.storage.files import Files
 EXPANSION = "GPULOAD_EXPANSION"
 USUAL_EXPANSION = 256  # of real data little is above 100
 LARGEST_EXPANSION = 1032  # that deflate reaches: 258 bytes from two bits
-ALLOWED_BYTES = 1 << 30  # whatever the expansion
+ALLOWED_BYTES = 1 << 30  # for a file of any size
 FIRST_BYTES, IN_BYTES = 1 << 10, 1 << 16  # read at a time: at the beginning of a stream, and later
 OUT_BYTES = 1 << 20  # unpacked at a time
 HEAD_BYTES = 4
@@ -110,7 +110,7 @@ def inflate_member(chunks: Iterable[memoryview]) -> Iterator[bytes]:
 
 
 def inflate_chunk(stream: zlib._Decompress, chunk: bytes | memoryview) -> Iterator[bytes]:
-    """Yield what some more bytes of a stream unpack to, at most OUT_BYTES at a time."""
+    """Yield the bytes that a chunk of a stream unpacks to, at most OUT_BYTES at a time."""
     while True:
         piece = stream.decompress(chunk, OUT_BYTES)
         yield piece
@@ -168,7 +168,7 @@ def too_large(subject: str, packed_bytes: int, num_bytes: int, *, unpack: str) -
 
 
 def reason_of(error: Exception) -> str:
-    """Return what zlib says of damaged bytes, without its number."""
+    """Return zlib's reason for refusing bytes, without its number."""
     return str(error).rpartition(": ")[2]
 
 
@@ -201,6 +201,6 @@ def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:
     cut_command = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
     return FormatError(
         f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something else",
-        cause="bytes were added to it, or what should be another stream there is damaged",
+        cause="bytes were added to it, or another stream begins there and is damaged",
         remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut_command}",
     )

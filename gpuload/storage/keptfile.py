@@ -1,14 +1,14 @@
 """Kept files: the one form of the files that gpuload makes once and reads again, so that no damaged byte is believed.
 
-Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON that says what the file was made of
-         and whatever its owner adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON, CRC-32
-         of all that stands behind the content. Numbers are little-endian.
-Trust    A file is used if it is a regular file, no link, of this user or of root, if nobody else may write to it
-         (`derivedfiles.distrust`), if it was made of the very same, and if its blocks have their checksums.
+Layout   The content, from byte 0 on; CRC-32 of each BLOCK_BYTES of it, uint32; JSON with the origin of the content and
+         the values that the writer adds; an end of END.size bytes: magic, bytes of the content, bytes of the JSON,
+         CRC-32 of all bytes behind the content. Numbers are little-endian.
+Trust    A file is used if it is a regular file, no link, of this user or of root, if only trusted users may write to it
+         (`derivedfiles.distrust`), if it has the very same origin, and if its blocks have their checksums.
 When     Files of at most EAGER_BYTES together are compared when they are opened; one that is damaged is made anew. Of
          larger ones each block is compared before the first read of its bytes; one that is damaged is an error then,
          the file is removed, and the next opening makes it anew.
-Cost     once a process the time of zlib's CRC-32 over what is read; threads that compare do not wait for one another.
+Cost     once a process the time of zlib's CRC-32 over the bytes that are read; threads do not wait for one another.
          A read of bytes that were compared costs one look at a set.
 Made     `derivedfiles.load_or_make` has such a file written: under another name, flushed, and renamed.
 """
@@ -129,7 +129,7 @@ class Writer:
         self.write(bytes(-self.num_bytes % num_bytes))
 
     def end(self, about: Any = None) -> int:
-        """Write what stands behind the content; ``about`` is given back when the file is opened. Returns the digest."""
+        """Write the part behind the content, return the digest; opening the file gives ``about`` back."""
         if self.num_bytes % BLOCK_BYTES:
             self._end_block()
         words = json.dumps({"made_of": self._made_of, "about": about}).encode("ascii")
@@ -167,12 +167,12 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
 
 
 def read_kept_file(path: str, made_of: Any, owners: Sequence[int] = ()) -> bytes | None:
-    """Return the content of a small kept file; None as `open_kept` does.
+    """Return the content of a small kept file; None as `open_kept_file` does.
 
     Args:
         path: of the file.
         made_of: the origin that it must have.
-        owners: users who are trusted beside this user and root.
+        owners: trusted users beside this user and root.
     """
     with _open_trusted(path, owners) as descriptor:
         kept_file = None if descriptor is None else _read_end(path, descriptor, made_of)
@@ -251,12 +251,15 @@ class VerifiedStorage:
 
     def __init__(self, all_files: Files, storage: Storage) -> None:
         self.files, self.how, self._storage = all_files, storage.how, storage
-        # The numbers of the kept files of which not all blocks were compared. Threads may compare a block twice.
-        self._pending = {number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()}
+        # The numbers of the kept files of which not all blocks were compared. Threads change this set, and the flags of
+        # the seals, without a lock: a number only ever leaves the set, a flag only ever becomes True. So a thread that
+        # sees an old value compares a block once more; none takes a block for compared that was not.
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""
         if self._pending:
+            # The bytes are compared from the file, then copied from it again. A change in between changes the file's
+            # stamp, which ``read`` of the other storage compares after it has copied.
             self._compare(plain(extents))
         self._storage.read(extents, out, begins)
 
@@ -303,7 +306,8 @@ def check_content(all_files: Files, number: int) -> None:
 def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
     """Remove a damaged file and return the error."""
     with contextlib.suppress(OSError):
-        os.unlink(path)  # it is ours, and useless
+        # gpuload wrote it and can make it anew. Another process that has it open keeps its bytes.
+        os.unlink(path)
     return ChangedFileError(
         f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
         cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
@@ -374,7 +378,7 @@ def _open_trusted(path: str, owners: Sequence[int]) -> Iterator[int | None]:
 
 
 def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
-    """Return what stands behind the content; None if it is not there, damaged, or of something else."""
+    """Return the file by the part behind its content; None if that is missing, damaged, or of another origin."""
     stamp = stamp_of(os.fstat(descriptor))
     size, end = stamp[0], bytearray(END.size)
     try:
@@ -414,4 +418,4 @@ def _warn_of_block(path: str, seal: Seal, block: int) -> None:
 
 
 def _warn(path: str, cause: str) -> None:
-    log.warning("%s is not used; cause: %s; what it held is made anew", path, cause)
+    log.warning("%s is not used; cause: %s; its content is made anew", path, cause)

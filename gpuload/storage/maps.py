@@ -1,8 +1,8 @@
 """Maps: bytes of files by the core, from guarded memory maps.
 
-Maps    made when a file is first read in parts; what is read as a whole, and files that the system will not map, are
-        read with open, pread and close. `core/cpp/maps.hpp` says which, and how they live; `core/cpp/guard.hpp` what
-        becomes of files that shrink.
+Maps    made when a file is first read in parts; files that are read as a whole, and those that the system does not map,
+        are read with open, pread and close. `core/cpp/maps.hpp` has the rules and the lifetime of maps,
+        `core/cpp/guard.hpp` the treatment of files that shrink.
 Fork    a child has the maps, the guard and no lock to wait for, so it may go on with the same object.
 Checks  every copy is followed by a look at size, time of modification and inode of each file that was touched.
 Needs   the core and Linux; `pread.py` is the form without.

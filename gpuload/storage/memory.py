@@ -29,7 +29,7 @@ def _available() -> float:
 def _limits() -> Iterator[float]:
     """Yield the limits in bytes of this process's control group and of those that it lies in.
 
-    A container often sees its own group as the root, whatever path it is told.
+    A container often sees its own group as the root, although it is told another path.
     """
     for root, group, name in _groups():
         parts = [part for part in group.split("/") if part]

@@ -254,7 +254,7 @@ def test_an_error_of_the_maker_goes_on_and_nothing_is_left(home, error):
 
 
 def test_what_cannot_be_read_back_is_an_error_that_names_it(home):
-    with pytest.raises(FileError, match=r"a\.idx is not what was written(.|\n)*GPULOAD_CACHE"):
+    with pytest.raises(FileError, match=r"a\.idx does not hold the bytes that were written(.|\n)*GPULOAD_CACHE"):
         derivedfiles.load_or_make([str(home / "a.idx")], lambda path: None, write(b"index"))
 
 
