@@ -9,7 +9,7 @@ Without ``output=`` the parts are all fields, in the order of the source. Where 
 where it is a dict, a named tuple or a dataclass, the parts are its values. ``keys``, ``values`` and ``items`` are of
 the fields, so that ``dict(batch)`` and ``f(**batch)`` go by name.
 
-A batch stays what it was for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
+A batch does not change for as long as anything refers to one of its arrays: a view, a slice, a DLPack capsule, a
 tensor.
 """
 
@@ -45,7 +45,7 @@ class Batch:
         valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"`` where it stands in
             the place of a damaged one. Such a row holds a whole record all the same.
         epoch, step: which batch this is.
-        drawn: of a loader with ``drawn=True``: what each op drew for the records, by op and name, on the host; see
+        drawn: of a loader with ``drawn=True``: the draws of each op for the records, by op and name, on the host; see
             ``Loader``.
     """
 
@@ -113,7 +113,7 @@ class Batch:
             if name == "drawn":
                 raise BatchAttributeError(
                     "batch.drawn",
-                    cause="what ops draw is kept where it is asked for",
+                    cause="draws are kept only where the loader is asked for them",
                     remedy="make the loader with drawn=True: loader.replace(drawn=True)",
                 )
             raise BatchAttributeError(
@@ -172,7 +172,7 @@ class Batch:
 
 
 def _shape(values: Any) -> str:
-    """Return what ``repr`` shows of the values of a field."""
+    """Return the part of ``repr`` that shows the values of a field."""
     return repr(values) if isinstance(values, Ragged) else str(getattr(values, "shape", f"list of {len(values)}"))
 
 
@@ -190,7 +190,7 @@ def arranged(nest: Output, fields: Mapping[str, Any]) -> Any:
 
 
 def parts_of(nest: Output) -> list[Output]:
-    """Return what a nest that is no name is made of, in its order.
+    """Return the parts of a nest that is no name, in its order.
 
     Raises:
         SpecError: it is no tuple, list, dict, named tuple or dataclass.

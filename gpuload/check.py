@@ -3,7 +3,7 @@
     for bad in gpuload.check("photos"):                     a path, a wildcard, a list, or a source
         print(bad)
 
-What     All bytes of all fields are read, which verifies whatever checksums the format has; texts are looked at;
+Reads    all bytes of all fields, which verifies the checksums that the format has; texts are looked at;
          encoded images are decoded whole, within the limits of ``gl.ops.Decode``, and JPEG files twice: their data may
          end early where only the decoder of a region meets it. Of TFRecord files, named by path, the payloads are read,
          and the images decoded that the first records have.
@@ -226,7 +226,7 @@ def _below(folder: str) -> Iterator[str]:
 
 def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
     """Return the numbers in pieces of a bounded number of records and, but for longer records, of bytes."""
-    sizes: Any = np.zeros(numbers.size, np.float64)  # a sum of what files state must not overflow
+    sizes: Any = np.zeros(numbers.size, np.float64)  # a sum of sizes that files state must not overflow
     for share in source.resolve(numbers):
         rows = slice(None) if share.rows is None else share.rows
         sizes[rows] += share.leaf.num_bytes(share.numbers)
@@ -242,7 +242,7 @@ def _chunks(source: Source, numbers: Numbers) -> list[Numbers]:
 
 
 def _look(source: Source, numbers: Numbers, images_in: ImagesIn, is_whole: bool) -> Iterator[Finding]:
-    """Give what is wrong with some records."""
+    """Yield the findings of some records."""
     try:
         fields = source.read(numbers)
     except (RecordError, FileError) as error:

@@ -4,14 +4,14 @@
     gl.convert("data/*.npy", "out.npz")
     gl.convert(source, "out/{field}-{shard}.npy", num_shards=2)         a file for each field
     gl.convert(gl.images("photos"), "copy/", format="images")
-    gl.convert(loader, "out.npz")                                       what its batches hold, behind its ops
+    gl.convert(loader, "out.npz")                                       the fields of its batches, behind its ops
 
 Shards   shard i of k holds the records ``n * i // k`` to ``n * (i + 1) // k``, so the order of the records stays.
 Whole    A file is written under another name (``.part-`` and random digits), flushed, read back and compared with the
          source, and renamed.
-Going on Finished files stand in a journal beside the files (`journal.py`), with what they depend on: source,
-         format, arguments. The same call goes on behind them; another call is refused. That the source is the same
-         its fingerprint says (`Source.fingerprint`); of ``gl.records`` that is what its ``version=`` says.
+Going on Finished files stand in a journal beside the files (`journal.py`), with all that they depend on: source,
+         format, arguments. The same call goes on behind them; another call is refused. The source's fingerprint tells
+         whether it is the same (`Source.fingerprint`); that of ``gl.records`` sees its ``version=`` alone.
 Memory   some tens of megabytes for each thread.
 """
 
@@ -93,12 +93,12 @@ def convert(
     """Write the records of a source to files; the same call goes on with a conversion that ended before its end.
 
     Args:
-        source: a source, or the paths of files, which `gl.open` opens; or a loader: what its batches hold, behind all
+        source: a source, or the paths of files, which `gl.open` opens; or a loader: its fields, behind all
             ops, of all records in the order of its source (`Loader.to_source`).
         out: the file, with ``{shard}`` where there are several, and ``{field}`` for a file of each field:
             ``"out/train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Of a folder of images the folder.
         num_shards: into how many files the records go; of a mix those of the first epoch.
-        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default what the suffix says.
+        format: ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"fixed"`` or ``"images"``; by default that of the suffix.
         raw: fields that a TFRecord holds as the bytes of their elements, for decode_raw and ``gl.Raw``.
         tensors: fields that a TFRecord holds as serialized tensors, for parse_tensor and ``gl.Tensor``.
         num_threads: by default the cores that this process may use.
@@ -106,15 +106,15 @@ def convert(
         overwrite: files of these names that are not this conversion's own are replaced, and those that the journal
             of another conversion names are removed. Finished files of this very conversion are kept all the same.
         allow_pickle: ``source`` is the path of NPY or NPZ files of Python objects that you trust: reading them runs
-            what their writer put there (`formats/npy/pickles.py`).
+            the code that their writer put there (`formats/npy/pickles.py`).
         record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each item of a file is one.
-            By default what a file holds says it: a dict or a tuple is one record, an array of dicts has one for each.
+            By default the content of a file decides: a dict or a tuple is one record, an array of dicts has many.
         epoch: of a loader with random ops: whose draws are written.
 
     Raises:
-        SpecError: an argument does not fit, or a format cannot hold a field; says which, and what to choose instead.
+        SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one that can.
         FileError: files are there already, another process writes them, the disk is full, or cannot be written.
-        RecordError: a record cannot be read, or was not what it should be when it was read back.
+        RecordError: a record cannot be read, or a file does not hold it when it is read back.
     """
     num_shards = None if num_shards is None else check_count("num_shards", num_shards)
     num_threads = threads.num_cores() if num_threads is None else check_count("num_threads", num_threads)
@@ -151,7 +151,7 @@ def _open_source(
     if record is not None and not trusts_pickles:
         raise SpecError(
             f"record={record!r} without allow_pickle=True",
-            cause="it says what the records of files of Python objects are",
+            cause="it is about files of Python objects: it says whether an item or a file is a record",
             remedy='open the files and pass the source: gl.convert(gl.npy(paths, record="file"), out)',
         )
     if isinstance(source, Loader):
@@ -169,7 +169,7 @@ def _open_source(
 
 
 def _check_paths(source: object) -> None:
-    """Raise ``SpecError`` with the form that works for what is neither a source nor paths."""
+    """Raise ``SpecError`` for a value that is neither a source nor paths, with the form that works."""
     if isinstance(source, (str, os.PathLike)):
         return
     items = source if isinstance(source, (list, tuple)) else ()
@@ -199,7 +199,7 @@ def _check_paths(source: object) -> None:
     raise SpecError(f"gl.convert of a {type(source).__name__}", cause=cause, remedy=remedy)
 
 
-# --- what is to be written
+# --- the records and the format to write
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class _File:
 def _checked_path(out: str | os.PathLike[str]) -> str:
     if not isinstance(out, (str, os.PathLike)) or not isinstance(os.fspath(out), str) or not os.fspath(out):
         raise SpecError(
-            f"out = {out!r}", cause="it is the path of what is written", remedy="write 'out/train-{shard:05d}.tfrecord'"
+            f"out = {out!r}", cause="it is the path to write to", remedy="write 'out/train-{shard:05d}.tfrecord'"
         )
     text = os.path.expanduser(os.fspath(out))
     check_name(text)
@@ -233,7 +233,7 @@ def _checked_path(out: str | os.PathLike[str]) -> str:
 
 
 def _format(path: str, name: str | None) -> tuple[Format, MakeWriter]:
-    """Return the format that is written, that of a name or of the suffix of the path, and what makes its writer."""
+    """Return the format to write, that of a name or of the suffix of the path, and a function that makes its writer."""
     formats = {form.name: (form, form.writer) for form in FORMATS if form.writer is not None}
     if name is not None:
         if name not in formats:
@@ -339,7 +339,7 @@ def _placeholders(path: str, pattern: str) -> set[str]:
     except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
         raise SpecError(
             f"out = {path!r}",
-            cause=f"what stands in braces is none of {', '.join(PLACEHOLDERS)}: {error}",
+            cause=f"the name in braces is none of {', '.join(PLACEHOLDERS)}: {error}",
             remedy="write {shard:05d}, say; a brace itself is written {{",
         ) from None
     if not in_name <= set(PLACEHOLDERS) or in_path != in_name:
@@ -419,7 +419,7 @@ class _Work:
                     function(file)
                 except Exception as exception:
                     error = exception.error if isinstance(exception, SourceReadError) else exception
-                    self._errors.append(error)  # what it stops comes later, so the first one is the cause
+                    self._errors.append(error)  # the first one is the cause: it stops the others, which raise later
                     self._stop_flags.append(True)
                     raise error from None
 
@@ -541,7 +541,7 @@ def _compare(path: str, file: _File, writer: Writer, work: _Work) -> None:
     wrong = writer.differs(path, work.records(file))
     if wrong:
         raise RecordError(
-            f"{file.path}: what was written is not what was read: {wrong}",
+            f"{file.path}: its records are not those of the source: {wrong}",
             cause="the memory or the disk is faulty, or the source gave other values when it was read again",
             remedy="convert again; if it happens again, check the disk (dmesg) and the source",
         )
@@ -571,7 +571,7 @@ def _stem(pattern: str) -> str:
     return re.sub(r"\{(\w+)[^{}]*\}", lambda match: match[1].upper(), pattern)
 
 
-# --- what is there already
+# --- files of the same names that are there already
 
 
 def _settle(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
@@ -724,7 +724,7 @@ def _to_folder(work: _Work, path: str, name: str, writer: FolderWriter) -> Conve
                 wrong = writer.first_difference(part, work.records(piece)) if work.verify else None
             if wrong is not None:
                 raise RecordError(
-                    f"{source.where(wrong)}: what was written is not what was read",
+                    f"{source.where(wrong)}: its files do not hold this record as it was read",
                     cause="the memory or the disk is faulty",
                     remedy="convert again; if it happens again, check the disk (dmesg)",
                 )

@@ -64,7 +64,7 @@ class Journal:
             raise FileError(
                 f"{path} is a symbolic link",
                 cause="the journal of the conversion is written under this name, and no link is followed",
-                remedy="remove the link, or choose another name for what is written",
+                remedy="remove the link, or choose another name for the new files",
             )
         try:
             flags = os.O_RDWR | os.O_CREAT | NO_LINKS | getattr(os, "O_CLOEXEC", 0)
@@ -176,7 +176,7 @@ class Journal:
                     raise FileError(
                         f"{self.path} is no journal of a conversion",
                         cause=f"it begins with {line[:60]!r}",
-                        remedy="move it away, or choose another name for what is written",
+                        remedy="move it away, or choose another name for the new files",
                     )
                 if entry is None:
                     break

@@ -71,12 +71,12 @@ class Loader:
         num_threads: threads that read and work; by default the cores this process may use, as far as its affinity, its
             control groups (containers, schedulers) and ``OMP_NUM_THREADS`` say.
         prefetch: steps that are worked on ahead; by default one large one, or more that are small.
-        on_error: what becomes of a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
+        on_error: for a record that is damaged, or that an op cannot take. ``"raise"``: its step raises an
             error that names it. ``"replace"``: another record stands in its place, chosen by (seed, epoch, record), so
             that all runs, shards and executors agree; ``batch.records`` says which. ``"skip"``: the same, and
             ``batch.valid`` is False for the row. Files that are missing, changed or unreadable are always errors.
         max_bad: the share of the source's records, from 0 to 1, that may be damaged before an error stops the loader.
-        drawn: ``batch.drawn`` has what was drawn: for each op, under its class and its number among the ops of that
+        drawn: ``batch.drawn`` has the draws: for each op, under its class and its number among the ops of that
             class, the arrays of its draw, ``batch.drawn["RandomCrop/0"]["start"]``, with a row for each record. To log
             it, to undo it, or to test it.
         quarantine: a file to which a line of JSON is appended for each damaged record that ``bad_records`` gets.
@@ -225,7 +225,7 @@ class Loader:
         So an iterator that only looks at a batch costs nothing; but the state does not follow it, see ``state_dict``.
 
         Args:
-            feed: what ``feed`` returned, for batches that are not run here; ``batch.output`` is then a dict.
+            feed: the session of ``feed``, for batches that are not run here; ``batch.output`` is then a dict.
             warns: log once that batches come again which an iterator had that was left in mid-epoch.
         """
         self._past.endless = False
@@ -260,10 +260,10 @@ class Loader:
         return batches
 
     def feed(self, make: Callable[[], BatchExecutor], names: tuple[str, ...]) -> Session:
-        """Return what makes batches ready on the host for ops that run elsewhere; see ``ahead``.
+        """Return a session that makes batches ready on the host for ops that run elsewhere; see ``ahead``.
 
         Args:
-            make: what takes the place of an executor, and returns the fields of these batches.
+            make: makes the object in the place of an executor, which returns the fields of these batches.
             names: these fields.
 
         The caller keeps it: a loader may be fed to something new in each epoch.
@@ -500,7 +500,7 @@ class Loader:
         DALI) raise an error when they are asked for the next batch, if they have delivered one before.
 
         Raises:
-            StateError: the state is of other data, ops, shuffle or seed; says what differs.
+            StateError: the state is of other data, ops, shuffle or seed; the message shows the difference.
         """
         self._place.cursor = Cursor(state.load(saved, self._plan, self._identity))
 
@@ -514,11 +514,10 @@ class Loader:
         return Loader(**{**self._arguments, **changes})
 
     def to_source(self, epoch: int | None = None) -> Source:
-        """Return what batches hold as a source: the records of this loader's source, in its order, behind all ops.
+        """Return the content of batches as a source: the records of this loader's source, in its order, behind all ops.
 
         It has the fields that ``output=`` names. Records are made when they are read, and not kept: ``gl.convert``
-        writes them to files, ``cache`` of the source keeps them. A damaged record is an error, whatever ``on_error``
-        says.
+        writes them to files, ``cache`` of the source keeps them. A damaged record is an error with any ``on_error``.
 
         Args:
             epoch: whose random draws the records have; needed where an op is random.
@@ -533,7 +532,7 @@ class Loader:
                 f"the records behind {random_op}",
                 cause="it is random, so that each epoch has other ones",
                 remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); or leave random "
-                "ops out, loader.replace(ops=[...]), and put them behind what was written, to be drawn in each epoch",
+                "ops out, loader.replace(ops=[...]), and put them behind the new source, to be drawn in each epoch",
             )
         number = rng.checked_word(0 if epoch is None else epoch, "epoch")
         if number and self.source.endless:
@@ -551,7 +550,7 @@ class Loader:
         return self._behind(self.ops, self.spec_out.names, number)
 
     def cache(self, *, memory: int | str | None = None, path: str | os.PathLike[str] | None = None) -> Loader:
-        """Return a loader that has done what comes before the first random op: decoding and resizing, say.
+        """Return a loader that has done the work before the first random op: decoding and resizing, say.
 
             loader.cache(memory="2GB")          kept in memory, if it takes no more than that
             loader.cache(path="cache/train")    in files below a folder, which are found there the next time
@@ -573,7 +572,7 @@ class Loader:
             TooLargeError: the values take more bytes; says how many.
             DeviceError: the ops run on a GPU or in DALI here, whose pixels may differ.
             FileError: the folder holds a cache of other data or ops, or cannot be written.
-            RecordError: a record is damaged, whatever ``on_error`` says.
+            RecordError: a record is damaged, with any ``on_error``.
         """
         ops = list(itertools.takewhile(lambda op: not op.is_random and not op.needs_dali, self.ops))
         source = self.source
@@ -586,7 +585,7 @@ class Loader:
         return self.replace(source=source.cache(memory=memory, path=path), ops=self.ops[len(ops) :])
 
     def _behind(self, ops: Sequence[Op], names: Sequence[str], epoch: int = 0) -> Source:
-        """Return the source of what some ops make of the records.
+        """Return the results of some ops for all records, as a source.
 
         Raises:
             DeviceError: another executor than that of the source would run them here.
@@ -604,11 +603,11 @@ class Loader:
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
     def stats(self) -> Stats:
-        """Return counters; ``print(loader.stats())`` says what each means."""
+        """Return counters; ``print(loader.stats())`` explains each of them."""
         return self._session.counters.stats()
 
     def remedy(self, *, read_s: float, ops_s: float) -> str:
-        """Return what makes the loader faster.
+        """Return a change that makes the loader faster, as a sentence.
 
         Args:
             read_s: seconds of its threads on reading, as ``stats`` has them.
@@ -652,7 +651,7 @@ class Loader:
         self._session.counters.add(**{name: amount})
 
     def describe(self) -> str:
-        """Return what was chosen and why, a line each."""
+        """Return each choice and its reason, a line each."""
         executor_lines, recipe = dict(self._executor_lines), self._session.recipe
         division = f"each works on up to {recipe.num_joined} short steps at a time" if recipe.num_joined > 1 else (
             "each works on a step of its own" if recipe.num_parts == 1 else "all work on the same step"
@@ -773,7 +772,7 @@ def _check_steps(plan: Plan) -> None:
 
 
 def _damage(source: Source, plan: Plan, on_error: object, max_bad: object, quarantine: object) -> Damage | None:
-    """Return what becomes of damaged records; None where each is an error."""
+    """Return the treatment of damaged records; None where each is an error."""
     if not isinstance(on_error, str) or on_error not in ON_ERROR:
         raise SpecError(f"on_error = {on_error!r}"[:200], cause="it is not known", remedy=f"use one of {ON_ERROR}")
     is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(max_bad, bool)
@@ -824,7 +823,7 @@ def _checked_position(position: Position) -> Position:
     if not isinstance(position, Position):
         raise SpecError(
             f"position = {position!r}"[:200],
-            cause="it is what loader.position or loader.after(...) gave",
+            cause="it is the position of a loader: loader.position, or loader.after(...)",
             remedy="pass loader.position; loader.state_dict(epoch=0, step=3) is the state of any step",
         )
     return position

@@ -2,12 +2,12 @@
 
 Each format recognizes its own files (`Format.sniff`):
 
-by description   a file beside the file says what it is; this decides
-by bytes         a magic, or a length with its checksum; also in what a compressed file holds
+by description   a file beside the file describes it; this decides
+by bytes         a magic, or a length with its checksum; also of the content of a compressed file
 by text          the whole beginning is text of that form
 
 Names and suffixes play no part, but for the description beside a file, and the files of a folder. A file that no format
-recognizes, or two formats do, is refused with what was seen and what to call.
+recognizes, or two formats do, is refused; the error shows its first bytes and the calls to choose from.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open(paths: Paths) -> Source:
             image files, with a folder for each class, or with a table ``labels.csv`` of file and label, or neither.
 
     Raises:
-        FormatError: the bytes are of no format that is known, or of two; says what was seen, and what to call.
+        FormatError: the bytes are of no format that is known, or of two; the remedy names the calls to choose from.
         SpecError: the files are of different formats.
         FileError: a file is missing or cannot be read.
     """
@@ -117,7 +117,7 @@ def recognize_file(path: str, num_bytes: int, head: bytes) -> tuple[Format, Matc
     raise FormatError(
         f"{path} is of no format that is known",
         cause=f"its {num_bytes} bytes begin with {head[:16]!r}, which none of {_names()} recognizes",
-        remedy=f"if you know what it is, call {_calls()}: {', '.join(form.hint for form in FORMATS if form.hint)}",
+        remedy=f"if you know its format, call {_calls()}: {', '.join(form.hint for form in FORMATS if form.hint)}",
     )
 
 

@@ -1,8 +1,8 @@
 """State: the position of a run as a small JSON, and the check that a saved one belongs to this loader.
 
-A state names what was *delivered*, not what was read ahead, so a run that was killed goes on with the next batch. It
-holds a position in the global order, so it fits any number of shards and any batch size; everything else that decides
-what a batch holds must be the same, and is compared.
+A state is the position behind the batches that were *delivered*, not behind those that were read ahead, so a run that
+was killed goes on with the next batch. It holds a position in the global order, so it fits any number of shards and any
+batch size; everything else that decides about the content of a batch must be the same, and is compared.
 
     {"version": 2, "epoch": 3, "step": 120, "position": 30720, "source": "5a6bf0a9cdd6de1d", "records": 50000,
      "seed": 7, "shuffle": "True", "ops": ["RandomCrop(height=32, width=32, pad=4)", "RandomFlip()"]}
@@ -28,7 +28,7 @@ from gpuload.errors import StateError, short_repr
 from gpuload.order import Plan, Position
 
 VERSION = 2
-MAX_CHARACTERS = 10_000  # characters of what an error shows
+MAX_CHARACTERS = 10_000  # of a value in an error
 MEANING = re.compile(r"(, )?meaning=\d+")  # of an op, in its text
 LONG = 160  # characters; of a longer text a state holds the beginning and a digest
 IDENTITY = {
@@ -41,7 +41,7 @@ IDENTITY = {
 
 
 def identity(fingerprint: str, ops: Sequence[object], plan: Plan, marks: str = "") -> dict[str, Any]:
-    """Return what must be the same for a state to be taken up again.
+    """Return the values that must be the same for a state to be taken up again.
 
     Args:
         fingerprint: of the source.
@@ -74,7 +74,7 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     """Return the position at which a state goes on under this plan.
 
     Raises:
-        StateError: it is no state, of another version, or of other data, seed or ops; says what differs.
+        StateError: it is no state, of another version, or of other data, seed or ops; the message shows the difference.
     """
     fields = _of_this_version(state)
     differing = [name for name in IDENTITY if fields.get(name) != identity_fields[name]]
@@ -182,7 +182,7 @@ def _of_this_version(state: object) -> dict[str, Any]:
     raise StateError(
         f"no state of this version: {short_repr(plain.get('version'))}",
         cause=f"this is version {VERSION}, as loader.state_dict() returns it",
-        remedy="pass what state_dict() returned, whole",
+        remedy="pass the whole result of state_dict()",
     )
 
 
@@ -200,5 +200,5 @@ def _count(state: Mapping[str, Any], name: str, maximum: int) -> int:
     raise StateError(
         f"{name} = {short_repr(value)}",
         cause=f"it is a whole number from 0 to {maximum}",
-        remedy="pass what state_dict() returned, unchanged",
+        remedy="pass the result of state_dict() unchanged",
     )

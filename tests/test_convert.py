@@ -477,7 +477,7 @@ def test_what_differs_when_it_is_read_back_gets_no_name(tmp_path):
 
     source = gl.records(100, read, fields={"x": ("i8", ())}, version="1")
 
-    with pytest.raises(RecordError, match=r"a-1\.npy: what was written is not what was read: field 'x' differs"):
+    with pytest.raises(RecordError, match=r"a-1\.npy: its records are not those of the source: field 'x' differs"):
         gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=4, num_threads=1)
 
     assert sorted(os.listdir(tmp_path)) == ["a-0.npy", "a-SHARD.npy.convert.jsonl"]
@@ -579,8 +579,8 @@ def test_a_full_disk_while_the_journal_is_written_is_an_error(tmp_path, monkeypa
         ("a\0.npy", {}, "the character NUL"),
         ("\ud800.npy", {}, "half of a surrogate pair"),
         ("s3://bucket/a.npy", {}, r"it is a URL(.|\n)*local folder"),
-        ("", {}, "it is the path of what is written"),
-        (3, {}, "it is the path of what is written"),
+        ("", {}, "it is the path to write to"),
+        (3, {}, "it is the path to write to"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(tmp_path, monkeypatch, out, arguments, message):
@@ -689,7 +689,7 @@ def test_the_one_door_unpickles_and_says_so(tmp_path, monkeypatch, capsys):
 
     assert (tmp_path / "ran").exists()  # this is what allow_pickle means
     assert cli.main(["convert", "--allow-pickle", str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]) == 2
-    assert "runs whatever code their writer put there" in capsys.readouterr().out
+    assert "runs any code that their writer put there" in capsys.readouterr().out
 
 
 def object_array(listed):

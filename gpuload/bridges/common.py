@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Nest = Any  # a field name, or a tuple, list or dict of nests; with tensors in place of names when handed out
 NUMERIC_KINDS, TEXT_KINDS = "biufc", "SU"
-Convert = Callable[[Any], Any]  # the values of a field to what a framework has for them
+Convert = Callable[[Any], Any]  # the values of a field to the type that a framework has for them
 Shard = str | tuple[int, int] | None  # "auto": as the framework says; (rank, number of processes); None: as it is
 
 
@@ -35,7 +35,7 @@ class Tensors:
     def __init__(
         self, loader: Loader, convert: Convert, *, waits: bool = False, start: Callable[[], object] | None = None
     ) -> None:
-        """Make batches of what ``convert`` makes of each field.
+        """Make batches with the result of ``convert`` for each field.
 
         Args:
             loader: whose batches they are.

@@ -3,12 +3,12 @@
     for images, labels in tensors(loader):          from the loader's position to the end of the epoch
         train_step(images, labels)
 
-A loader with ``device="gpu"`` hands out CuPy arrays by itself, beside NumPy arrays of what a GPU has no dtype for
+A loader with ``device="gpu"`` hands out CuPy arrays by itself, and NumPy arrays for dtypes that a GPU does not have
 (text, dates). Here these are refused by name, and so is a loader on the CPU: each of its batches would cross to the GPU
 while the training waits, where ``device="gpu"`` has them there ahead.
 
-Memory   of a batch is the loader's; it stays what it was until the last array, view or capsule of it is gone.
-Streams  the stream that is CuPy's current one when a batch is handed out runs behind what makes the batch. On another
+Memory   of a batch is the loader's; it does not change until the last array, view or capsule of it is gone.
+Streams  the stream that is CuPy's current one when a batch is handed out waits for the work that makes it. On another
          stream, ``stream.wait_event(cupy.cuda.get_current_stream().record())`` first, as with any array of CuPy.
 Ragged   a field of which only the first axis varies is a `gl.Ragged` with a CuPy payload, its offsets on the host.
 """
@@ -31,7 +31,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches, every field of which is a ``cupy.ndarray``, or a `Ragged` over one.
 
     Args:
-        loader: on a GPU; its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+        loader: on a GPU; its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
         shard: (rank, number of processes), for a loader that is made without ``shard_id=`` and ``num_shards=``.
 
     Returns:

@@ -6,7 +6,7 @@
 A `Batch` is no pytree: its parts are (``*batch``, or ``batch.output`` as a whole).
 
 Position ``tensors`` takes the loader along, batch by batch.
-Memory   is shared: JAX holds each array until the last of its arrays on it is gone, so kept arrays stay what they were.
+Memory   is shared: JAX holds each array until the last of its arrays on it is gone, so stored arrays do not change.
 Copies   are made of arrays that are empty, not contiguous or writable, or do not begin at a multiple of 64 bytes. JAX
          0.10 makes them by itself and does not say so; ``loader.stats()`` counts them as ``tensors_copied``, the others
          as ``tensors_shared``.
@@ -42,7 +42,7 @@ try:
 except ImportError as error:
     raise missing_package("jax", needed_for="gpuload.bridges.jax", extra="jax", error=error) from error
 
-ALIGNMENT_BYTES = 64  # JAX 0.10 copies what begins elsewhere
+ALIGNMENT_BYTES = 64  # JAX 0.10 copies an array that begins elsewhere
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
 
@@ -51,7 +51,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches with jax.Arrays on its device, shared by DLPack.
 
     Args:
-        loader: its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+        loader: its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
         shard: ``"auto"`` takes the process's index and the number of processes from JAX (after
             ``jax.distributed.initialize()``, where there are several), a pair is (index, number); both for a loader
             that is made without ``shard_id=`` and ``num_shards=``. None leaves the loader as it is.
@@ -59,7 +59,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     Returns:
         An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on from the position
         of its ``loader`` and takes it along. It yields a `Batch` whose fields are jax.Arrays; ``batch.valid``,
-        ``batch.records``, ``batch.epoch`` and ``batch.step`` are what they are in the loader's.
+        ``batch.records``, ``batch.epoch`` and ``batch.step`` are those of the loader's batch.
 
     Raises:
         SpecError: a field that is handed out has no jax.Array (text, dates, 64 bits without ``jax_enable_x64``, a shape

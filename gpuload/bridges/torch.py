@@ -6,15 +6,15 @@
         train_step(images, labels)
 
 Position ``tensors`` takes the loader along, batch by batch. Each iterator of a dataset begins at the loader's position,
-         and that moves to the next epoch when the last batch of this one was delivered: who only looks at a batch, as
+         and that moves to the next epoch when the last batch of this one was delivered: to look at a batch, as
          trainers do before they begin, costs nothing, and a validation that was cut short begins anew. The dataset's
          own ``state_dict`` is behind the batch that was delivered last.
-Memory   is shared: a tensor holds the array that it was made of, so kept tensors stay what they were.
+Memory   is shared: a tensor holds the array that it was made of, so stored tensors do not change.
 Copies   are made of arrays that are empty, not contiguous or not writable. ``loader.stats()`` counts them as
          ``tensors_copied``, the others as ``tensors_shared``.
 GPU      A loader on a GPU gives tensors there. By DLPack torch's current stream is told to wait for the batch, while
-         the host goes on; for another stream, ``wait_stream`` as with any tensor. What reads a tensor later is waited
-         for before its memory is used again, on whatever stream it runs (``device.Lane``).
+         the host goes on; for another stream, ``wait_stream`` as with any tensor. The memory of a tensor is not used
+         again before all work that reads it has ended, on any stream (``device.Lane``).
 Ragged   a field of which only the first axis varies becomes a nested tensor of the jagged layout over the same payload:
          torch's own type for that, which ``unbind``, ``to``, ``torch.nested.to_padded_tensor`` and layers take, and
          whose ``values()`` and ``offsets()`` are the packed form that attention kernels take.
@@ -55,7 +55,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     """Return the loader's batches with torch.Tensors on its device, shared by DLPack.
 
     Args:
-        loader: its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+        loader: its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
         shard: ``"auto"`` takes rank and world size from torch.distributed, which was initialised before; a pair is
             (rank, world size). Both are for a loader that is made without ``shard_id=`` and ``num_shards=``. None
             leaves the loader as it is.
@@ -63,7 +63,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     Returns:
         An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on from the position
         of its ``loader`` and takes it along. It yields a `Batch` whose fields are tensors; ``batch.valid``,
-        ``batch.records``, ``batch.epoch`` and ``batch.step`` are what they are in the loader's.
+        ``batch.records``, ``batch.epoch`` and ``batch.step`` are those of the loader's batch.
 
     Raises:
         SpecError: a field that is handed out has no tensor form (text, dates, a shape that varies in several axes), or
@@ -160,7 +160,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         if share is not None and (worker is None or [worker.id, worker.num_workers] != share["worker"]):
             raise StateError(
                 f"a state of worker {share['worker'][0]} of {share['worker'][1]}",
-                cause="it says what this worker has made, and not where the training is",
+                cause="it counts the batches that this worker has made, and not those that the training has used",
                 remedy="load the StatefulDataLoader's state into one with as many workers",
             )
         self.loader.load_state_dict(saved)
@@ -192,13 +192,13 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         if self._process != os.getpid():
             raise ClosedError(
                 "the dataset was made before this worker was forked",
-                cause="the loader's threads, and what they hold, are in the other process",
+                cause="the loader's threads, and their memory, are in the other process",
                 remedy='pass num_workers=0, as gpuload reads by threads, or multiprocessing_context="spawn"',
             )
         if self.loader.device != "cpu":
             raise SpecError(
                 f"a loader on {self.loader.device} in a worker process",
-                cause="what workers make on a GPU would have to be copied from process to process",
+                cause="batches that workers make on a GPU would have to be copied from process to process",
                 remedy='pass num_workers=0, or make the loader with device="cpu"',
             )
 
@@ -217,7 +217,7 @@ def _rebuild(loader: Loader, next_epoch: Any) -> LoaderDataset:
 
 
 class _Share:
-    """The batches of one of several workers, from whom DataLoader takes them in turn.
+    """The batches of one of several workers; DataLoader takes a batch of each in turn.
 
         7 steps, 3 workers      worker 0: 0 3 6     worker 1: 1 4     worker 2: 2 5
 
@@ -256,14 +256,14 @@ class _Share:
         if not steps:
             raise StopIteration
         self._announce(steps)
-        output, error = signalsafe.call(lambda: self._attempt(steps[0]))  # what a signal handler raises loses no step
+        output, error = signalsafe.call(lambda: self._attempt(steps[0]))  # a signal handler loses no step
         self._num_taken += 1  # also where the step raises an error: the next call goes on behind it
         if error is not None:
             raise error
         return output
 
     def _attempt(self, step: int) -> tuple[Any, Exception | None]:
-        """Return what is handed out of a step, or the error of making it."""
+        """Return the output of a step, or the error of making it."""
         try:
             return self._whole.loader.batch_at(step, self.start.epoch).with_fields(self._convert).output, None
         except Exception as error:
@@ -317,7 +317,7 @@ def _rank() -> tuple[int, int]:
 
 
 def _converter(loader: Loader) -> common.Convert:
-    """Return what makes tensors of the values of a field, and counts them."""
+    """Return a function that makes tensors of the values of a field, and counts them."""
 
     def tensor(array: Any) -> Any:
         if common.is_bfloat16(array.dtype):

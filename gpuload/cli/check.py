@@ -19,8 +19,8 @@ def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
         "check",
-        help="read all records, verify checksums, decode images, and list what is damaged",
-        description="Reads all records of files: verifies their checksums, decodes images, and lists what is damaged. "
+        help="read all records, verify checksums, decode images, and list damaged records",
+        description="Reads all records of files: verifies their checksums, decodes images, and lists damaged records. "
         "The exit status is 0 if nothing is, 1 if something is.",
     )
     parser.add_argument(

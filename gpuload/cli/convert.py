@@ -45,12 +45,12 @@ def add_parser(verbs: Any) -> None:
         "--tensor", action="append", default=[], metavar="FIELD", help="TFRecord: write it as serialized tensors"
     )
     parser.add_argument("--num-threads", type=int, metavar="N", help="threads (default: the cores there are)")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there under these names")
-    parser.add_argument("--no-verify", action="store_true", help="do not read back what was written")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that are there under these names")
+    parser.add_argument("--no-verify", action="store_true", help="do not read back and compare the files")
     parser.add_argument(
         "--allow-pickle",
         action="store_true",
-        help="IN are NPY files of Python objects that you trust: reading them runs what their writer put there",
+        help="IN are NPY files of Python objects that you trust: reading them runs the code their writer put there",
     )
     parser.add_argument(
         "--record",
@@ -64,12 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Convert, print the files that were written, and return the exit status."""
     start_s = time.perf_counter()
     if arguments.allow_pickle:
-        print("--allow-pickle: the files are unpickled, which runs whatever code their writer put there")
+        print("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
         source: Source = pickles.trusted(arguments.input, arguments.record)
     elif arguments.record is not None:
         raise SpecError(
             f"--record {arguments.record} without --allow-pickle",
-            cause="it says what the records of files of Python objects are",
+            cause="it is about files of Python objects: it says whether an item or a file is a record",
             remedy="leave it out, or add --allow-pickle",
         )
     else:

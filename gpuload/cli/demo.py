@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     from gpuload.cli.demo_report import Report
 
-    os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report says what it is at
+    os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report has a status of its own
     report, start_s = Report(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
         _all_parts(report, Path(folder), arguments)

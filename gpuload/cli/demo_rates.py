@@ -1,7 +1,7 @@
 """Rates in the demo: records per second to tf.Tensor, through gpuload and through tf.data, on the same work.
 
 Each work is that of a table of the benchmarks: the layout of the records, the ops, the size of a batch and the form of
-tf.data, which is tuned, are the same (``NOTES`` says what is not). Who changes one changes the other.
+tf.data, which is tuned, are the same (``NOTES`` names the differences). Change both together.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure(folder: Path, *, device: str, seconds: float, say: Callable[[str], N
 
 
 def notes(device: str) -> list[str]:
-    """Return what is to be said of the rates."""
+    """Return remarks on the rates."""
     return [*NOTES, *([] if device == "cpu" else [NOTE_ON_A_GPU.format(device=device)])]
 
 

@@ -33,7 +33,7 @@ class Rate:
 
 @dataclass
 class Report:
-    """Prints what happens, and remembers which checks failed."""
+    """Prints the results of the demo's parts, and remembers which checks failed."""
 
     console: Console = field(default_factory=lambda: Console(highlight=False))
     failures: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Report:
 
     @contextmanager
     def part(self, title: str) -> Iterator[Any]:
-        """Print a part's heading and show that it works while it does; yields ``say(text)`` for what it is at."""
+        """Print a part's heading and a status line while it works; yields ``say(text)``, which sets that line."""
         self.console.print(f"\n[bold cyan]{title}[/]")
         with self.console.status("[dim]working[/]", spinner="dots") as status:
             yield lambda text: status.update(f"[dim]{text}[/]")
@@ -62,7 +62,7 @@ class Report:
             self.failures.append(otherwise)
 
     def rates(self, rates: list[Rate], notes: Sequence[str]) -> None:
-        """Print the table of rates, and below it what they are."""
+        """Print the table of rates, and notes below it."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
         table.add_column("work")
         for heading in ("gpuload", "tf.data", "ratio"):
@@ -87,7 +87,7 @@ class Report:
         return 0
 
     def _line(self, mark: str, text: str) -> None:
-        """Print a line, so that what does not fit goes on under its first word."""
+        """Print a line, so that its continuation stands under its first word."""
         line = Table.grid(padding=(0, 1))
         line.add_column(width=3, justify="right")
         line.add_column()

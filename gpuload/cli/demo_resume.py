@@ -1,4 +1,4 @@
-"""Resume in the demo: a loader stops in mid-epoch, another process goes on; both print what they saw as hashes.
+"""Resume in the demo: a loader stops in mid-epoch, another process goes on; both print hashes of their batches.
 
 ``python -m gpuload.cli.demo_resume FOLDER STATE.json`` is that other process: it prints a line for each batch.
 """
@@ -55,7 +55,7 @@ def loader(folder: Path, *, device: str) -> gl.Loader:
 
 
 def remaining(batches: gl.Loader) -> list[str]:
-    """Return a hash of each batch in what is left of this epoch and in the next one."""
+    """Return a hash of each batch in the rest of this epoch and in the next one."""
     return [digest(batch) for _ in range(2) for batch in batches]
 
 

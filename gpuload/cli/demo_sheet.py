@@ -1,7 +1,7 @@
-"""The demo's contact sheet: one PNG of what augmentation makes of a record from epoch to epoch.
+"""The demo's contact sheet: one PNG of a few records, augmented from epoch to epoch.
 
 Each of the two photographs stands there as it is stored, with the boxes that are cut out of it in the first epochs, and
-beside it what these become: cut, resized, perhaps mirrored, brighter or darker. Below are some digits, enlarged, as the
+beside it the results: cut, resized, perhaps mirrored, brighter or darker. Below are some digits, enlarged, as the
 network gets them.
 
 Where a box lies is asked of the loader itself: a second field holds the place of each pixel, and an op that acts on

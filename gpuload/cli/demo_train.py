@@ -1,6 +1,6 @@
 """Training in the demo: a small Keras network on the digits, by ``model.fit`` and by a loop of one's own.
 
-What augmentation is worth shows where there is little to learn from: with all digits the network is right about nearly
+The gain of augmentation shows where there is little to learn from: with all digits the network is right about nearly
 all others in any case, with FEW it makes about twice as many errors without augmentation as with it.
 """
 

@@ -31,7 +31,7 @@ DESCRIPTION_LINES = ("device:", "executor:", "core:", "threads:")  # of `Loader.
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser = verbs.add_parser(
-        "health", help="run a small epoch and check each value; what a container's health check asks"
+        "health", help="run a small epoch and check each value, for the health check of a container"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, gpu or gpu:N (default: auto)")
     parser.add_argument("--executor", default="auto", help="auto, array or dali (default: auto)")

@@ -22,7 +22,7 @@ def add_parser(verbs: Any) -> None:
         description="Writes one page of HTML (or a PNG) with records of files as they are stored, and behind the ops "
         "of a Python module in the first epochs.",
     )
-    parser.add_argument("path", metavar="PATH", help="what gl.open takes: a file, a folder of images, wildcards")
+    parser.add_argument("path", metavar="PATH", help="as for gl.open: a file, a folder of images, wildcards")
     parser.add_argument("--ops", metavar="MODULE:NAME", help="a list of ops in a module of Python: augment:train_ops")
     parser.add_argument("--records", type=int, default=4, help="how many records (default: 4)")
     parser.add_argument("--epochs", type=int, default=2, help="of how many epochs the draws are shown (default: 2)")

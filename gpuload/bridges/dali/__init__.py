@@ -10,12 +10,12 @@ Position  DALI reads ahead of the training. The loader's position moves with eac
           so ``loader.state_dict()`` is right whenever it is asked. A pipeline begins where the loader is when it reads
           its first batch.
 Epochs    The pipeline ends with ``StopIteration`` where the loader's epoch ends; ``reset`` begins the next one.
-          ``last_batch=`` of the loader says what becomes of the last records; `reader` says where DALI's policies do.
+          ``last_batch=`` of the loader decides about the last records; `reader` says where DALI's policies do.
 Errors    of the loader are raised as themselves when their step is asked for, after the batches before it; ``reset``
           then goes on behind it. An error of your operators has a note that names epoch, step and records.
 Draws     A random number belongs to (seed, epoch, record, name): no batch size, shard or resume changes it. DALI's own
           random operators depend on the place in the batch and on the batches before.
-How       DALI calls a source ahead of time, and a source cannot see what came out. So the pipeline's class is replaced
+How       DALI calls a source ahead of time, and a source cannot see the outputs. So the pipeline's class is replaced
           by one derived from it (`pipeline.Fed`), which only tells `feed.Feed` when DALI has taken a batch, when one
           comes out, and when the next epoch begins.
 Memory    A pipeline without a GPU reads the loader's memory itself: DALI keeps each array until it has used it, and the

@@ -34,7 +34,7 @@ def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -
 
     Args:
         loader: on the CPU.
-        draws: see `reader`; what an op draws are several outputs, in the order in which it draws them.
+        draws: see `reader`; the draws of an op are several outputs, in the order in which it draws them.
 
     Raises:
         SpecError: DALI has no such field.
@@ -49,7 +49,7 @@ class Batches:
 
     Attributes:
         loader: whose batches they are.
-        arguments: what ``fn.external_source`` must be told of them.
+        arguments: the arguments of ``fn.external_source`` for them.
     """
 
     def __init__(self, loader: Loader, draws: Mapping[str, Op | Numbers] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Feed: the batches of a loader on their way into one pipeline and out of it.
 
-DALI calls a source ahead of time, and a source cannot see what came out; the pipeline tells it (`pipeline.Fed`).
+DALI calls a source ahead of time, and a source cannot see the outputs; the pipeline reports them (`pipeline.Fed`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Feed:
     """The feed of one pipeline: the batches of a loader, epoch by epoch, ahead of the pipeline's outputs.
 
     A batch waits until DALI has taken it, for each of its columns is asked for by itself. And if another source in the
-    pipeline has ended, DALI throws away what it got from this one, which it asks for again after ``reset``.
+    pipeline has ended, DALI drops the batch that it got from this one, and asks for it again after ``reset``.
 
     Everything here is called by the thread that runs the pipeline.
     """
@@ -81,12 +81,12 @@ class Feed:
                 if self.name is not None:
                     check_whole(self._loader.position)
                 self._batches = batches = self._loader.manual_epoch().then(self._with_columns())
-            for self._waiting in batches:  # a loop: behind next() a signal handler might drop what it returned
+            for self._waiting in batches:  # a loop: behind next() a signal handler might drop the batch
                 return
         except Exception as error:
             if signalsafe.is_of_handler(error):
                 raise
-            self._error, self._is_over = error, True  # raised when its step comes out, behind what is in the pipeline
+            self._error, self._is_over = error, True  # raised when its step comes out, behind those in the pipeline
             raise StopIteration from None
         self._batches, self._is_over = None, True
         raise StopIteration
@@ -113,7 +113,7 @@ class Feed:
             self._waiting = None
 
     def come_out(self, take: Callable[[Any], Any], cuda_stream: Any) -> Any:
-        """Return what ``take`` returns, the outputs of the oldest batch in the pipeline, and take the loader along."""
+        """Return the result of ``take``, the outputs of the oldest batch in the pipeline, and take the loader along."""
         try:
             outputs = take(cuda_stream)
         except StopIteration:

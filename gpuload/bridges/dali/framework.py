@@ -1,4 +1,4 @@
-"""DALI itself, imported once; by `signalsafe`, so that no signal handler breaks off what cannot be begun again."""
+"""DALI itself, imported once; by `signalsafe`: no signal handler may break off an import that cannot be repeated."""
 
 from __future__ import annotations
 

@@ -29,16 +29,16 @@ def reader(loader: Loader, *, name: str | None = None, draws: Mapping[str, Op | 
     DALI's iterators (PyTorch, JAX) need no size: without ``reader_name=`` they end where the loader does, with short
     last batches if the loader has them, and ``len(loader)`` is the number of steps. With ``name="Reader"`` here and
     ``reader_name="Reader"`` there, the iterator counts: the last batch is filled up by repeating its last record, and
-    ``last_batch_policy=`` says what becomes of that; this is for several pipelines in one iterator, and epochs cannot
+    ``last_batch_policy=`` decides about these; this is for several pipelines in one iterator, and epochs cannot
     be gone on with in the middle.
 
     Args:
         loader: with the ``batch_size`` of the pipeline; one for each pipeline.
         name: of the reader, for ``reader_name=`` of DALI's iterators.
         draws: random numbers for arguments of your operators, by names that you choose: `uniform`, `integers` or
-            `coin_flip`, a DataNode each; or an op of ``gl.ops``, which becomes a dict of what it draws, to be passed on
-            as in ``fn.flip(images, **flip)``. They come behind the fields. An op draws what it would draw as the next
-            one in the loader's ``ops=``; ops in one mapping follow each other.
+            `coin_flip`, a DataNode each; or an op of ``gl.ops``, which becomes a dict of its draws, to be passed on
+            as in ``fn.flip(images, **flip)``. They come behind the fields. The draws of an op are those of the next
+            op in the loader's ``ops=``; ops in one mapping follow each other.
 
     Raises:
         SpecError: there is no pipeline being defined, or it does not fit the loader, or DALI has no such field.

@@ -1,4 +1,4 @@
-"""Pipelines that a loader feeds: a class derived from the pipeline's own, which tells `Feed` what happens.
+"""Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event to `Feed`.
 
 That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an iteration have given
 theirs.
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
-    """A pipeline that tells its `Feed` what happens."""
+    """A pipeline that reports to its `Feed` which batches DALI takes and returns."""
 
     _gpuload_feed: Feed
 
     def iter_setup(self) -> None:
-        """Called by DALI when all sources have given what they have for an iteration, before it is put in."""
+        """Called by DALI when all sources have given their batches of an iteration, before these are put in."""
         super().iter_setup()
         self._gpuload_feed.was_taken()
 

@@ -5,13 +5,13 @@
     model.fit(dataset(loader), epochs=20, callbacks=[checkpoint(loader, "state.json")])
 
 Position ``tensors`` takes the loader along, batch by batch. So does a dataset that is iterated itself, or by its
-         ``take`` and ``repeat``, from the second batch of an iterator on: who looks at one batch costs nothing. What
-         else is made of it is read ahead of the training (``prefetch``, ``map``, a strategy). Such an iterator begins
-         at the loader's position, and that moves to the next epoch when the last batch of this one was delivered, and
-         not before; what was trained, `checkpoint` counts. (An epoch with no more steps than are read ahead may be
-         delivered to an iterator that only looks.)
+         ``take`` and ``repeat``, from the second batch of an iterator on: to look at one batch costs nothing. Other
+         datasets that are made of it read ahead of the training (``prefetch``, ``map``, a strategy). Such an iterator
+         begins at the loader's position, and that moves to the next epoch when the last batch of this one was
+         delivered, and not before; `checkpoint` counts the steps that were trained. (An epoch with no more steps than
+         are read ahead may be delivered to an iterator that only looks.)
 Memory   ``tensors`` shares each array with TensorFlow; TensorFlow holds the array until the last tensor on it is gone,
-         so kept tensors stay what they were. ``dataset`` hands aligned arrays over without a copy, too.
+         so stored tensors do not change. ``dataset`` hands aligned arrays over without a copy, too.
 Copies   are made where sharing is not possible: text, empty arrays, arrays that are not aligned, contiguous or
          writable. ``loader.stats()`` counts them as ``tensors_copied``, the others as ``tensors_shared``.
 GPU      ``tensors`` stays on the device; ``dataset`` goes through the host, as tf.data runs its generators there.

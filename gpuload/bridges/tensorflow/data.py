@@ -45,12 +45,12 @@ def dataset(
     The position moves with the batches that are taken, as that of the loader does: ``fit(steps_per_epoch=100)`` called
     again, a ``for`` that was left, and ``take(100)`` go on where the last one ended. An iterator that takes a single
     batch only looks, and moves nothing. This holds for the dataset itself, for its ``take`` and ``repeat``, and in
-    Keras on TensorFlow. What else is made of it (``prefetch``, ``map``, a strategy), and Keras on JAX or torch, may
+    Keras on TensorFlow. Datasets made of it (``prefetch``, ``map``, a strategy), and Keras on JAX or torch, may
     read ahead of the training: there the position moves when an epoch was delivered to its last batch, and where
     batches come again that may have been trained on, that is logged once. The callbacks of this package know better:
     with one of them in ``fit`` the loader is, when it ends, behind the last step that was trained.
 
-    The cardinality is ``len(loader)``. Where a loader is in mid-epoch, the first epoch is what is left of it (Keras
+    The cardinality is ``len(loader)``. Where a loader is in mid-epoch, the first epoch is the rest of that one (Keras
     then says once that the input ran out early, and goes on). For ``steps_per_epoch=`` write
     ``dataset(loader).repeat()``, which has no end.
 

@@ -30,7 +30,7 @@ def distribute(loader: Loader, strategy: Any) -> Any:
 
     Each replica gets its part of each step: with ``batch_size=256`` and 8 replicas, 32 records each. Which records a
     step has does not depend on the number of replicas, nor on that of workers, so a state of one run goes on in
-    another. Every iterator begins at the loader's position, as with `dataset`; the callbacks count what was trained.
+    another. Every iterator begins at the loader's position, as with `dataset`; the callbacks count the trained steps.
 
     Args:
         loader: of all records, with the batch size of all replicas together; the same in every worker.

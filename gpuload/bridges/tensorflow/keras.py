@@ -1,10 +1,10 @@
 """Callbacks of Keras for ``model.fit(dataset(loader))``; on all of its backends.
 
-Counting   Keras looks at batches before it trains, and what stands between (``prefetch``, a strategy) reads ahead. So
+Counting   Keras looks at batches before it trains, and the stages between (``prefetch``, a strategy) read ahead. So
            the callbacks count the steps that were trained, and the state that they save is the one behind the last.
            With ``steps_per_execution`` above 1 the model's optimizer counts.
 Together   `ResumeLoader` writes the weights, those of the optimizer too, and the state into a new folder, which gets
-           its name when it is complete. So what is found there belongs together, whenever the process was ended.
+           its name when it is complete. So weights and state of a folder belong together, whenever the process ended.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         return loader.state_at(position)
 
     def save(self) -> None:
-        """Write what is to be written."""
+        """Write the state, and the weights where they belong to it."""
         raise NotImplementedError
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -85,7 +85,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         self._start, self._before, self._num_trained, self._num_saved = self.loader.position, 0, 0, 0
         self._first = self._num_updates()
         # On JAX, to ask for ``self.model`` brings all weights into it, which is more work than a short step. There the
-        # number of steps that are executed together stays what it is.
+        # number of steps that are executed together does not change.
         self._single = keras.backend.backend() == "jax" and self._steps_per_call() == 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -106,7 +106,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Take the loader behind the last step that was trained, wherever what read ahead has taken it."""
+        """Take the loader behind the last step that was trained, wherever stages that read ahead have taken it."""
         if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
             self.loader.go_to(self.loader.after(self._start, self._num_trained))
 
@@ -163,7 +163,7 @@ def checkpoint(loader: Loader, path: str | os.PathLike[str], *, every_steps: int
     `ResumeLoader` does all of this together with the model.
 
     Args:
-        loader: what the dataset was made of; the dataset may be prefetched, repeated and distributed, not cut
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed, not cut
             (``take``) nor put together anew (``batch``), which is noticed as far as it can be.
         path: of the JSON.
         every_steps: save after so many steps, too.
@@ -191,12 +191,12 @@ class ResumeLoader(_Counting):
 
         model.fit(dataset(loader), epochs=20, callbacks=[ResumeLoader(loader, "run")])
 
-    When training begins, it takes up what is in the folder, if something is there: the weights, the optimizer, the
+    When training begins, it takes up the content of the folder, if there is any: the weights, the optimizer, the
     loader's position, and the epoch of Keras (``initial_epoch``). A run that was ended in mid-epoch trains the steps
     that were left of that epoch, each record once.
 
     Args:
-        loader: what the dataset was made of; the dataset may be prefetched, repeated and distributed. With
+        loader: that the dataset was made of; the dataset may be prefetched, repeated and distributed. With
             ``steps_per_epoch=`` the records go on exactly, too, but the first epoch of Keras has its full number of
             steps.
         folder: is made if it is not there. It holds the last save alone.
@@ -253,7 +253,7 @@ class ResumeLoader(_Counting):
             if os.path.lexists(path) and not _is_save(path):
                 raise FileError(
                     f"{path} is there already",
-                    cause="it is not what ResumeLoader writes, and nothing of others is replaced",
+                    cause="ResumeLoader did not write it, and nothing of others is replaced",
                     remedy="move it away, or name another folder",
                 )
         draft.mkdir()
@@ -288,7 +288,7 @@ class ResumeLoader(_Counting):
         return sorted(save for save in names if SAVE.fullmatch(save.name) and _is_save(save))
 
     def _remove_drafts(self) -> None:
-        """Remove what processes left that were killed while they saved."""
+        """Remove the drafts of processes that were killed while they saved."""
         for draft in self._folder.glob("draft-*"):
             owner = DRAFT.fullmatch(draft.name)
             if owner and _is_save(draft) and derivedfiles.is_left(draft, *owner.groups()):
@@ -312,7 +312,7 @@ class ResumeLoader(_Counting):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"{folder / STATE}: {error}",
-                cause="it is not what ResumeLoader wrote",
+                cause="ResumeLoader wrote something else",
                 remedy="remove the folder to begin anew",
             ) from None
         self.loader.load_state_dict(state)
@@ -328,7 +328,7 @@ class ResumeLoader(_Counting):
 
 
 def _is_save(folder: Path) -> bool:
-    """Return True for a folder, and no link to one, that holds nothing but what `ResumeLoader` writes."""
+    """Return True for a folder, and no link to one, that holds nothing but files of `ResumeLoader`."""
     try:
         return not folder.is_symlink() and {entry.name for entry in folder.iterdir()} <= {WEIGHTS, STATE}
     except OSError:  # a file, or another process has just renamed it
@@ -341,10 +341,10 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
     It writes to TensorBoard, by epoch of Keras: ``loader/records_per_s``, ``loader/wait`` (the share of the time that
     the training waited for the loader) and ``loader/fill`` (the share of the steps made ahead that were ready when
     batches were asked for). Where the training waited for a tenth of an epoch or more, one sentence in the log says so,
-    what the loader did meanwhile, and what would make it faster.
+    the work of the loader meanwhile, and a change that would make it faster.
 
     Args:
-        loader: what the dataset was made of.
+        loader: that the dataset was made of.
         log_dir: for TensorBoard; None writes the log alone.
     """
 
@@ -360,7 +360,7 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
         self._start_s, self._before = time.perf_counter(), dict(self.loader.stats())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Write what was measured."""
+        """Write the measurements."""
         seconds, now = time.perf_counter() - self._start_s, self.loader.stats()
         spent = {name: now[name] - before for name, before in self._before.items()}
         self.latest = {

@@ -18,12 +18,12 @@ def tensors(loader: Loader) -> common.Tensors:
     """Return the loader's batches with tf.Tensors on its device, shared by DLPack where that is possible.
 
     Args:
-        loader: its ``output=`` says what a batch unpacks to: ``images, labels = batch``.
+        loader: its ``output=`` is the nest that a batch unpacks to: ``images, labels = batch``.
 
     Returns:
         An iterable with a length. Each loop over it goes on from the loader's position and takes it along. It yields a
         `Batch` whose fields are tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and ``batch.step`` are
-        what they are in the loader's.
+        those of the loader's batch.
 
     Raises:
         SpecError: a field that is handed out has no tensor form (it varies in shape, or holds dates or objects).

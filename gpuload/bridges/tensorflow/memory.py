@@ -1,6 +1,6 @@
 """share_memory: one budget for a GPU that TensorFlow, DALI and CuPy share.
 
-TensorFlow takes nearly all of a GPU's memory when it starts, and who comes later has none. Each of the three can be
+TensorFlow takes nearly all of a GPU's memory when it starts, and leaves none for the others. Each of the three can be
 told how much it may have, but only before it starts, and each in another way:
 
 TensorFlow  ``set_logical_device_configuration(memory_limit=)``: never more than this.
@@ -45,7 +45,7 @@ def share_memory(
 
     Raises:
         SpecError: a number is none of these, or together they are more than the card has.
-        DeviceError: there is no such GPU, or TensorFlow has started already; the error says who holds what.
+        DeviceError: there is no such GPU, or TensorFlow has started already; the error shows the share of each.
     """
     shares = {"tensorflow": tensorflow, "dali": dali, "cupy": cupy}
     requests = {name: value for name, value in shares.items() if value is not None}
@@ -98,7 +98,7 @@ def _give_dali(number: int, size: int, free: int, total: int) -> None:
     backend = signalsafe.import_package("nvidia.dali.backend")
     try:
         backend.PreallocateDeviceMemory(size, number)
-    except Exception as error:  # DALI raises whatever its C++ threw
+    except Exception as error:  # DALI's C++ may throw any
         raise _too_late("DALI", str(error), number, free, total) from error
 
 

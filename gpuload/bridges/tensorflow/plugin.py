@@ -4,7 +4,7 @@ Way       Our threads read, decode raw bytes and draw on the host, in our order.
           one array of bytes (`executors.dali.feed`), a GPU gets it by one upload, and DALI's operators run behind it,
           in a pipeline inside TensorFlow. Raw bytes are decoded by NumPy here, not by CuPy: the inputs of tf.data are
           on the host.
-Traps     of the plugin (2.4), and what is done about them. Garbage from operators that change no byte: a slice comes
+Traps     of the plugin (2.4), and their remedies here. Garbage from operators that change no byte: a slice comes
           first. An iterator for each input: there is one input. No cardinality: it is that of the loader. Partial
           batches lost in sample mode: batch mode is used, with any number of rows. An end of the process for ragged
           inputs, refused dtypes: refused by name before.

@@ -51,8 +51,8 @@ def checkpointable(loader: Loader, *, state: Callable[[], dict[str, Any]] | None
     ``restore`` returns, and the next loop over the loader begins there.
 
     Args:
-        loader: its position is saved; with ``tensors`` that is what was trained.
-        state: says the state instead where something reads ahead of the training: ``lambda: loader.state_dict(epoch,
+        loader: its position is saved; with ``tensors`` that is the position of the training.
+        state: returns another state where something reads ahead of the training: ``lambda: loader.state_dict(epoch,
             step)`` with your own counts, or the ``state`` of the callback that `checkpoint` returns.
 
     Raises:
