@@ -61,13 +61,13 @@ def choose(device: str) -> tuple[str, str]:
 
 
 class Problem(NamedTuple):
-    """Why a GPU cannot be used, and what a user can do about it."""
+    """The reason why a GPU cannot be used, and a remedy."""
 
     cause: str
     remedy: str
 
 
-# What errors of CUDA mean, by parts of their names.
+# The meaning of errors of CUDA, by parts of their names.
 PROBLEMS = {
     ("OutOfMemory", "MemoryAllocation", "OUT_OF_MEMORY"): Problem(
         "the GPU has no memory left",
@@ -75,7 +75,7 @@ PROBLEMS = {
     ),
     ("DevicesUnavailable", "DEVICE_UNAVAILABLE"): Problem(
         "the GPU is not available to this process",
-        "nvidia-smi shows who uses it; in the mode 'Exclusive Process' (nvidia-smi -q -d COMPUTE) only one process can",
+        "nvidia-smi lists its users; in the mode 'Exclusive Process' (nvidia-smi -q -d COMPUTE) only one process can",
     ),
     ("SystemNotReady", "SYSTEM_NOT_READY"): Problem(
         "the machine's GPUs are not ready",
@@ -172,7 +172,7 @@ def failure(error: BaseException) -> BaseException:
 
 
 def _meaning(text: str) -> Problem:
-    """Return what an error of CUDA means, which has its name in its text."""
+    """Return the meaning of an error of CUDA, which has its name in its text."""
     return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
 
 
@@ -246,7 +246,7 @@ def _lock_pages(size: int) -> NDArray[np.uint8]:
             raise DeviceError(
                 f"{size} bytes of page-locked host memory are not to be had",
                 cause=str(error),
-                remedy="give the process, or its container, more memory; ulimit -l may bound what is locked; a smaller "
+                remedy="give the process, or its container, more memory; ulimit -l may bound locked memory; a smaller "
                 "batch_size or prefetch needs less",
             ) from error
     return np.frombuffer(cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
@@ -333,7 +333,7 @@ class Lane:
         event = lane.mark()                  when it has passed, the slot may be filled again
 
         lane.hand_over(event)                the consumer's thread
-        image = lane.lend(image)             what the consumer gets
+        image = lane.lend(image)             the consumer's array
 
     Threads: any thread may call the methods, several at a time.
 
@@ -401,7 +401,7 @@ class Lane:
         return track.mark(track.stream)
 
     def hand_over(self, event: Event) -> None:
-        """Let what the consumer queues from now on run after ``event``; the host does not wait.
+        """Let the consumer's later work run after ``event``; the host does not wait.
 
         The consumer's stream is CuPy's current stream of the calling thread. Another library gets the same order from
         DLPack: there it names its own stream, which CuPy then makes wait for the current one.
@@ -415,8 +415,8 @@ class Lane:
     def lend(self, array: Any) -> Any:
         """Return the same device memory as an array for the consumer, in whose thread this is called.
 
-        The memory comes back to the lane when the last array, view or DLPack capsule of it is dropped, in whatever
-        thread; ``reclaim`` then lets it go when it is safe. The caller drops its own references. See ``_Loan``.
+        The memory comes back to the lane when the last array, view or DLPack capsule of it is dropped, in any thread;
+        ``reclaim`` then lets it go when it is safe. The caller drops its own references. See ``_Loan``.
         """
         track = self._open()
         if not array.size:
@@ -478,7 +478,7 @@ class Lane:
         self._give_back()
 
     def _may_go(self, release: _Release, stream: Any, wait: bool) -> bool:
-        """Return whether memory may go, after ordering what the lane does next behind all that still reads it."""
+        """Return whether memory may go, after ordering the lane's next work behind all work that still reads it."""
         if release.events is None:
             return False
         for event in release.events:
@@ -539,7 +539,7 @@ class _Track:
     CuPy's memory pool keeps free memory by the stream's handle, and CUDA gives the handle of a destroyed stream to the
     next one that is made. Memory of a lane that is gone could then be given out while work of the old stream, or a
     consumer that kept a batch, still uses it. As long as the track is kept, the order of its stream covers both: the
-    next lane on it reclaims what comes back. There are as many tracks as there were lanes at one time.
+    next lane on it reclaims the memory. There are as many tracks as there were lanes at one time.
 
     Streams and events must never be garbage. Python calls the finalizers of a whole cycle of garbage before it frees
     any of it: CuPy's would destroy the stream and the events, and ours, called in the same collection, would keep them
@@ -623,7 +623,7 @@ class _Loan:
     Which stream: all kernels that read the memory were queued before it was dropped, so an event on their stream covers
     them. Their stream is the one that was current in the consumer's thread when the memory was lent (``hand_over`` made
     it wait for the step), or the one that is current in the thread that drops it. An event is recorded on both. A
-    consumer who uses a third stream has to order it with one of these two before he drops the array; that is CuPy's own
+    consumer with a third stream has to order it behind one of these two before it drops the array; that is CuPy's own
     rule for any array. The loan keeps the stream alive, because an event cannot be recorded on a destroyed one.
 
     Where no event can say it, ``events`` is None and ``reclaim`` waits for the whole GPU:
@@ -764,9 +764,9 @@ class _StreamExport:
 
 
 def stream_export(array: Any) -> Any:
-    """Return what to give to a library that keeps to the stream which it names in ``__dlpack__(stream=)``.
+    """Return the argument for a library that keeps to the stream which it names in ``__dlpack__(stream=)``.
 
-    The memory is used again when what was queued on that stream has run, once the library has let go of it. Torch is
+    The memory is used again when the work queued on that stream has run, once the library has let go of it. Torch is
     such a library: work on other streams is its user's to order, as for any tensor.
     """
     loan = getattr(array.data.mem, "_owner", None)
@@ -774,7 +774,7 @@ def stream_export(array: Any) -> Any:
 
 
 _tracks: list[_Track] = []
-_idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a fork inherits only what it ignores
+_idle_tracks: dict[tuple[int, int], deque[_Track]] = {}  # of each process and GPU: a child does not use its parent's
 
 
 def _take_track(number: int) -> _Track:

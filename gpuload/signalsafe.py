@@ -66,7 +66,7 @@ def call(function: Callable[[], R]) -> R:
             errors.append(error)
 
     def stop() -> None:
-        stop_flags.append(True)  # what has begun goes on to its end
+        stop_flags.append(True)  # a function that has begun goes on to its end
 
     try:
         helpers = threads.start(1, work, name=NAME, stop=stop)
@@ -81,7 +81,7 @@ def call(function: Callable[[], R]) -> R:
 def import_package(name: str) -> ModuleType:
     """Return a module, imported where no signal handler breaks the import off.
 
-    It is the one way to import what is neither NumPy nor gpuload's own, and what Python's library has and only some
+    It is the one way to import packages besides NumPy and gpuload itself, and modules of Python's library that only few
     need. Once the module is there, this costs a look into ``sys.modules``.
 
     Raises:

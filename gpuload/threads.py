@@ -8,9 +8,9 @@ first use, wherever that is, and once its hook has run it calls nothing any more
 
 Signals         Python runs signal handlers in the main thread alone. So another thread starts the threads of the main
                 thread (`_Starter`), and none of them is half started when a handler raises.
-Who owns what   A thread refers to what it works on, and this module refers to the threads and to their ``stop`` as long
-                as they live. So neither the arguments nor ``stop`` may refer to an object whose garbage collection is
-                to end the threads.
+Ownership       A thread refers to the objects that it works on, and this module refers to the threads and to their
+                ``stop`` as long as they live. So neither the arguments nor ``stop`` may refer to an object whose
+                garbage collection is to end the threads.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a lock. They may call
                 ``stop``, which takes no lock and waits for nothing. Only an explicit close joins threads; a finalizer
                 never does.
@@ -72,7 +72,7 @@ def start(
         target: called in each thread; it must handle its own exceptions, which reach no caller.
         arguments: of the target.
         name: of the threads, a number follows.
-        stop: lets all of these threads return soon, whatever they wait for. Python's end calls it, and so may garbage
+        stop: lets all of these threads return soon, wherever they wait. Python's end calls it, and so may garbage
             collection, in any thread and more than once: it sets flags and puts into a ``SimpleQueue``, and nothing
             else. It takes no lock and joins no thread.
 
@@ -125,15 +125,15 @@ class _Starter:
     runs signal handlers in the main thread alone, so another thread calls it. To start that thread is one call of C.
 
     Attributes:
-        error: what ``Thread.start`` raised.
+        error: the exception of ``Thread.start``, None if there was none.
     """
 
     def __init__(self, threads: Sequence[threading.Thread]) -> None:
         self.error: BaseException | None = None
         self._threads = threads
-        self._turn: list[None] = [
-            None
-        ]  # the thread that pops it starts the threads, or forgets them: exactly one can, pop is one step
+        # The thread that pops this one entry starts the threads, or forgets them. It can be one alone: ``list.pop`` is
+        # one step of the interpreter, so no lock is needed, and none can be left locked by a signal handler.
+        self._turn: list[None] = [None]
         self._is_withdrawn = False
         self._end_of_start = threading.Lock()
         self._end_of_start.acquire()
@@ -232,7 +232,7 @@ def _has_ended(thread: threading.Thread) -> bool:
     """Return True if a thread has ended, or was never started and never will be.
 
     An interrupted ``Thread.join`` may take a thread for ended from then on (CPython 3.11, ``_wait_for_tstate_lock``),
-    so what the interpreter says of its frames has the last word: one of them is there as long as it runs.
+    so the interpreter's list of frames decides: a thread has a frame in it as long as it runs.
     """
     if thread.is_alive():
         return False
@@ -276,7 +276,7 @@ def _is_import_deadlock() -> bool:
                 frame = frame.f_back
         return True
     finally:
-        frames.clear()  # it holds this very frame: a cycle, which would keep what all threads hold
+        frames.clear()  # it holds this very frame: the cycle would keep the objects of all threads alive
 
 
 def _is_lock_of_imports(frame: FrameType) -> bool:
@@ -341,14 +341,14 @@ def parallel_map(
         try:
             raise first
         finally:
-            del first  # or the error and this call would keep each other, and what the error holds, alive
+            del first  # or the error and this call would keep each other alive, with all objects that the error holds
     return results
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use, at least 1: the least of what limits it.
+    """Return how many cores this process may use, at least 1: the least of these limits.
 
-    These are the cores it may run on (affinity), the processor time that its control groups allow (containers, Slurm,
+    They are the cores it may run on (affinity), the processor time that its control groups allow (containers, Slurm,
     systemd), rounded up, and ``OMP_NUM_THREADS``, which launchers set where several processes share a machine (torchrun
     sets it to 1, unless it is set).
     """
@@ -370,7 +370,7 @@ def _num_allowed() -> int:
 def _quotas() -> Iterator[float]:
     """Yield the cores that this process's control group may keep busy, and those that it lies in.
 
-    A container often sees its own group as the root, whatever path it is told.
+    A container often sees its own group as the root, although it is told another path.
     """
     for root, group, read in _groups():
         parts = [part for part in group.split("/") if part]
@@ -382,7 +382,7 @@ def _quotas() -> Iterator[float]:
 
 
 def _groups() -> Iterator[tuple[str, str, Callable[[str], tuple[int, int]]]]:
-    """Yield folder and group of each hierarchy that may limit processor time, and what reads its quota and period."""
+    """Yield folder and group of each hierarchy that may limit processor time, and a reader of quota and period."""
     with contextlib.suppress(OSError, ValueError), open(OWN_GROUPS) as file:
         for line in file:
             _, controllers, group = line.rstrip("\n").split(":", 2)
@@ -407,11 +407,11 @@ def _read_v1(folder: str) -> tuple[int, int]:
 
 
 def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """Run a thread: set up what every thread of gpuload needs, then call its target."""
+    """Run a thread: unblock SIGBUS in it, as every thread of gpuload needs it, then call its target."""
     try:
         if hasattr(signal, "pthread_sigmask") and hasattr(signal, "SIGBUS"):
-            # A thread inherits what the one that started it has blocked. A mapped file that was cut short raises SIGBUS
-            # in the thread that reads it, and where that is blocked, the kernel ends the process without a handler.
+            # A thread inherits blocked signals from the thread that started it. A mapped file that was cut short raises
+            # SIGBUS in the thread that reads it; if SIGBUS is blocked there, the kernel ends the process at once.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGBUS})
         target(*arguments)
     finally:
@@ -442,7 +442,7 @@ def _end() -> None:
 
 
 def end_first() -> None:
-    """Have threads end before what other modules registered with `atexit` up to now, and they use, is shut down."""
+    """Have threads end before the modules that they use, and that registered with `atexit` up to now, shut down."""
     atexit.unregister(_end)
     atexit.register(_end)
 

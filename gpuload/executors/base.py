@@ -56,7 +56,7 @@ class RowExecutor(Protocol):
         """
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen and why, a line each."""
+        """Return each choice and its reason, a line each."""
 
     def close(self) -> None:
         """Give back memory."""
@@ -90,7 +90,7 @@ class BatchExecutor(Protocol):
             draws: of every op.
 
         Raises:
-            SpecError: fields or draws are not what the graph says. Nothing was started then.
+            SpecError: fields or draws do not fit the graph. Nothing was started then.
         """
 
     def finish(self) -> Fields:
@@ -118,7 +118,7 @@ class BatchExecutor(Protocol):
         """Forget the batches that were started and not finished."""
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen and why, a line each."""
+        """Return each choice and its reason, a line each."""
 
     def close(self) -> None:
         """Give back threads and memory; results that were returned stay valid."""

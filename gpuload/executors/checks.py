@@ -1,4 +1,4 @@
-"""Checks: values that ops cannot take, found where the values are and told on the host later.
+"""Checks: values that ops cannot take, found where the values are, and reported on the host later.
 
 Flow  ``ask`` as soon as the values are there, ``send`` after the last question, ``answer`` when the batch is handed
       out. On a GPU the questions and the copy of one byte to the host are queued on CuPy's current stream, with an
@@ -30,8 +30,8 @@ class Checks:
     def __init__(self, xp: ModuleType) -> None:
         self._xp = xp
         self._questions: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
-        self._is_wrong = False  # of what lies on the host
-        self._flag: Any = None  # the same of what lies on the device, there
+        self._is_wrong = False  # of values on the host
+        self._flag: Any = None  # the same of values on the device, there
         self._answer: NDArray[np.bool_] | None = None  # a copy of the flag on the host, there once the event has passed
         self._event: Any = None
 

@@ -111,7 +111,7 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
 
 
 def _without_dali(graph: Graph) -> set[str]:
-    """Return the fields that no op needs DALI for, neither on them nor on what shares an op with them.
+    """Return the fields that no op needs DALI for, neither on them nor on fields that share an op with them.
 
     Where no op at all needs DALI, it was asked for, and these are none.
     """

@@ -37,7 +37,7 @@ from gpuload.ragged import Ragged
 from gpuload.spec import Layout
 from gpuload.stats import Counters
 
-CROWDED_BYTES = 1 << 28  # a consumer who keeps more device memory gets arrays that keep none but their own
+CROWDED_BYTES = 1 << 28  # a consumer that keeps more device memory gets arrays that keep none but their own
 QUEUE_DEPTH = 2  # batches in the executor before the oldest is asked for, so that it always has the next one to do
 
 
@@ -109,7 +109,7 @@ class Batches:
         self._board.tray.forget(number)
 
     def close(self) -> None:
-        """Stop the threads and wait for what each is just doing."""
+        """Stop the threads and wait for the current work of each."""
         self._board.stop()
         self._workers.close()
         threads.join(self._threads)
@@ -131,13 +131,13 @@ class _Board:
         self._uploading: deque[Outcome] = deque()  # the device may read their slots until their events have passed
 
     def stop(self) -> None:
-        """Let the thread end after what it is just doing; takes no lock, so that it may be called anywhere."""
+        """Let the thread end after its current batch; takes no lock, so that it may be called anywhere."""
         self.tray.stop()
         self.calls.put(None)
         self.workers.stop()  # it may be waiting for them
 
     def serve(self) -> None:
-        """Be the thread: start what may be started, finish what was started, wait when there is neither."""
+        """Be the thread: start the batches that are allowed, finish those that were started, wait if there are none."""
         while self._listen():
             if self._next < self._allowed and self._joining.steps(self._next)[1]:
                 self._start(self._next)
@@ -192,7 +192,7 @@ class _Board:
     def _finish(self, outcome: Outcome) -> None:
         """Take the batch from the executor.
 
-        An executor finishes batches in the order in which they were started. So what it makes of a batch that failed
+        An executor finishes batches in the order in which they were started. So the result of a batch that failed
         behind its start is taken, too, and dropped: the next batch would get it.
         """
         if outcome.is_done or outcome.step.singles:
@@ -278,7 +278,7 @@ def _mark_or_wait(lane: devices.Lane) -> devices.Event | None:
 
 
 def _serve(board: _Board) -> None:
-    """Be the thread; what goes wrong outside of a batch ends it, and reaches who waits."""
+    """Be the thread; an error outside of a batch ends it, and reaches the thread that waits for it."""
     try:
         try:
             board.serve()
@@ -373,7 +373,7 @@ def run_step(step: Step, executor: BatchExecutor | None, lane: devices.Lane | No
 def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool = False) -> dict[str, Any]:
     """Return the named fields as frameworks take them from a GPU: in C order, a copy only where they are not.
 
-    ``copy``: also of arrays that are a small part of a memory, which a consumer who keeps them would keep, too.
+    ``copy``: also of arrays that are a small part of a memory, which a consumer that keeps them would keep, too.
     """
     return {name: _in_c_order(fields[name], copy=copy) for name in names}
 

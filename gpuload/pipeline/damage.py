@@ -1,15 +1,15 @@
-"""Damage: what becomes of records that cannot be used, where the loader is not to raise an error for each.
+"""Damage: the treatment of records that cannot be used, where the loader is not to raise an error for each.
 
 Rule     In the place of a damaged record stands another one: number ``attempt`` of those that are drawn for (seed,
-         epoch, record) from the whole source, whatever the shard. If that is damaged, too, the next one. So batch size,
-         ranks, threads and resuming change nothing, and the shape of no batch depends on what files hold.
+         epoch, record) from the whole source, not from a shard of it. If that is damaged, too, the next one. So batch
+         size, ranks, threads and resuming change nothing, and the shape of no batch depends on the content of files.
 Damaged  is a record that its source or an op of gpuload cannot take by itself: ``RowError`` and ``RecordError``. A file
-         that is missing, changed or unreadable is not, nor what the user's own function raises, unless that raises
+         that is missing, changed or unreadable is not, nor is an exception of the user's own function, unless it is a
          ``RecordError``.
-Trying   Whether a record is damaged is found out where it is used, each time: a decoder that makes a region of an image
-         may meet what is wrong with it in one epoch and not in the next, and a run that goes on in the second must get
-         the same. What is remembered is only which records to try by themselves, before the work of a whole batch is
-         lost by them.
+Trying   Each use of a record finds out whether it is damaged: a decoder that makes a region of an image may meet the
+         damage in one epoch and not in the next, and a run that goes on in the second must get the same. Only the
+         numbers of damaged records are remembered, so that they are tried by themselves, before the work of a whole
+         batch is lost by them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Damage:
         """
         is_mix = self._source.endless  # a record of a mix has another number each time that it comes
         key = self._source.where(record) if is_mix else record
-        with self._lock:
+        with self._lock:  # also for the file: each record has one line, in the order of ``bad_records``
             if not is_mix:
                 (self.refusals if by_executor else self.suspects).add(record)
             if key not in self._bad:
@@ -125,8 +125,8 @@ class Damage:
                 f"{first.where}: {first.cause}",
                 cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more than "
                 f"max_bad={self._max_bad} allows",
-                remedy="repair the data (`gpuload check PATH` lists what is damaged, loader.bad_records() what was "
-                f"met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
+                remedy="repair the data (`gpuload check PATH` lists all damaged records, loader.bad_records() those "
+                f"that were met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
             )
 
     def describe(self) -> str:

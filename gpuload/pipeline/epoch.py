@@ -82,8 +82,8 @@ class _Run:
         end: the number of steps of the epoch.
         joining: which steps are done together.
         batches: the threads that make them.
-        latest: number and content of what was taken last, which may hold several steps, and what is to be waited for
-            before each is there, if anything is.
+        latest: number and content of the step that was taken last, which may hold several steps, and the copies that
+            have to be waited for, None if there are none. Set by one assignment, which no signal handler can break off.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
@@ -112,7 +112,7 @@ class Epoch:
             The place stays so many behind, and moves to the next epoch when this iterator ends. None: ``has_taken``
             says it.
 
-    The position changes in one place, and nothing is called between that and handing the batch out. So whatever
+    The position changes in one place, and nothing is called between that and handing the batch out. So if an
     exception comes before, from a signal handler too, the next call delivers the same batch. Two threads that call
     ``next`` at once may both make the same batch ready, but one that finds the position changed meanwhile goes on with
     the next one. Dropping the iterator stops its threads. Other iterators of the same loader are independent of it.
@@ -132,7 +132,7 @@ class Epoch:
         self._finish: Callable[[Batch], Any] | None = None
 
     def then(self, finish: Callable[[Batch], Any]) -> Epoch:
-        """Hand out what ``finish`` makes of each batch, before the position moves; returns self.
+        """Hand out the result of ``finish`` for each batch, before the position moves; returns self.
 
         A signal handler's exception in it loses no step: the next call makes the same batch again. If ``finish`` itself
         fails, the iterator goes on behind that step, as behind any other. Which of the two it was, the iterator finds
@@ -243,7 +243,7 @@ class Epoch:
         normalize = self._session.recipe.plan.normalize
         current, left = normalize(place.cursor.state_position), normalize(self._run.loader_cursor.state_position)
         return SpecError(
-            f"the loader is at epoch {current.epoch}, step {current.step}, and what reads ahead of it left it at epoch "
+            f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left it at epoch "
             f"{left.epoch}, step {left.step}",
             cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
             remedy="load states before the pipeline is made, or make a new iterator; give each pipeline a loader of "
@@ -351,15 +351,11 @@ class Epoch:
         if outcome is None or copies is None or not isinstance(run.batches, Workers):
             return outcome
         if not run.batches.wait(number, outcome.step, copies, step):
-            # Something is wrong with a file. A thread in which no signal handler runs reads it again and says what.
+            # A file cannot be read. A thread in which no signal handler runs reads it again and raises the error.
             group = outcome.step
             return _outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
-            run.latest = (
-                number,
-                outcome,
-                None,
-            )  # nothing is to be waited for, or to be begun, at the steps behind this one
+            run.latest = number, outcome, None  # the later steps are copied, too: nothing to wait for or to begin
         return outcome
 
     def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:

@@ -1,4 +1,4 @@
-"""Joining: how many short steps workers do together. What ops cost is measured on the first steps of an epoch.
+"""Joining: how many short steps workers do together. The first steps of an epoch measure the time of the ops.
 
     steps       0  1  2 | 3  4  5  6 | 7  8  9 10 | ...
     groups      0  1  2 |     3      |     4      | ...        3 first steps, then groups of 4

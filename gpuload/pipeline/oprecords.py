@@ -76,7 +76,7 @@ class OpsSource(SameRecords):
         return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
 
     def origin(self, index: int) -> tuple[str, int] | None:
-        """Return the file that holds a record and the byte where it begins, of what the ops were applied to."""
+        """Return the file of the source that holds a record, and the byte where it begins."""
         return self._source.origin(index)
 
     def _digest(self) -> str:
@@ -152,7 +152,7 @@ def _executor(graph: Graph) -> RowExecutor | None:
 
 
 def _text_of_code(function: Any) -> str:
-    """Return a text of what a function of the user's does, as far as its own code shows it; "" where it has none."""
+    """Return a text of the code of a user's function, with its constants and names; "" where it has none."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return ""

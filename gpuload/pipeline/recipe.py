@@ -5,11 +5,11 @@ Two lanes, and a recipe is for one of them:
     rows       the array executor on a CPU runs on any rows of a step, in the worker that has just read them; when the
                workers are done, the slot holds the batch. Also a CPU without ops.
     batches    the DALI executor, and everything on a GPU, runs on whole batches, one after the other; when the workers
-               are done, the slot holds what the executor is fed. For a GPU these are the raw bytes of the records,
+               are done, the slot holds the inputs of the executor. For a GPU these are the raw bytes of the records,
                which are uploaded once and decoded there.
 
 In the second lane the graph may be cut: ops that run on NumPy alone, and those before them on the same fields, run on
-rows in the workers, as in the first lane; the others on what these have made.
+rows in the workers, as in the first lane; the others on the results of these.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Recipe:
         on_host: the places of the ops that run on rows in the workers.
         host, rest: the graph of these ops, and that of the others, which are run on whole batches behind them.
         executor: runs ``host``; None where it has no ops.
-        any_length: True if what runs ``rest`` takes batches of any length, and so several short steps at once.
-        routes: for each group of the source that is needed, what becomes of it.
+        any_length: True if the executor of ``rest`` takes batches of any length, and so several short steps at once.
+        routes: for each group of the source that is needed, the way of its fields.
         regions: the arrays of a slot, by name.
         is_copied: True if steps are only copied from maps of files, which threads of the core do.
         num_parts: into how many parts a step is cut, which workers do side by side.

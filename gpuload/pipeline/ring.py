@@ -9,7 +9,7 @@ iterator is running nothing is kept: a loader that waits for its next epoch hold
 Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at any moment,
 also while that thread is inside ``take``, and a signal handler may run at any step of the interpreter. So the memory
 comes back by a weak reference whose callback is a method of C, ``deque.append``: it needs no lock, and no handler can
-break it off as it could break off a ``__del__``. ``take`` sorts out later what came back.
+break it off as it could break off a ``__del__``. ``take`` takes in later the memory that came back.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CLASSES = 8  # sizes between a power of two and the next: memory is at most an e
 class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
     """Memory for one step, uint8 ``[num_bytes]``, lent by a ring: each of its arrays keeps it, and so do their views.
 
-    A view of NumPy keeps the array that it was made of, or what that array is a view of itself, as far back as these
-    have the type of the view. So arrays of type ``ndarray`` keep a slot, whatever the memory behind it is a view of, as
-    long as that memory has another type than theirs: the ring's memory is of this class, too.
+    A view of NumPy keeps the array that it was made of, or the one that this is a view of itself, as far back as these
+    have the type of the view. So arrays of type ``ndarray`` keep a slot, which is a view of the ring's memory, as long
+    as that memory has another type than theirs: it is of this class, too.
     """
 
     __slots__ = ()
@@ -134,12 +134,12 @@ class Ring:
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory
         if self._is_resting or self._num_lent_bytes > self.idle_bytes:
-            loan.memory = None
+            loan.memory = None  # the ring would free it anyway: so it is freed when it is dropped, not at the next take
         self.crowded = self._num_lent_bytes > self.crowded_bytes
         return slot
 
     def trim(self, idle_bytes: int | None = None) -> None:
-        """Free the idle memory beyond ``idle_bytes``, by default what the ring keeps between steps."""
+        """Free the idle memory beyond ``idle_bytes``, by default beyond that of the ring."""
         with self._lock:
             self._sort(idle_bytes)
 

@@ -31,7 +31,7 @@ from gpuload.storage.memory import cache_bytes
 
 # The errors of a source or op about its records: ours, and those of Python and NumPy about values that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
-KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller who keeps more of them gets copies
+KEPT_BYTES = 1 << 26  # of short steps that were done together: a caller that keeps more of them gets copies
 
 # The last of these stands for this process. To ask the system for its number takes longer, at each batch.
 _processes = [object()]
@@ -116,7 +116,7 @@ class Session:
     def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
 
-        It is made aside, in the thread of no signal handler: else what one raises would be taken for an error of the
+        A thread in which no signal handler runs makes it: the exception of a handler would be taken for an error of the
         step, or of the user's function in it, and a record for damaged.
         """
         self.check()
@@ -164,14 +164,14 @@ class Session:
         if self._process is not _processes[-1]:
             raise ClosedError(
                 "the loader was made before this process was forked",
-                cause="its threads, and what they hold, are in the other process",
+                cause="its threads, and their memory, are in the other process",
                 remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
             )
 
     def close(self) -> None:
         """Stop the threads of all iterators and free memory and executors. Twice is allowed."""
         self.closed = True
-        if self._process is not _processes[-1]:  # nothing of it is in this process
+        if self._process is not _processes[-1]:  # threads and memory are the parent's, and none of them is here
             return
         for ref in self._running:
             if (batches := ref()) is not None:
@@ -215,6 +215,7 @@ class Session:
     def _executor(self) -> BatchExecutor | None:
         if not self._has_executor:
             return None
+        # Iterators of several threads share the list without a lock: pop and append are one step of the interpreter.
         try:
             return self._idle.pop()
         except IndexError:
@@ -232,10 +233,10 @@ class Session:
 
 
 def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-    """Return a stretch; None where something is wrong with it, so that each of its steps meets what is its own.
+    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one raises it again.
 
-    Nothing is lost by that: a step without a stretch finds out for itself what it needs, and the one at fault raises
-    the error again. An error that sources and ops are not expected to raise ends the epoch here, as itself.
+    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An error that sources and
+    ops are not expected to raise ends the epoch here, as itself.
     """
     try:
         return Stretch(recipe, position, num_steps)
@@ -256,7 +257,7 @@ class Windows:
         self._useful = isinstance(shuffle, Blocks) and 2 * shuffle.window_records * record_bytes <= cache_bytes()
 
     def ask(self, start: Position, first: int, num_steps: int) -> None:
-        """Ask for what is due when the steps from ``first`` on are begun, in an epoch begun at ``start``."""
+        """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch begun at ``start``."""
         if not self._useful:
             return
         records = self._plan.ahead(start, first, num_steps=num_steps)

@@ -49,7 +49,7 @@ class Piece(NamedTuple):
     """One of some steps that were done together, cut out by the worker, so that the consumer has little to do.
 
     Attributes:
-        batch: what is handed out, unless some of its fields have to be copied for that.
+        batch: the batch, unless some of its fields have to be copied before it is handed out.
         num_records: how many rows are valid.
         num_bytes: of its fields.
         after: the position behind it.
@@ -132,7 +132,7 @@ class Step:
     def work(self, part: int) -> bool:
         """Do a part; return True to the thread that did the last one. An error is kept in ``error``."""
         try:
-            with self._preparing:
+            with self._preparing:  # parts run in several threads: the first prepares the step, the others wait for it
                 if not self._prepared and not self._errors:
                     self.prepare()
                     self._prepared = True

@@ -1,7 +1,7 @@
 """Stretch: the part of the work that is done for many steps at once, before they are read, as it costs each less.
 
-The records of the steps, their places, and the draws for them, as far as these do not depend on what the records
-hold. A batch does not depend on how far its stretch reaches: records, places and draws are those of each record alone.
+The records of the steps, their places, and the draws for them, as far as these do not depend on the content of the
+records. A batch does not depend on the length of its stretch: records, places and draws are those of each record alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stretch:
     def of(
         cls, recipe: Recipe, position: Position, records: NDArray[np.int64], partners: NDArray[np.int32] | None
     ) -> Stretch:
-        """Return a stretch of one step that holds these records and partners, whatever the plan says."""
+        """Return a stretch of one step that holds these records and partners, without asking the plan."""
         stretch = cls.__new__(cls)
         stretch._batches, stretch.partners = None, partners
         stretch._find_out(recipe, position, records, np.ones(records.size, np.bool_), (records.size,))

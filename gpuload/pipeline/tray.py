@@ -41,7 +41,7 @@ class Tray(Generic[Item]):
 
     def put(self, number: int, item: Item) -> None:
         """Put an item on the tray and wake a consumer that waits."""
-        self._items[number] = item
+        self._items[number] = item  # before the news: a consumer that hears them finds the item
         self._tell()
 
     def take(self, number: int, counters: Counters | None = None) -> Item | None:
@@ -67,9 +67,10 @@ class Tray(Generic[Item]):
 
     def check(self) -> None:
         """Raise the error of a thread that broke down, or ``ClosedError`` if the threads were stopped."""
+        is_stopped = self.is_stopped  # before the error, which `stop` sets first: so it is not taken for a close()
         if self._error is not None:
             raise raisable(self._error)
-        if self.is_stopped:
+        if is_stopped:
             raise ClosedError("the loader was closed", cause="close() was called", remedy="make a new one")
 
     def __len__(self) -> int:
@@ -82,12 +83,15 @@ class Tray(Generic[Item]):
 
     def forget(self, number: int) -> Item | None:
         """Let go of an item that was taken; returns it, None if it is forgotten already."""
+        # The number first: another consumer that finds no item must know that it will not come.
         self._first = max(self._first, number + 1)
         return self._items.pop(number, None)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Say that nothing more will come, and why if that is a fault; takes no lock."""
-        self._error, self.is_stopped = error or self._error, True
+        if error is not None:
+            self._error = error
+        self.is_stopped = True
         self._tell()
 
     def _tell(self) -> None:

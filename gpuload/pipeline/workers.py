@@ -1,7 +1,7 @@
 """Workers: the threads that do steps ahead of the consumer, a bounded number.
 
 Roles. Only workers create, do and finish steps. Python never runs a signal handler in a worker, so no exception of a
-handler can break one off. The consumer says how far the workers may go by an absolute number; if it is broken off
+handler can break one off. The consumer allows steps up to an absolute number; if it is broken off
 anywhere and called again, it says the same once more. So no step can be lost, done twice or mixed
 up, wherever an exception comes (`tray.py` has the other half of the argument).
 
@@ -44,7 +44,7 @@ class Workers:
         num_threads: how many threads.
         counters: ``wait_s`` is added to; None to count nothing.
         on_end: called by the last of the threads when it ends.
-        queue: whose work the threads do, besides; None where there is none.
+        queue: its work is done by the threads, besides; None where there is none.
     """
 
     def __init__(
@@ -60,14 +60,16 @@ class Workers:
     ) -> None:
         self._board = board = _Board(make, num_steps, num_threads, counters, on_end, queue or Calls())
         self._num_ahead, self._counters, self._horizon, self._queue = num_ahead, counters, num_ahead, queue
-        board.owner_ref = weakref.ref(
-            self, board.calls.end
-        )  # before they start: an interrupt may come right after that
+        # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
+        # and the reference ends the threads.
+        board.owner_ref = weakref.ref(self, board.calls.end)
         self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
         board.allow(num_ahead, num_threads)
 
     def take(self, number: int) -> Step | None:
         """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
+        # A step of the queue lies on the tray before it is copied. The next group is begun in ``wait``, when the memory
+        # of the group before is back; a step that is done in Python's threads is whole, and the next is begun now.
         self._allow(number + self._num_ahead + (self._queue is None))
         step = self._board.tray.take(number, self._counters)
         if step is not None and step.copies is None:
@@ -113,11 +115,11 @@ class Workers:
             self._board.past.append(step)
 
     def stop(self) -> None:
-        """Let the threads end after what they are just doing."""
+        """Let each thread end after its current part."""
         self._board.stop()
 
     def close(self) -> None:
-        """Stop the threads and wait for what each is just doing."""
+        """Stop the threads and wait for the current part of each."""
         self._board.stop()
         threads.join(self._threads)
 
@@ -166,7 +168,7 @@ class _Board:
         self._num_ended = itertools.count(1)  # next() is one call of C: each thread gets a number of its own
         self.calls = calls
         self.owner_ref: object = None
-        self._lock = threading.Lock()  # taken by workers only, in whom no signal handler runs
+        self._lock = threading.Lock()  # taken by workers alone, where no signal handler runs that could leave it locked
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
         self._number = self._part = 0  # its number, and which part is the next
         self._next = self._allowed = 0
@@ -176,7 +178,7 @@ class _Board:
         self.calls.call(until, num_workers)
 
     def stop(self) -> None:
-        """Let the threads end after what they are just doing; takes no lock, so that it may be called anywhere."""
+        """Let each thread end after its current part; takes no lock, so that it may be called anywhere."""
         self.tray.stop()
         for _ in range(self._num_threads):
             self.calls.end(None)
@@ -191,10 +193,10 @@ class _Board:
                     self.tray.put(number, step)
                 del task, step  # a worker that waits must not keep a batch alive
         if not self.tray.is_stopped:
-            self.stop()
+            self.stop()  # this worker alone got the call of ``owner_ref``; the others end by this
 
     def _drop_past(self) -> None:
-        """Drop the steps that were let go of, and count what threads of the core did for them."""
+        """Drop the steps that were let go of, and count the time that threads of the core took for them."""
         with contextlib.suppress(IndexError):  # another worker was faster
             while self.past:
                 copies = self.past.popleft().copies

@@ -171,3 +171,25 @@ def test_a_tray_that_was_stopped_still_gives_what_is_on_it():
     assert tray.take(0) == "first"
     with pytest.raises(ClosedError):
         tray.take(1)
+
+
+class LateTray(Tray):
+    """A tray of a thread that breaks down just after the consumer has looked for its error."""
+
+    stored = None
+
+    @property
+    def _error(self):
+        error = self.stored
+        if error is None and not self.is_stopped:
+            self.stop(OSError("the thread broke down"))
+        return error
+
+    @_error.setter
+    def _error(self, error):
+        self.stored = error
+
+
+def test_an_error_that_comes_while_the_consumer_looks_is_not_taken_for_a_close():
+    with pytest.raises(OSError, match="the thread broke down"):
+        LateTray().take(0)

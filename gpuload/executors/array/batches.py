@@ -1,6 +1,6 @@
 """Array executor on a GPU: whole batches at once, queued on CuPy's current stream.
 
-Ops that make a walk are one kernel, whatever the number of images. The other ops are run in their array forms on CuPy;
+Ops that make a walk are one kernel, for any number of images. The other ops are run in their array forms on CuPy;
 some of these launch kernels of their own (`Resize`).
 
 Nothing here waits for the device but the answer to ``Checks``, in ``finish``: CuPy copies draws to the device through
@@ -69,7 +69,7 @@ class ArrayBatchExecutor:
         return None
 
     def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
-        """Return what becomes of a batch of one row of a batch; raises ``RowError`` where it cannot be used."""
+        """Return the fields of one row of a batch, as a batch of its own; raises ``RowError`` if it cannot be used."""
         result, checks = self._run(*one_row(fields, draws, row))
         checks.answer()
         return result
@@ -117,7 +117,7 @@ class ArrayBatchExecutor:
         self._pending.clear()
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen, a line each."""
+        """Return each choice, a line each."""
         return {
             "executor": f"array, {self._xp.__name__}",
             "device": self.device,

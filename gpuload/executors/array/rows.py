@@ -76,7 +76,7 @@ class ArrayRowExecutor:
         return now
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen, a line each."""
+        """Return each choice, a line each."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
         decoding = [stage.takes_files for stage in stages if any(op.codec for op in stage.ops)]
         return {
@@ -200,7 +200,7 @@ class _FieldRun:
         """Return some rows after all stages; in ``out`` if that is given."""
         for number, (stage, plan) in enumerate(zip(self.stages, plans, strict=True)):
             is_last = stage is self.stages[-1]
-            if out is None:  # the result is kept, and may be a view of what was made on the way
+            if out is None:  # the result is kept, and may be a view of an array on the way to it
                 memory: Memory = np.empty
             elif is_last and stage.writes and out.flags.c_contiguous:
                 memory = partial(_fitting_memory, out)

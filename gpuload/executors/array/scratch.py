@@ -1,4 +1,7 @@
-"""Scratch: memory that a thread uses again and again, so that intermediate results stay in its cache."""
+"""Scratch: memory that a thread uses again and again, so that intermediate results stay in its cache.
+
+Each thread has memory of its own, which ends with the thread: so it needs no lock.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _local = threading.local()
 
 
 def scratch(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return memory of this thread under a name, until the thread's next call with that name; much is not kept."""
+    """Return memory of this thread under a name, until its next call with that name; new memory beyond KEPT_BYTES."""
     buffers: dict[str, NDArray[np.uint8]] = _local.__dict__.setdefault("buffers", {})
     num_bytes = prod(shape) * dtype.itemsize
     if num_bytes > KEPT_BYTES:

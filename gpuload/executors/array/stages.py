@@ -68,7 +68,7 @@ class Stage(ABC):
     after: Field
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
-        """Return what can be found out once for all rows of a call; ``draws`` are those of the ops."""
+        """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
         return draws
 
     @abstractmethod
@@ -302,8 +302,8 @@ def _stage(piece: Piece) -> Stage:
 def batch_pieces(graph: Graph, xp: ModuleType) -> list[int | tuple[str, Piece]]:
     """Return how a graph is run on whole batches, in order: the places of joint ops, and pieces of single fields.
 
-    Images of different sizes make a walk on a GPU if its first op brings them to one size: what later ops draw and fold
-    is then the same for all.
+    Images of different sizes make a walk on a GPU if its first op brings them to one size: the draws and arguments of
+    later ops are then the same for all.
     """
 
     def folds(before: Field, after: Field) -> bool:

@@ -1,7 +1,7 @@
 """Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside DALI and behind it.
 
 Beside  ops on fields that DALI has no part in, labels say: they are queued when a batch is started.
-Behind  ops on what DALI made: queued when DALI's results are asked for. On a GPU CuPy reads these on the same stream;
+Behind  ops on results of DALI: queued when these results are asked for. On a GPU CuPy reads them on the same stream;
         they never come to the host, and the host waits only where an op behind DALI checks values.
 """
 
@@ -96,7 +96,7 @@ class Chain:
         self._waiting.clear()
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen, a line each."""
+        """Return each choice, a line each."""
         lines, behind = self._dali.describe(), self._behind.describe()
         parts = [f"DALI runs {' '.join(type(op).__name__ for op in self._dali.graph.ops)}"]
         if self._beside.graph.ops:
@@ -124,7 +124,7 @@ class Chain:
         """Return all fields, once the ops behind DALI are done (on a GPU: queued).
 
         Args:
-            fields: what DALI and the ops beside it made, and what the ops behind them act on besides.
+            fields: the results of DALI and of the ops beside it, and the other fields of the ops behind them.
             draws: of the ops behind them.
         """
         if not self._behind.graph.ops:

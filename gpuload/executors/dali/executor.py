@@ -68,7 +68,7 @@ class DaliExecutor:
         """Queue a batch; see ``BatchExecutor``.
 
         Raises:
-            SpecError: fields or draws are not what the graph says. Nothing was started then.
+            SpecError: fields or draws do not fit the graph. Nothing was started then.
         """
         batch = self._program.check(fields, draws, self.batch_size)
         pipeline = self._take()
@@ -117,7 +117,7 @@ class DaliExecutor:
         return None
 
     def run_row(self, fields: Fields, draws: Sequence[Draw], row: int) -> Fields:
-        """Return what becomes of a batch of one row of a batch, in a pipeline of its own.
+        """Return the fields of one row of a batch, as a batch of its own, in a pipeline of its own.
 
         Raises:
             RowError: the row cannot be used; its row is 0.
@@ -134,13 +134,13 @@ class DaliExecutor:
         return self._program.values(outputs, self._reads)
 
     def reset(self) -> None:
-        """Forget the batches that were started and not finished; waits for what DALI has begun."""
+        """Forget the batches that were started and not finished; waits for those that DALI has begun."""
         if self._pending:
             self._pipeline = None
             self._pending.clear()
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen, a line each."""
+        """Return each choice, a line each."""
         on_cpu = "libjpeg-turbo and the other CPU codecs in DALI"
         decoder = on_cpu if self.device == "cpu" else decoder_on_gpu(self.graph.ops)
         return {
@@ -205,7 +205,7 @@ class DaliExecutor:
             for name, values in inputs.items():
                 pipeline.feed_input(name, feedable(self._dali, values), cuda_stream=self._stream())
             pipeline.schedule_run()
-        except Exception as error:  # DALI raises whatever its C++ threw: RuntimeError, ValueError, IndexError ...
+        except Exception as error:  # DALI's C++ may throw any: RuntimeError, ValueError, IndexError ...
             raise refusal("DALI does not take a batch", error) from error.with_traceback(None)
 
     def _outputs(self, pipeline: Any) -> tuple[Any, Exception | None]:

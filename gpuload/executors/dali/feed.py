@@ -1,7 +1,7 @@
 """Feed: a graph whose DALI pipeline runs elsewhere, in TensorFlow's plugin; the input is made here.
 
 A batch is packed into one array of bytes, and the pipeline takes it apart again. So the pipeline's runner reads one
-stream, whatever the number of fields and draws, and nothing can get out of step.
+stream, for any number of fields and draws, and nothing can get out of step.
 
 Layout   uint8 ``[n, width]``, a row for each record: first the inputs of fixed size that belong on the host
          (draws); then, for each input whose size varies, where its bytes begin, how many they are, and its shape, all
@@ -72,7 +72,7 @@ class Feed:
         return self._program.build(self.batch_size, num_threads, outputs=self._outputs)
 
     def executor(self) -> Feeding:
-        """Return what takes the place of an executor where batches are made ready."""
+        """Return the object in the place of an executor where batches are made ready."""
         return Feeding(self._program, self.batch_size)
 
     def pack(self, values: Mapping[str, Any]) -> NDArray[np.uint8]:
@@ -200,7 +200,7 @@ class Feeding:
         self._pending.clear()
 
     def describe(self) -> dict[str, str]:
-        """Return what was chosen, a line each."""
+        """Return each choice, a line each."""
         return {"executor": "none here: the pipeline runs elsewhere"}
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ class Program:
             pipeline.build()
         except GpuloadError:
             raise
-        except Exception as error:  # DALI raises whatever its C++ threw
+        except Exception as error:  # DALI's C++ may throw any
             subject = f"DALI makes no pipeline of {list(self.graph.ops)}"
             raise refusal(subject, error, only=self.is_only) from error.with_traceback(None)
         return pipeline
@@ -126,7 +126,7 @@ class Program:
 
         Raises:
             RowError: an op cannot take the values of a row.
-            SpecError: the DALI form of an op makes what its spec does not say.
+            SpecError: the DALI form of an op makes a result that does not fit its spec.
         """
         checks = Checks(self._xp)
         for (place, name), output in zip(self._checked_outputs, outputs[len(self.names) :], strict=True):
@@ -139,7 +139,7 @@ class Program:
         }
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
-        """Return what the heads of the images of a field say, where they were read to draw; see ``read_heads``."""
+        """Return the heads of the images of a field, where they were read to draw; see ``read_heads``."""
         targets = zip(self.graph.targets, draws, strict=True)
         return next((draw[HEADS] for on, draw in targets if name in on and HEADS in draw), None)
 
@@ -348,7 +348,7 @@ class Reads:
         self._rows: deque[tuple[Any, list[Any]]] = deque()
 
     def add(self, rows: list[Any], stream: Any) -> None:
-        """Keep rows until what was queued on a stream up to now has run; let go of those for which it has."""
+        """Keep rows until the work queued on a stream up to now has run; let go of those for which it has."""
         while self._rows and self._rows[0][0].done:
             self._rows.popleft()
         self._rows.append((stream.record(), rows))
@@ -386,7 +386,7 @@ def _values(xp: ModuleType, field: Field, output: Any, reads: Reads) -> Values:
 
 
 def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadError:
-    """Return the error for what DALI refused, of the device or of the ops; ``only`` DALI may be able to run these."""
+    """Return the error for a refusal of DALI's, of the device or of the ops; ``only`` DALI may be able to run these."""
     message = reason(error)
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
@@ -398,7 +398,7 @@ def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadErr
 
 
 def reason(error: Exception) -> str:
-    """Return what DALI says went wrong, in one line: its message without the traceback and the frame around it."""
+    """Return DALI's own message in one line, without the traceback and the frame around it."""
     text = str(error)
     status = re.search(r"nvImageCodec failure: '#(\d+)'", text)
     if status and status[1] in CODEC_STATUS:
