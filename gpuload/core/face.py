@@ -1,6 +1,6 @@
 """The interface of the compiled core: its functions as types, with their arguments and results.
 
-Arrays are in C order and have just the dtype that is said; what is written to is writeable. The core checks sizes,
+Arrays are in C order and have just the dtype that is said; arrays for results are writeable. The core checks sizes,
 places and numbers, and raises ``ValueError``, ``IndexError`` or ``TypeError``: these are faults of a caller in gpuload,
 never of a file. The interpreter's lock is free while the core works.
 """
@@ -33,7 +33,7 @@ class Maps(Protocol):
     Args:
         paths: of all files, as the system has them, each ended by a zero byte.
         stamps: int64 ``[num_files, 3]``: size in bytes, time of modification in ns, inode.
-        piece_bytes: the system is told in such pieces what will be copied, before it is; 0: it is not told.
+        piece_bytes: the system is asked, in such pieces, for the bytes of a call before they are copied; 0: it is not.
 
     Attributes:
         any_refused: True once a file could not be mapped.
@@ -91,14 +91,14 @@ class Codec(Protocol):
             begins: of each file, int64 ``[n]``.
             ends: of each file, int64 ``[n]``.
             heads: int32 ``[n, 6]``, as ``read_jpeg_heads`` writes them.
-            regions: what is decoded of each image: top, left, height and width in pixels, int32 ``[n, 4]``; ``[0, 4]``:
-                all of it.
-            boxes: what is resized of each region, int32 ``[n, 4]``; ``[0, 4]``: nothing is.
+            regions: the part of each image to decode: top, left, height and width in pixels, int32 ``[n, 4]``;
+                ``[0, 4]``: all of it.
+            boxes: the part of each region to resize, int32 ``[n, 4]``; ``[0, 4]``: none is resized.
             sizes: height and width that it gets, int32 ``[n, 2]`` or ``[0, 2]``.
             table: of the filter, see `ops.resampling`.
             width: of the filter in source pixels.
             antialias: see `ops.resampling`.
-            start: of the walk, and what follows too, see ``Native.walk``; ``[0, 2]``: there is no walk.
+            start: of the walk, and the next arguments too, see ``Native.walk``; ``[0, 2]``: there is no walk.
             mirror: as before.
             fill: as before.
             mean: float32 ``[3]``.
@@ -154,9 +154,9 @@ class Plan(Protocol):
 
 
 class Copies(Protocol):
-    """Some steps whose records are copied from files, done by the threads of a queue and by who waits for a step.
+    """Some steps whose records are copied from files, by the threads of a queue and by the thread that waits for a step.
 
-    Dropping it withdraws what nobody has begun, and waits for what somebody has.
+    Dropping it withdraws the pieces that no thread has begun, and waits for the others.
 
     Args:
         queue: whose threads do it.
@@ -180,7 +180,7 @@ class Copies(Protocol):
     ) -> None: ...
 
     def state(self, step: int) -> int:
-        """Return NOT_DONE, DONE, or REDO: something is wrong, and ``Maps.copy`` says what."""
+        """Return NOT_DONE, DONE, or REDO: a file cannot be read, and ``Maps.copy`` returns the reason."""
 
     def wait(self, step: int) -> int:
         """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
@@ -204,7 +204,7 @@ class Native(Protocol):
     def permute(
         self, positions: Int64s, length: int, high: int, low: int, keys: NDArray[np.uint32], out: Int64s
     ) -> None:
-        """Write what stands at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
+        """Write the numbers at positions of a permutation; ``keys`` is ``[rounds, 2]``; see `order.Permutation`."""
 
     def gather_rows(self, rows: Bytes, numbers: Int64s, out: Bytes, begins: Int64s) -> int:
         """Copy row ``numbers[i]`` of ``rows``, uint8 ``[num_rows, size]``, to ``out[begins[i]:]``.
@@ -238,7 +238,7 @@ class Native(Protocol):
             lengths: of the payload of each record; written.
 
         Returns:
-            How many records there are, and where in the piece (or behind it) the next one begins, or what is none.
+            How many records there are, and the place in the piece (or behind it) where the next one begins, or damage.
         """
 
     def verify(self, raw: Bytes, begins: Int64s, ends: Int64s) -> tuple[int, int]:
@@ -273,7 +273,7 @@ class Native(Protocol):
         """
 
     def count_values(self, raw: Bytes, spans: Int64s, kind: int, counts: Int64s) -> int:
-        """Count the values of features that lie at spans, as ``read_features`` does; also what it returns."""
+        """Count the values of features that lie at spans; returns the same as ``read_features``."""
 
     def count_steps(self, raw: Bytes, spans: Int64s, counts: Int64s) -> int:
         """Count the features of the feature list of each map entry; -1 where there is none. Returns the same."""

@@ -1,4 +1,4 @@
-// The image codec: see codec.hpp. `images/decode.py` says what is done and why, for each rule here.
+// The image codec: see codec.hpp. `images/decode.py` has the reason of each rule here.
 #include "codec.hpp"
 
 #include <dlfcn.h>
@@ -15,10 +15,10 @@ using namespace nvimgcodec;
 constexpr int FILL = 128;           // of each channel of a block that libjpeg makes up
 constexpr int64_t UNIT_ROWS = 16;   // of a JPEG whose colours have half the rows
 constexpr size_t KEPT_BYTES = 1 << 26;  // of memory that a decoder keeps for the next call
-// In the place of the end of a file: what libjpeg reads in advance, and no end marker.
+// In the place of the end of a file: the bytes that libjpeg reads in advance, and no end marker.
 constexpr uint8_t STRICT_END[] = {0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
 
-// Owns what the library made for one image.
+// Owns a handle of the library for one image.
 template <class Handle>
 class Owner {
   public:
@@ -71,7 +71,7 @@ size_t num_bytes(const Box& box) { return size_t(3 * box.height * box.width); }
 
 uint8_t* reserve(std::vector<uint8_t>& memory, size_t size) {
     if (memory.size() < size) {
-        std::vector<uint8_t>().swap(memory);  // what is in it is not copied
+        std::vector<uint8_t>().swap(memory);  // its content is not copied
         memory.resize(size);
     }
     return memory.data();
@@ -146,7 +146,7 @@ bool Decoder::decode_into(std::vector<uint8_t>& pixels, const uint8_t* data, int
            functions_.FutureGetProcessingStatus(future.handle, &status, &count) == SUCCESS && status == DECODED;
 }
 
-// Makes of what the library says of a file what it is to write. Returns false if the library sees another image than
+// Turns the library's description of a file into that of the result. Returns false if the library sees another image than
 // `read_jpeg_head`: it would write to other places.
 bool Decoder::fits(ImageInfo& info, const JpegHead& head, const Box& region) const {
     Plane& plane = info.planes[0];

@@ -2,7 +2,7 @@
 //
 // Assumes: the ends of steps ascend from 0 on; starts of files ascend from 0 to the number of records, and stay as they
 // are; numbers are those of records; `rows` ascend and lie below the last end; each block holds the rows of its steps.
-// What is copied, and where to, is checked again by `Maps::copy`.
+// `Maps::copy` checks files, offsets and places once more.
 #include "copies.hpp"
 
 #include <algorithm>

@@ -24,7 +24,7 @@ constexpr size_t LANE_BYTES = 512;           // of each of the three places
 
 using Table = std::array<uint32_t, 256>;
 
-constexpr std::array<Table, 8> byte_tables() {  // table k: what a byte adds that stands k bytes before the last
+constexpr std::array<Table, 8> byte_tables() {  // table k: the part of a byte that stands k bytes before the last
     std::array<Table, 8> tables{};
     for (uint32_t value = 0; value < 256; ++value) {
         uint32_t sum = value;
@@ -41,7 +41,7 @@ constexpr std::array<Table, 8> byte_tables() {  // table k: what a byte adds tha
 
 constexpr std::array<Table, 8> TABLES = byte_tables();
 
-// What each byte of a checksum becomes over that many zero bytes: the sum of what its bits become.
+// Each byte of a checksum, carried over that many zero bytes: the sum of its bits, each carried.
 constexpr std::array<Table, 4> shift_tables(size_t num_zeros) {
     std::array<Table, 4> tables{};
     for (size_t k = 0; k < 4; ++k)

@@ -12,7 +12,7 @@ uint32_t crc32c(const uint8_t* data, size_t size, uint32_t before = 0);
 
 inline uint32_t masked(uint32_t checksum) { return (checksum >> 15 | checksum << 17) + 0xA282EAD8u; }
 
-// Returns the same by tables, whatever the processor has; for tests.
+// Returns the same by tables, on any processor; for tests.
 uint32_t crc32c_by_tables(const uint8_t* data, size_t size, uint32_t before = 0);
 
 }  // namespace core

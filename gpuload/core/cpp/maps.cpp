@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t MAP_PARTS = 8, MAP_BYTES = 1 << 14;  // measured: rows of files of 24 KB are read 3 times as fast
 constexpr int64_t LINE_BYTES = 64, PAGE_BYTES = 4096;
-constexpr int64_t NEXT_LINES = 8, AHEAD_PAGES = 4;  // what is fetched of an extent that follows in order, of another
+constexpr int64_t NEXT_LINES = 8, AHEAD_PAGES = 4;  // that are fetched of an extent that follows in order, of another
 constexpr int64_t AHEAD_ITEMS = 8;                  // of extents of a cache line the one that is so many later is fetched
 constexpr int64_t AHEAD_LINES = 8;                  // that are fetched of the next row of an array
 constexpr int64_t JOINED_BYTES = 8192;              // neighbours are one copy up to here; longer ones are slower by a fifth
@@ -132,7 +132,7 @@ Maps::~Maps() {
     for (File* file = files_.get(); file < files_.get() + num_files_; ++file) {
         uint8_t* address = file->address.load(std::memory_order_acquire);
         if (address == nullptr) continue;
-        guard::release(file->range.load(std::memory_order_relaxed));
+        guard::release(file->range.load(std::memory_order_relaxed));  // first: another map may get these addresses
         munmap(address, size_t(file->size));
     }
 }
@@ -179,8 +179,8 @@ std::pair<int64_t, Maps::Result> Maps::copy(const Extents& extents, const int64_
 
 // Asks for the pages of all extents, so that they come from the disk together; not for those of long runs.
 //
-// It also keeps the system from reading all that is around each page that is missing (128 KiB to 8 MiB), a thousand times
-// what rows of 3 KB need, which ruins a cache that is smaller than the files. Long runs are left to the system.
+// It also keeps the system from reading its window around each missing page (128 KiB to 8 MiB), a thousand times the bytes
+// of a row of 3 KB, which ruins a cache that is smaller than the files. Long runs are left to the system.
 void Maps::ask_for(const std::vector<const uint8_t*>& sources, const int64_t* lengths) const {
     for (size_t i = 0, after; i < sources.size(); i = after) {
         const uint8_t* end = sources[i] + (sources[i] != nullptr ? lengths[i] : 0);
@@ -202,7 +202,7 @@ void Maps::advise(const Extents& extents, int64_t piece_bytes) const {
         if (address == nullptr) continue;
         const uintptr_t begin = reinterpret_cast<uintptr_t>(address) + uintptr_t(extents.offsets[i]);
         const uintptr_t end = begin + uintptr_t(extents.lengths[i]);
-        for (uintptr_t place = begin - begin % page; place < end; place += piece)  // what is refused is left to `copy`
+        for (uintptr_t place = begin - begin % page; place < end; place += piece)  // after a refusal `copy` reads them
             madvise(reinterpret_cast<void*>(place), std::min<size_t>(end - place, piece), MADV_WILLNEED);
     }
 }
@@ -218,8 +218,10 @@ Maps::Result Maps::map(File& file) {
     if (result != COPIED) return result;
     auto* const address = static_cast<uint8_t*>(memory);
     const int range = memory == MAP_FAILED ? -1 : guard::protect(address, file.size);
-    int none = -1;
-    if (range >= 0 && file.range.compare_exchange_strong(none, range)) {
+    // The thread that sets the range owns the file's map. The address is published behind the range, so that a thread
+    // that sees the address can ask the guard whether pages of it were lost.
+    int unset = -1;
+    if (range >= 0 && file.range.compare_exchange_strong(unset, range)) {
         file.address.store(address, std::memory_order_release);
         return COPIED;
     }
@@ -233,7 +235,7 @@ Maps::Result Maps::map(File& file) {
     return COPIED;
 }
 
-// Compares a file's stamp with what it was: by a descriptor that is open, or by its path (AT_FDCWD).
+// Compares a file's stamp with that of its opening: by a descriptor that is open, or by its path (AT_FDCWD).
 Maps::Result Maps::check(const File& file, int descriptor) const {
     struct statx now;
     const bool by_path = descriptor == AT_FDCWD;
@@ -308,7 +310,7 @@ std::pair<int64_t, Maps::Result> Maps::read_unmapped(const Extents& extents, con
     return {0, COPIED};
 }
 
-#else  // `storage.maps.supported` says that files cannot be mapped here, and nobody makes a `Maps`
+#else  // `storage.maps.supported` says that files cannot be mapped here, and no `Maps` is made
 
 Maps::~Maps() = default;
 std::pair<int64_t, Maps::Result> Maps::copy(const Extents&, const int64_t*, uint8_t*, int64_t) { return {0, FAILED}; }

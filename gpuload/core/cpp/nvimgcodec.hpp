@@ -1,4 +1,4 @@
-// What is used of the C interface of nvImageCodec 0.9, in declarations of our own: nothing of it is needed to build the
+// The used part of the C interface of nvImageCodec 0.9, in declarations of our own: nothing of it is needed to build the
 // core, and at run time the library is the one of the installed Python package (`codec.cpp`).
 //
 // Each structure begins with its type and size, which the library compares with its own: a structure that does not fit

@@ -17,10 +17,11 @@ Work::Work(const std::vector<int64_t>& pieces_of)
     }
 }
 
-Work::State Work::state(int64_t step) const {
-    const Step& asked = steps_[size_t(step)];
-    if (asked.num_left.load(std::memory_order_acquire) != 0) return NOT_DONE;
-    return asked.failed.load(std::memory_order_relaxed) ? FAILED : DONE;
+Work::State Work::state(int64_t number) const {
+    const Step& step = steps_[size_t(number)];
+    // Acquire: the thread that sees the last piece done also sees the bytes that all pieces copied, and `failed`.
+    if (step.num_left.load(std::memory_order_acquire) != 0) return NOT_DONE;
+    return step.failed.load(std::memory_order_relaxed) ? FAILED : DONE;
 }
 
 int Queue::current_process() { return int(getpid()); }
@@ -34,20 +35,20 @@ void Queue::run_piece(Work& work, Guard& guard) {
     ++work.num_running_;
     guard.unlock();
     const auto begin = std::chrono::steady_clock::now();
-    bool done = false;
+    bool is_done = false;
     try {
-        done = work.run(piece);
-    } catch (...) {  // no memory: Python does the step again, and says so
+        is_done = work.run(piece);
+    } catch (...) {  // no memory: Python does the step again, and raises the error
     }
-    const auto took = std::chrono::steady_clock::now() - begin;
-    work.busy_ns_.fetch_add(std::chrono::nanoseconds(took).count(), std::memory_order_relaxed);
+    const auto time = std::chrono::steady_clock::now() - begin;
+    work.busy_ns_.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
     Work::Step& step = work.steps_[size_t(work.step_of_[size_t(piece)])];
-    if (!done) step.failed.store(true, std::memory_order_relaxed);
-    const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (!is_done) step.failed.store(true, std::memory_order_relaxed);
+    const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;  // publishes bytes and `failed`
     if (is_last && !step.failed.load(std::memory_order_relaxed)) work.num_done_.fetch_add(1, std::memory_order_release);
     guard.lock();
     --work.num_running_;
-    // Behind this the work may go: who withdraws it waits for the lock.
+    // The work may be gone as soon as the lock is free: the thread that withdraws it waits for the lock.
     if (is_last || work.num_running_ == 0) done_.notify_all();
 }
 
@@ -75,6 +76,7 @@ void Queue::call(int64_t until, int64_t num_threads) {
     Guard guard(lock_);
     allowed_ = std::max(allowed_, until);
     num_calls_ = std::max(num_calls_, num_threads);
+    // A thread that does a piece sees the call when it comes for the next one; only idle ones have to be woken.
     for (int64_t i = 0; i < std::min(num_threads, num_idle_); ++i) news_.notify_one();
 }
 

@@ -1,5 +1,5 @@
-// Random: Philox 4x64-10 and the keyed permutation, equal bit for bit to `rng.philox` and `order.Permutation`, which say
-// what they are and where they come from.
+// Random: Philox 4x64-10 and the keyed permutation, equal bit for bit to `rng.philox` and `order.Permutation`, which have
+// their description and their sources.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Network {  // a Feistel network over pairs, position = a * low + b
     int64_t num_rounds;
 };
 
-// Writes what stands at each position of the permutation. Each position lies in 0 .. length - 1 <= high * low - 1.
+// Writes the number at each position of the permutation. Each position lies in 0 .. length - 1 <= high * low - 1.
 void permute(const int64_t* positions, int64_t count, const Network& network, int64_t* out);
 
 }  // namespace core

@@ -20,7 +20,7 @@ INLINE float entry_of(const Filter& filter, int64_t number) {
 
 }  // namespace
 
-// Writes the taps of each pixel. What rounds is one instruction in the clones, a call else.
+// Writes the taps of each pixel. Rounding is one instruction in the clones, a call else.
 CLONES void write_taps(const Filter& filter, float scale, float step, float shift, bool is_mirrored, Taps& taps) {
     const int64_t support = taps.support;
     const auto count = int64_t(taps.first.size());
