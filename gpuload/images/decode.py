@@ -12,7 +12,7 @@ Choice        made once in a process: nvImageCodec if it works, else Pillow. The
               and so is a TIFF that does not say BitsPerSample, which nvImageCodec needs and TIFF does not.
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
-GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, whatever the kind of file.
+GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
 Memory        the pixels of nvImageCodec are handed out without a copy. They lie in ordinary memory that the array keeps
@@ -69,7 +69,7 @@ PROBE = bytes.fromhex(  # a PNG of 2 x 1 pixels, (1, 2, 3) and (4, 5, 6)
 )
 FILL = 128  # each channel of a block that libjpeg makes up where the data of a scan ends early
 # Put in the place of the end of a JPEG. Without an end marker, nvImageCodec refuses a file as soon as a block needs
-# more data than there is; the 8 bytes are what libjpeg reads in advance. Pillow would refuse every file, so for it the
+# more data than there is; libjpeg reads the 8 bytes in advance. Pillow would refuse every file, so for it the
 # data are made longer, which changes the pixels only if they were short of data.
 STRICT_END = np.frombuffer(bytes(8) + b"\xff\xff", np.uint8)
 LONGER_END = np.frombuffer(b"\x5a" * 64 + b"\xff\xd9", np.uint8)
@@ -88,7 +88,7 @@ READERS = {  # the module of each reader of Pillow, and its class
     "avif": ("AvifImagePlugin", "AvifImageFile"),
 }
 TURNED = ("webp", "tiff", "avif")  # formats that have an orientation
-UNLIKE = {  # `Head.form` of what Pillow reads in another way than DALI
+UNLIKE = {  # `Head.form` of files that Pillow reads in another way than DALI
     "palette": "a TIFF with a palette, whose colours have 16 bits,",
     "associated": "a TIFF whose colours were multiplied by its alpha",
     "odd bits": "a TIFF of 10, 12 or 14 bits",
@@ -323,7 +323,7 @@ class _Pillow:
             raise SpecError(
                 "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True",
                 cause="Pillow makes up the rest of damaged images then, and says nothing",
-                remedy="set it to False; on_error= of the loader says what becomes of damaged images",
+                remedy="set it to False; on_error= of the loader decides about damaged images",
             )
         reader = self._reader(head.kind)
         try:

@@ -26,7 +26,7 @@ from gpuload.images.heads.base import Head as Head
 from gpuload.images.heads.base import HeadError as HeadError
 from gpuload.ragged import Ragged
 
-COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of what `read_heads` returns
+COLUMNS = ("height", "width", "scans", "channels", "orientation", "scan_end")  # of the result of `read_heads`
 LOOKED_AT_BYTES = 18  # by which a format is told
 
 
@@ -84,7 +84,7 @@ def kind_of(beginning: bytes) -> str | None:
 
 
 def foreign_to_dali(data: NDArray[Any]) -> str:
-    """Return what kind of file an image is that DALI has no codec for; "" for any other."""
+    """Return the kind of an image file that DALI has no codec for; "" for any other."""
     kind = kind_of(bytes(data[:LOOKED_AT_BYTES]))
     if kind is not None and not FORMATS[kind].in_dali:
         return FORMATS[kind].title
@@ -119,7 +119,7 @@ def read(data: NDArray[Any] | bytes | bytearray | memoryview) -> Head:
 
 
 def read_heads(files: Ragged | Sequence[NDArray[np.uint8]]) -> NDArray[np.int32]:
-    """Return what the heads of encoded images say, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
+    """Return numbers of the heads of encoded images, int32 ``[N, 6]``, a column for each name in ``COLUMNS``.
 
     The last three are of JPEGs that the core has read, and 0 for all other files: ``jpeg_head`` makes a `Head` of them.
 

@@ -1,7 +1,7 @@
 """The image codec as the core calls it, many files in one call without the interpreter's lock.
 
-It is nvImageCodec's C interface, in the library of the installed package. Pixels and errors are those of `decode`: what
-the core declines, whatever the reason, is decoded there.
+It is nvImageCodec's C interface, in the library of the installed package. Pixels and errors are of `decode`, which
+decodes every file that the core declines.
 Process   Each has a codec of its own: a child of fork opens it again, for a thread of the parent may be in the old one.
 """
 

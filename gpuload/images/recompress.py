@@ -1,4 +1,4 @@
-"""Recompress: pixels to a JPEG file in memory and back, by Pillow: what compression does to an image.
+"""Recompress: pixels to a JPEG file in memory and back, by Pillow, for the artefacts of compression.
 
 Formula  Pillow's encoder at a quality of 1 to 100, colours stored at half the size on both axes (4:2:0), and its
          decoder: libjpeg-turbo both times, as torchvision's ``jpeg`` has it.

@@ -1,4 +1,4 @@
-"""Ops: what happens to the fields of a record between the source and the batch."""
+"""Ops: transforms of the fields of a record between the source and the batch."""
 
 from gpuload.ops.affine import Affine, Shear, Translate
 from gpuload.ops.axes import Reshape, Transpose

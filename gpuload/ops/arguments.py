@@ -16,7 +16,7 @@ from gpuload.spec import TEXTS, Field
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
-Output = dict[str, Any]  # what an op makes, as the user declares it: dtype and shape
+Output = dict[str, Any]  # the result of an op, as the user declares it: dtype and shape
 OUTPUT_FORMS = "a dtype, (dtype, shape), a Field, a dict with dtype or shape or both, or a dict from names to these"
 OUTPUT_EXAMPLE = "out={'dtype': 'float32', 'shape': (None, None, 3)}"
 
@@ -28,7 +28,7 @@ def keep(op: Any, **values: Any) -> None:
 
 
 def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> SpecError:
-    """Return the error for an argument that is not what it has to be."""
+    """Return the error for a wrong argument."""
     return SpecError(
         f"gl.ops.{type(op).__name__}({name}={value!r})",
         cause=f"{name} must be {demand}",
@@ -162,7 +162,7 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
         raise refuse(op, name, value, demand, f"write {likely!r}, say")
     try:
         return None if value is None else np.dtype(value)
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises what its parser raises
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises the error of its parser
         return None
 
 
@@ -218,7 +218,7 @@ def outputs(op: Any, value: Any) -> dict[str, Output] | None:
 
 
 def declared(out: Output, field: Field) -> Field:
-    """Return a field after an op that says what it makes; what it does not say stays."""
+    """Return a field after an op with a declared result; a part that is not declared stays."""
     axes = field.axes if "shape" not in out else ""
     shape, name = out.get("shape", field.shape), out.get("dtype")
     text = field.text if name is None else name if name in TEXTS else ""

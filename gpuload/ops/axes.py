@@ -124,7 +124,7 @@ class Transpose(Op):
         return x.transpose(0, *(axis + 1 for axis in self.order))
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``transpose``; DALI's layout is set to what the op says."""
+        """``transpose``; DALI's layout is set to the axes of the op."""
         layout = {"output_layout": self.axes} if isinstance(self.axes, str) else {}
         x = dali.fn.reshape(x, layout="")
         return dali.fn.transpose(x, perm=list(self.order), transpose_layout=False, **layout)

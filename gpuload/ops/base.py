@@ -1,10 +1,10 @@
 """Op: one transform, with three faces: its draw, its array form (its meaning) and its DALI form.
 
-A subclass is a frozen dataclass in a file of its own. It says what it does to a field (``field_after``), how many
+A subclass is a frozen dataclass in a file of its own. It gives the field behind it (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
 The other methods make an op faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample`` and
 ``row_form`` are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it
-uses. An argument that may differ from field to field (``per_field``) does not change what is drawn: the draw is made by
+uses. An argument that may differ from field to field (``per_field``) does not change the draws: the draw is made by
 the op, and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
 """
 
@@ -61,20 +61,20 @@ class Op:
     """True if the op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none."""
 
     needs_numpy: ClassVar[bool] = False
-    """True if the op has no form but that for NumPy: it runs on the host, whatever runs the ops behind it."""
+    """True if the op has no form but that for NumPy: it runs on the host, before ops of any executor."""
 
     needs_dali: ClassVar[bool] = False
     """True if the op has no array form: only DALI runs it."""
 
     any_size: ClassVar[bool] = False
-    """True if what is drawn serves images of any size, so that the fields that the op acts on may differ in theirs."""
+    """True if one draw serves images of any size, so that the fields that the op acts on may differ in theirs."""
 
     moves_pixels: ClassVar[bool] = False
     """True if pixels of an image come to lie elsewhere, so that a mask and boxes beside it must go the same way: those
     that are marked do (`ops.follow`). Where ``on`` is left out, a loader tells of others that stay."""
 
     reads_marks: ClassVar[bool] = False
-    """True if what the op does depends on what its fields are marked as, so that states tell their marks."""
+    """True if the result depends on the marks of the fields, so that states hold these marks."""
 
     elementwise: ClassVar[bool] = False
     """True if the op does the same to each element (or each last axis) of a field, so that ``array`` takes a whole
@@ -104,7 +104,7 @@ class Op:
 
     @property
     def pointwise(self) -> bool:
-        """True if each value of a uint8 image becomes another by itself, whatever its place and its channel.
+        """True if each value of a uint8 image becomes another by itself, at any place and in any channel.
 
         Such ops that follow one another are one look-up on a CPU: ``array_batch`` of all 256 values makes the table.
         """
@@ -130,7 +130,7 @@ class Op:
 
     @property
     def leader(self) -> Op:
-        """The op that draws for this one: itself, but of what moves boxes beside an image that another op moves."""
+        """The op that draws for this one: itself, but for an op that moves boxes beside an image as another op does."""
         return self
 
     def sized_by(self, before: Spec) -> str | None:
@@ -219,7 +219,7 @@ class Op:
         """Return the spec of the records after this op.
 
         Raises:
-            SpecError: a field is not what the op needs, or an argument names a field that the op does not act on.
+            SpecError: the op cannot act on a field, or an argument names a field that the op does not act on.
         """
         names = self.targets(spec)
         for argument in self.per_field:
@@ -234,7 +234,7 @@ class Op:
         return spec.replacing(*(self.of(name).field_after(spec[name]) for name in names))
 
     def field_after(self, field: Field) -> Field:
-        """Return what a field becomes; raises ``SpecError`` where the op cannot act on it."""
+        """Return the field behind the op; raises ``SpecError`` where the op cannot act on it."""
         raise NotImplementedError
 
     def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ class Op:
         return ()
 
     def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
-        """Return what ``draw`` returns, for an op that looks at boxes, see ``fields_to_draw``.
+        """Return the same as ``draw``, for an op that looks at boxes, see ``fields_to_draw``.
 
         Args:
             u: as for ``draw``.
@@ -273,10 +273,10 @@ class Op:
         return {}
 
     def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
-        """Return the draw of ``leader`` with what this op needs besides.
+        """Return the draw of ``leader`` with the further values that this op needs.
 
         Args:
-            draw: what ``draw`` of the leader returned.
+            draw: the result of ``draw`` of the leader.
             size: as for ``draw``.
         """
         return draw
@@ -298,14 +298,14 @@ class Op:
     def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """Return where keypoints go: those of which (c, r) names the pixel in column c and row r, as torchvision's.
 
-        An op says it where it is not what ``move_points`` says: torchvision mirrors keypoints in ``width - 1``.
+        An op defines it where it is not ``move_points``: torchvision mirrors keypoints in ``width - 1``.
         """
         return self.move_points(points, draw, size)
 
     def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
         """Return the bounding boxes of where boxes of one image go, float64 ``[M, 4]``: left, top, right, bottom.
 
-        What lies outside of the image behind the op is cut off afterwards. See ``move_points`` for the arguments.
+        Boxes are cut off at the border of the image behind the op afterwards. See ``move_points`` for the arguments.
         """
         left, top, right, bottom = corners.T
         points = np.stack([left, top, right, top, right, bottom, left, bottom], axis=1).reshape(-1, 2)
@@ -313,9 +313,9 @@ class Op:
         return np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
 
     def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
-        """Return the op acting on masks, too: their pixels are taken by nearest, and what is added to them is 0.
+        """Return the op acting on masks, too: their pixels are taken by nearest, and new pixels are 0.
 
-        A dict that names a mask, ``fill={"mask": 255}``, says another value for it.
+        A dict that names a mask, ``fill={"mask": 255}``, gives another value for it.
 
         Args:
             masks: the names of the masks.
@@ -379,7 +379,7 @@ class Op:
         raise NotImplementedError
 
     def check_heads(self, heads: NDArray[np.int32]) -> None:
-        """Check what the headers of encoded images say before any of them is decoded, by whichever executor.
+        """Check the headers of encoded images before any of them is decoded, by whichever executor.
 
         Args:
             heads: int32 ``[N, 3]``, height and width in pixels and the number of scans, from ``image_sizes``.
@@ -413,7 +413,7 @@ class Op:
         """Return the part of each image that the op uses, where ``gives_region`` is True.
 
         Args:
-            draw: what ``draw`` returned.
+            draw: the result of ``draw``.
             size: int32 ``[N, 2]``, height and width of each image before the op, pixels.
 
         Returns:
@@ -422,7 +422,7 @@ class Op:
         raise NotImplementedError
 
     def within(self, draw: Draw, region: Draw) -> Draw:
-        """Return the draw that does to the region alone what ``draw`` does to the whole image."""
+        """Return the draw by which the op does to the region alone the same as by ``draw`` to the whole image."""
         raise NotImplementedError
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
@@ -431,7 +431,7 @@ class Op:
         Args:
             dali: the module ``nvidia.dali``.
             x: DataNode of the field.
-            draw: DataNodes of the draws, on the CPU whatever the device, as DALI wants its arguments.
+            draw: DataNodes of the draws, on the CPU for any device, as DALI wants its arguments.
             field: the field before the op; DALI's graph does not know dtypes and shapes when it is built.
             device: ``"cpu"`` or ``"gpu"``; encoded images come on the CPU all the same.
         """
@@ -490,8 +490,8 @@ class Op:
     def row_form(self, field: Field) -> RowForm | None:
         """Return the compiled form of the op for single records of a field, or None if there is none.
 
-        ``row_form(x, draw, out)`` does what ``array`` does with ``x``, a C-contiguous record, and its row of each draw,
-        and writes the result to ``out``. For images of different sizes ``out`` has the size that ``size_after`` says.
+        ``row_form(x, draw, out)`` does as ``array`` does with ``x``, a C-contiguous record, and its row of each draw,
+        and writes the result to ``out``. For images of different sizes ``out`` has the size of ``size_after``.
         """
         return None
 

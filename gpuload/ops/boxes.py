@@ -4,7 +4,7 @@ Plane   The upper left corner of an image is (0, 0), the lower right one (width,
 Forms   ``xyxy`` left, top, right, bottom; ``xywh`` left, top, width, height; ``cxcywh`` centre, width, height; ``xy``
         of points. In pixels, or ``normalized`` in parts of the image's width and height.
 Numbers are float64 on the way; float fields get their dtype back, integers are rounded to nearest (torchvision cuts off
-        what is behind the point).
+        their fraction).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def from_corners(corners: Boxes, kind: str, size: Sizes, dtype: np.dtype[Any]) -
 
 
 def to_pixels(values: NDArray[Any], kind: str, size: Sizes) -> Points:
-    """Return points in pixels, float64 ``[M, 2]``; what stands behind x and y is left out."""
+    """Return points in pixels, float64 ``[M, 2]``; values behind x and y are left out."""
     points = values[:, :2].astype(np.float64)
     return points * _scale(size)[:, :2] if kind.startswith(NORMALIZED) else points
 
@@ -66,7 +66,7 @@ def from_pixels(points: Points, kind: str, size: Sizes, values: NDArray[Any]) ->
 
 
 def clip(corners: Boxes, size: Sizes) -> Boxes:
-    """Return boxes without what lies outside of images of a size; a box that lies outside has no area then."""
+    """Return boxes cut off at the border of images of a size; a box that lies outside has no area then."""
     return corners.clip(0, _scale(size))
 
 

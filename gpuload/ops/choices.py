@@ -31,7 +31,7 @@ CHOICE, ORDER = "choice", "order"  # in the draw
 
 @dataclass(frozen=True)
 class _Nest(Op):
-    """What ops made of other ops share. The draw of op number ``n`` is under ``"n.name"``."""
+    """An op made of other ops. The draw of op number ``n`` is under ``"n.name"``."""
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -47,7 +47,7 @@ class _Nest(Op):
         """Return this op with other ops in the places of those that it is made of."""
         raise NotImplementedError
 
-    # What it is, as its ops are
+    # Properties, from those of its ops
 
     @property
     def any_size(self) -> bool:  # type: ignore[override]  # a constant of other ops
@@ -116,7 +116,7 @@ class _Nest(Op):
         return super().targets(spec) if first is None or self.on is not None else first.targets(spec)
 
     def spec_after(self, spec: Spec) -> Spec:
-        """What each of the ways leads to, which must be the same."""
+        """The field behind each of the ways, which must be the same."""
         self._check_ops()
         if not self.joint:
             return super().spec_after(spec)
@@ -131,7 +131,7 @@ class _Nest(Op):
         return after
 
     def field_after(self, field: Field) -> Field:
-        """What each of the ways leads to, which must be the same."""
+        """The field behind each of the ways, which must be the same."""
         names = (field.name,)
         return self._agree([_through(way, Spec((field,)), names) for way in self.ways], names)[field.name]
 
@@ -165,7 +165,7 @@ class _Nest(Op):
                     raise SpecError(
                         f"{self}: field {name!r} becomes {field} or {end[name]}",
                         cause="records of a batch have one dtype and one shape",
-                        remedy="choose between ops that lead to the same, or put what changes it before or behind",
+                        remedy="choose between ops that lead to the same, or put the op that changes it elsewhere",
                     )
                 field = common
             fields.append(field)
@@ -179,7 +179,7 @@ class _Nest(Op):
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
     def _draw_of(self, number: int, u: NDArray[np.float64], size: Sizes, rows: Rows) -> Draw:
-        """Return what an op draws for some rows, with zeros for the others."""
+        """Return the draw of an op for some rows, with zeros for the others."""
         op, columns = self.inner[number], self._columns()[number]
         try:
             draw_rows = op.draw(u[rows, columns], size[rows])
@@ -192,7 +192,7 @@ class _Nest(Op):
         return draw
 
     def of_op(self, number: int, draw: Draw) -> Draw:
-        """Return the draw of one of the ops from that of all; what has no number is for each of them."""
+        """Return the draw of one of the ops from that of all; values without a number are for each of them."""
         prefix = f"{number}."
         of_number = {name.removeprefix(prefix): values for name, values in draw.items() if name.startswith(prefix)}
         shared = {name: draw[name] for name in draw if not name[0].isdigit() and name not in (CHOICE, ORDER)}
@@ -215,7 +215,7 @@ class _Nest(Op):
         """Give ops by their numbers, and the rows that they are applied to, in the order in which they are."""
         raise NotImplementedError
 
-    # What is done
+    # Array form
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record behind the ops that were drawn for it."""
@@ -305,7 +305,7 @@ class _Choice(_Nest):
         raise NotImplementedError
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``choice``, int32 ``[N]``: the number of the list; and what its ops draw, zeros where not chosen."""
+        """Return ``choice``, int32 ``[N]``: the number of the list; and its draws, zeros where not chosen."""
         draw = {CHOICE: self.choose(u[:, 0])}
         sizes = size.copy()
         for numbers, rows in self._passes(draw):
@@ -454,7 +454,7 @@ class Shuffle(_Nest):
         return replace(self, ops=tuple(map(change, self.ops)))
 
     def field_after(self, field: Field) -> Field:
-        """The field stays what it is."""
+        """The field does not change."""
         for op in self.ops:
             after = op.field_after(field)
             if _form(after) != _form(field) or (not field.uniform and type(op).size_after is not Op.size_after):
@@ -466,7 +466,7 @@ class Shuffle(_Nest):
         return super().field_after(field)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``order``, int32 ``[N, number of ops]``: the numbers of the ops in order; and what they draw."""
+        """Return ``order``, int32 ``[N, number of ops]``: the numbers of the ops in order; and their draws."""
         draw = {ORDER: np.argsort(u[:, : len(self.ops)], axis=1, kind="stable").astype(np.int32)}
         rows = np.arange(len(u))
         for number in range(len(self.ops)):

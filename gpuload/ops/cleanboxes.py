@@ -22,7 +22,7 @@ class CleanBoxes(Op):
     """Drop marked boxes that are too small, or that lie outside of their image, with all rows that go with them.
 
     A box stays if its sides have ``min_size`` pixels or more, its area is ``min_area`` or more, and it lies inside of
-    the image. Crops cut off what is outside, so that a box of which nothing is left has no area. It is torchvision's
+    the image. Crops cut off the part of a box outside, so that a box that lies outside has no area. It is torchvision's
     ``SanitizeBoundingBoxes``, but for labels of a value that it drops. Put it behind all ops that move pixels.
 
         source = source.mark(boxes="xyxy", labels="with boxes")

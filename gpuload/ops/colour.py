@@ -1,4 +1,4 @@
-"""Colour: what torchvision's colour functions make of images, over NumPy and CuPy; the colour ops call these.
+"""Colour: torchvision's colour functions over NumPy and CuPy; the colour ops call these.
 
 Images   ``x``: uint8, or float32 from 0 to 1, ``[H, W, C]``, or ``[N, H, W, C]`` for a batch. Channels are red, green,
          blue, or a single one.
@@ -252,12 +252,12 @@ def _across(xp: ModuleType, numbers: NDArray[Any]) -> Any:
 
 
 def weight(factor: Any) -> NDArray[np.float64]:
-    """Return what is left of ``factor``, ``1 - factor``, rounded to float32."""
+    """Return the rest of ``factor``, ``1 - factor``, rounded to float32."""
     return np.asarray((1 - np.asarray(factor, np.float64)).astype(np.float32), np.float64)
 
 
 def _whole_part(xp: ModuleType, x: Any) -> Any:
-    """Return numbers without what is behind the point."""
+    """Return numbers without their fraction."""
     return xp.where(x < 0, xp.ceil(x), xp.floor(x))
 
 

@@ -25,7 +25,7 @@ def look_up(x: Pixels, table: Pixels, out: Pixels) -> None:
 
 
 def counts_up_to(x: Pixels) -> NDArray[np.int64]:
-    """Return what `tables.counts_up_to` returns."""
+    """Return the same as `tables.counts_up_to`."""
     counts = np.zeros((x.shape[2], 256), np.int64)
     _native().count_levels(x, counts)
     return counts.cumsum(axis=1)

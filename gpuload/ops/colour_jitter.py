@@ -1,6 +1,6 @@
 """ColorJitter: brightness, contrast, saturation and hue, each by a random number, in a random order.
 
-`gpuload.ops.colour` has the formulas, which are torchvision's, and what is exact.
+`gpuload.ops.colour` has the formulas, which are torchvision's, and says which of them are exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Brightness, Contrast, Saturation, Hue, Gamma and Sharpness: a random number for each image, from low to high.
 
-`gpuload.ops.colour` has the formulas, which are torchvision's, and what is exact. DALI's ``color_twist`` rounds where
+`gpuload.ops.colour` has torchvision's formulas, and says which are exact. DALI's ``color_twist`` rounds where
 these cut off, turns the hue by a linear transform of red, green and blue, and moves the contrast about a constant gray:
 so DALI runs `Brightness`, by arithmetic, and `Contrast` with a center; the others run in their array forms behind it.
 """
@@ -25,14 +25,14 @@ RGB_OR_GRAY = (1, 3)
 
 @dataclass(frozen=True)
 class ColourOp(Op):
-    """What ops on colours share: they take uint8 or float32 images in HWC order, whose shape and dtype stay."""
+    """An op on colours: it takes uint8 or float32 images in HWC order, whose shape and dtype stay."""
 
     any_size: ClassVar[bool] = True
 
     @property
     def known_channels(self) -> tuple[int, ...]:
-        """How many channels an image may have; any number if this is empty."""
-        return RGB_OR_GRAY
+        """How many channels an image may have: any number (empty) if each value is changed by itself, else 1 or 3."""
+        return () if self.pointwise else RGB_OR_GRAY
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
@@ -75,7 +75,7 @@ def uniform(u: NDArray[np.float64], low: float, high: float) -> NDArray[np.float
 
 @dataclass(frozen=True)
 class _Factor(ColourOp):
-    """What the ops with a factor share: it is drawn uniformly from low to high."""
+    """An op with a factor, which is drawn uniformly from low to high."""
 
     low: float
     high: float
@@ -112,11 +112,6 @@ class Brightness(_Factor):
     def meaning(self) -> int:
         """See ``Op``."""
         return 2
-
-    @property
-    def known_channels(self) -> tuple[int, ...]:
-        """Any number."""
-        return ()
 
     @property
     def pointwise(self) -> bool:
@@ -173,11 +168,6 @@ class Contrast(_Factor):
     def meaning(self) -> int:
         """See ``Op``."""
         return 2 if self.center is None else 1
-
-    @property
-    def known_channels(self) -> tuple[int, ...]:
-        """1 or 3, whose gray is known; any number with a center."""
-        return RGB_OR_GRAY if self.center is None else ()
 
     @property
     def has_dali_form(self) -> bool:
@@ -289,7 +279,7 @@ class Gamma(_Factor):
     Args:
         low: the least power, at least 0; below 1 images become brighter, above 1 darker.
         high: the greatest.
-        gain: what the result is multiplied by.
+        gain: the result is multiplied by it.
     """
 
     gain: float = 1.0
@@ -300,11 +290,6 @@ class Gamma(_Factor):
         if gain < 0:
             raise arguments.refuse(self, "gain", self.gain, "at least 0")
         arguments.keep(self, gain=gain)
-
-    @property
-    def known_channels(self) -> tuple[int, ...]:
-        """Any number."""
-        return ()
 
     @property
     def pointwise(self) -> bool:

@@ -1,6 +1,6 @@
 """Invert, Posterize, Solarize, AutoContrast and Equalize: other tones, each channel by itself.
 
-`gpuload.ops.colour` has the formulas, which are torchvision's, and what is exact.
+`gpuload.ops.colour` has the formulas, which are torchvision's, and says which are exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuload.spec import Field
 
 @dataclass(frozen=True)
 class Chance(ColourOp):
-    """What ops share that are applied to an image or are not.
+    """An op that is applied to an image with a probability.
 
     Args:
         p: the probability that an image is changed.
@@ -166,7 +166,7 @@ class Solarize(Chance):
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype float32",
                 cause="its values go from 0 to 1, and the threshold lies above",
-                remedy=f"write gl.ops.Solarize({self.threshold / 256}), or put the op before what makes float32",
+                remedy=f"write gl.ops.Solarize({self.threshold / 256}), or put it before the op that makes float32",
             )
         return after
 

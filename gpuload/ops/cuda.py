@@ -2,8 +2,8 @@
 
 Bits     A kernel makes the numbers of the array form, bit for bit: float32 products and sums in the same order, none of
          them fused (``--fmad=false``).
-Bounds   Kernels check nothing. Whoever launches one has checked sizes and draws; pixels outside of an image are never
-         read, whatever a draw says.
+Bounds   Kernels check nothing. Their callers have checked sizes and draws; pixels outside of an image are never
+         read, by no draw.
 Threads  Each thread makes one number of a result. The blocks of one image follow those of the one before in x, so that
          the number of images is not limited; within an image 32 bits count.
 """

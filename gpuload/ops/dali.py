@@ -6,11 +6,11 @@
     gl.ops.Dali("rotate", angle=gl.draw.uniform(-10, 10), keep_size=True)
 
 Random   An argument of ``gl.draw`` is drawn for each record, from (seed, epoch, record, op), and handed to DALI. DALI's
-         random operators are refused: what they draw depends on the place in the batch and on the batches
+         random operators are refused: their draws depend on the place in the batch and on the batches
          before, so that no batch could be made again. By name when the op is made; and when DALI's pipeline is built,
-         whatever function made it, by what DALI's schemas say of its operators (``HasRandomSeedArg``, DALI 2.4).
-Result   DALI's graph does not know dtypes and shapes when it is built, so ``out`` says what comes out. What DALI makes
-         is compared with that when a batch comes out; what a later op changes meanwhile is not seen.
+         for operators of any function, by DALI's schemas of them (``HasRandomSeedArg``, DALI 2.4).
+Result   DALI's graph does not know dtypes and shapes when it is built, so ``out`` declares them. The result is compared
+         with that when a batch comes out; a change that a later op undoes is not seen.
 State    A state tells a function by its module and name, an operator by its name and arguments.
 """
 
@@ -47,7 +47,7 @@ class Dali(Op):
     Args:
         fn: its name below ``nvidia.dali.fn``, ``"gaussian_blur"`` or ``"experimental.median_blur"``; or a function
             that gets a DataNode and returns one.
-        out: what it makes, ``{"dtype": "float32", "shape": (None, None, 3)}``; what is left out stays as it was, and
+        out: its result, ``{"dtype": "float32", "shape": (None, None, 3)}``; a part left out stays as it was, and
             an axis that is None is as long as before.
         **settings: its arguments. Numbers that are drawn for each record by ``gl.draw.uniform(-10, 10)``,
             ``gl.draw.integers(0, 4)``, ``gl.draw.coin_flip(0.5)``. A dtype by its NumPy name; enumerations of
@@ -84,7 +84,7 @@ class Dali(Op):
         if field.encoded and not {"dtype", "shape"} <= set(self.out or ()):
             raise SpecError(
                 f"{self}: field {field.name!r} is an encoded image file",
-                cause="what becomes of its bytes is not declared",
+                cause="the result of decoding it is not declared",
                 remedy=f"put gl.ops.Decode(on={field.name!r}) before it, or declare dtype and shape in out=",
             )
         return arguments.declared(self.out or {}, field)

@@ -3,15 +3,15 @@
 Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy upsampling) and libpng: the EXIF
          orientation is applied, a palette is expanded, transparency is dropped. White is the largest value of the
          dtype: 16 bits become ``rint(x / 257)`` of uint8, and 8 bits ``257 x`` of uint16, so that files of both stand
-         side by side in one scale, and a 16-bit file stays what it is in uint16.
-GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, whatever the kind of file:
+         side by side in one scale, and a 16-bit file keeps its values in uint16.
+GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, for every kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
 Formats  `images.head.FORMATS`. DALI has no codec for GIF and AVIF, so that its executor refuses them by name
          (``executors.dali``).
-Limits   are compared with what the header of a file says, before any codec sees it. A PNG of one colour takes 1000
+Limits   are compared with the header of a file, before any codec sees it. A PNG of one colour takes 1000
          times its size as pixels, and a scan of a progressive JPEG a pass over all pixels for as little as 20 bytes.
-Damage   What the bytes of a file show is refused by every executor. That the data of a JPEG end early, only a decoder
-         sees: it is an error of the array executor (`images.decode`), while DALI delivers the rest of the image gray.
+Damage   that the bytes of a file show is refused by every executor. Only a decoder sees that the data of a JPEG end
+         early: it is an error of the array executor (`images.decode`), while DALI delivers the rest of the image gray.
 Region   Where a crop follows, only the region that it uses is decoded: equal to the same cut of the whole image. It has
          two pixels at least along each side: of a 4:2:0 JPEG, a region of the first column alone would get other
          colours than the column has (libjpeg-turbo, in nvImageCodec 0.9 and DALI 2.4). On a GPU the whole image is
@@ -147,7 +147,7 @@ class Decode(Op):
                     )
 
     def _limits(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-        """Give each limit: its name, what it is, and one of the numbers that are to be compared with them."""
+        """Yield each limit: its name, its value, and one of the numbers that are to be compared with them."""
         return zip(("max_pixels", "max_scans"), (self.max_pixels, self.max_scans), numbers, strict=False)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -214,7 +214,7 @@ class Decode(Op):
 
 
 def decoder_on_gpu(ops: Iterable[Op]) -> str:
-    """Return what decodes images on a GPU, for a graph's description."""
+    """Return the decoder of images on a GPU, for a graph's description."""
     if any(isinstance(op, Decode) and op.hw_decoder_load for op in ops):
         return "the hardware decoder for the JPEGs that it takes, nvJPEG for the others, in DALI's mixed decoder"
     return "nvJPEG in DALI's mixed decoder, without the hardware decoder, whose pixels differ"

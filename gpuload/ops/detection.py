@@ -1,4 +1,4 @@
-"""RandomIoUCrop, RandomZoomOut, ScaleJitter: what recipes for detection do to an image and its boxes.
+"""RandomIoUCrop, RandomZoomOut, ScaleJitter: crops and sizes of recipes for detection, with the boxes of an image.
 
 Source  torchvision 0.28, ``transforms.v2``, which follows SSD (https://arxiv.org/abs/1512.02325, section 2.2, and its
         reference code) and "Simple Copy-Paste" (https://arxiv.org/abs/2012.07177, section 3.2).
@@ -267,7 +267,7 @@ class ScaleJitter(Op):
 
     @property
     def _resize(self) -> Resize:
-        """What does the work, to sizes that are drawn here."""
+        """The op that resizes, to sizes that are drawn here."""
         return Resize(shorter=1, interpolation=self.interpolation, antialias=self.antialias)
 
     def field_after(self, field: Field) -> Field:

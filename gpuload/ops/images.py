@@ -21,7 +21,7 @@ MOST_CHANNELS = 4
 
 
 def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
-    """Return height, width and channels of the images of a field, None for what varies.
+    """Return height, width and channels of the images of a field, None for an axis that varies.
 
     Raises:
         SpecError: the field holds no images, or not in HWC order.

@@ -1,4 +1,4 @@
-"""JpegArtefacts: what JPEG compression does to an image."""
+"""JpegArtefacts: the artefacts of JPEG compression, in a random quality."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuload.spec import Field
 class JpegArtefacts(Op):
     """Compress images as JPEG of a random quality, and decode them again; uint8, HWC, one channel or three.
 
-    On the host, by Pillow, whatever runs the ops behind it: see `images.recompress`. It is torchvision's ``JPEG``, and
+    On the host, by Pillow, before ops of any executor: see `images.recompress`. It is torchvision's ``JPEG``, and
     Albumentations' ImageCompression by OpenCV; DALI's jpeg_compression_distortion only computes what a file would lose.
 
     Example:

@@ -37,7 +37,7 @@ LABEL = "label"
 
 @dataclass(frozen=True)
 class _Mix(Op):
-    """What the two have in common."""
+    """The arguments, pairs and labels of MixUp and CutMix."""
 
     alpha: float = 1.0
     p: float = 1.0
@@ -63,7 +63,7 @@ class _Mix(Op):
         return (*names, LABEL) if self.on is None and LABEL in spec and LABEL not in names else names
 
     def spec_after(self, spec: Spec) -> Spec:
-        """The fields stay what they are."""
+        """The fields do not change."""
         for name in self.targets(spec):
             self._check(spec[name])
         return spec
@@ -134,7 +134,7 @@ class CutMix(_Mix):
     """Put a box of its partner's pixels into each image; labels are blended by the areas.
 
     The box has the share 1 - w of the area, its middle anywhere in the image, and is cut off at the border; w is drawn
-    from Beta(alpha, alpha) for each pair. With the ``area`` of what is left, a label becomes
+    from Beta(alpha, alpha) for each pair. With the ``area`` of the box inside the image, a label becomes
     ``(1 - area / (height * width)) * label + area / (height * width) * partner``.
 
     Example:
@@ -150,7 +150,7 @@ class CutMix(_Mix):
     num_uniforms: ClassVar[int] = 4
 
     def spec_after(self, spec: Spec) -> Spec:
-        """The fields stay what they are."""
+        """The fields do not change."""
         spec_after = super().spec_after(spec)
         first, *rest = (spec[name] for name in self.targets(spec))
         if not _is_image(first):

@@ -4,7 +4,7 @@ Words    Element ``i`` of a record has words of Philox 4x64-10 of its own: the k
          (seed, epoch, record, op), the counter is ``i``. So a record's noise is the same in any batch, on any device.
 Normal   The quantile of a number of 16 bits, from a table: mean 0, standard deviation 1, at most 4.3 from the mean. A
          table has the same numbers on each device, where logarithms and cosines would round differently.
-Others   The noise itself is no other library's: each has its own stream. What is done with it is torchvision's.
+Others   The noise itself is no other library's: each has its own stream. Its use is torchvision's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuload.spec import Field
 
 KEY_WORDS = 4  # of 32 bits
 LEVELS = 1 << 16  # of a normal number
-WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}  # what black is 0 to
+WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}  # the value of white; black is 0
 
 Keys = NDArray[np.int32]
 f32 = np.float32

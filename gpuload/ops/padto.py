@@ -29,8 +29,8 @@ class PadTo(Op):
 
     Args:
         length: elements along the first axis of the result.
-        value: what is filled in; for text ``""``.
-        truncate: cut off what is longer; else a longer record is an error.
+        value: stands behind the elements of a shorter record; for text ``""``.
+        truncate: cut off longer records; else a longer record is an error.
     """
 
     length: int
@@ -97,7 +97,7 @@ class PadTo(Op):
         return RowError(
             0,
             f"{self}: it has {len(value)} elements",
-            cause=f"that is more than {self.length}, and what is cut off would be lost",
+            cause=f"that is more than {self.length}, and the others would be lost",
             remedy=f"write gl.ops.PadTo({len(value)}), or gl.ops.PadTo({self.length}, truncate=True)",
         )
 

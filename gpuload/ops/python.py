@@ -1,17 +1,17 @@
 """Python: a function of one's own in the list of ops.
 
 Calls    The function gets the fields of ``on`` of one record, a read-only NumPy array each (with ``batch=True`` of some
-         records, ``[n, ...]``, any number of them) and returns what becomes of them. It is called in several threads at
+         records, ``[n, ...]``, any number of them) and returns the new values. It is called in several threads at
          once. The record's memory is used again after the call. Text of any length comes as str or bytes, several texts
          as an array of objects.
 Fields   A function that must be given one field (``def f(x)``, beside ``rng``) is called with each field of ``on`` by
          itself. Any other gets all of them in one call, in the order of ``on``, and returns as many in a tuple, or a
          dict from names to arrays; so does any function whose ``out`` names fields. A dict may hold new fields; a field
          that is not in it stays as it was.
-Result   Its dtype and shape are what ``out`` says. Without ``out`` the function is called once on zeros when the loader
+Result   Its dtype and shape are those of ``out``. Without ``out`` the function is called once on zeros when the loader
          is made, which needs fields of one shape.
 Random   A parameter named ``rng`` gets a ``numpy.random.Generator`` (Philox) of the record: its key is four words drawn
-         for (seed, epoch, record, op), so what it draws does not depend on the batch, the thread or earlier calls.
+         for (seed, epoch, record, op), so its numbers do not depend on the batch, the thread or earlier calls.
          Called with each field of ``on`` by itself, it gets the same numbers each time.
 State    A state tells the function by its module and name: two functions of one name are the same to it.
 """
@@ -42,7 +42,7 @@ WORDS = 4  # of 32 bits: the key of numpy.random.Philox
 class Python(Op):
     """Call a function with each record, on the host.
 
-    Ops behind it may run in DALI and on a GPU. What the function raises reaches the caller as itself, with a note that
+    Ops behind it may run in DALI and on a GPU. Its exceptions reach the caller as themselves, with a note that
     names the record.
 
     Example:
@@ -50,11 +50,11 @@ class Python(Op):
 
     Args:
         fn: ``fn(x)``, ``fn(x, rng)``, or with ``on=("image", "boxes")`` ``fn(image, boxes, rng)``, which returns both.
-            It must return the same for the same record, whatever came before. A loader with a lambda or an inner
+            It must return the same for the same record in any order of calls. A loader with a lambda or an inner
             function in it cannot be pickled; one with a function of a module can.
-        out: what it returns: a dtype, ``"float32"``; dtype and shape, ``("float32", (None, None, 3))`` or ``{"dtype":
+        out: its result: a dtype, ``"float32"``; dtype and shape, ``("float32", (None, None, 3))`` or ``{"dtype":
             "float32", "shape": (None, None, 3)}``; or a ``gl.Field``. The dtypes ``"str"`` and ``"bytes"`` are text of
-            any length. Of several fields, or of new ones, a dict of these by name. What is left out stays as it was, so
+            any length. Of several fields, or of new ones, a dict of these by name. A part left out stays as it was, so
             that ``{}`` is a function that changes neither dtypes nor shapes. In an image, an axis that is None is as
             long as before. None: found out by a call on zeros.
         batch: give it records ``[n, ...]`` and have it return as many, in order; ``rng`` is a list of generators then.
@@ -139,7 +139,7 @@ class Python(Op):
             if "dtype" not in declared[target.name]:
                 raise SpecError(
                     f"{self}: the new field {target.name!r} has no dtype",
-                    cause="what is left out in out= stays as it was, and this field was not there",
+                    cause="a part that is left out of out= stays as it was, and this field was not there",
                     remedy=f"write out={{{target.name!r}: ('float32', (4,))}}, say",
                 )
         return spec.including(
@@ -176,7 +176,7 @@ class Python(Op):
         if not field.uniform:
             raise SpecError(
                 f"{self}: field {field.name!r} has shape {field.shape}",
-                cause="what the function returns is not declared, and a call on zeros needs one shape",
+                cause="the result of the function is not declared, and a call on zeros needs one shape",
                 remedy=f"declare it: out={{'dtype': {field.dtype.name!r}}} if the shape stays as it is, else "
                 f"out={{'dtype': {field.dtype.name!r}, 'shape': (224, 224, 3)}}, say",
             )
@@ -207,7 +207,7 @@ class Python(Op):
         return {"key": (u * 2.0**32).astype(np.uint32).view(np.int32)} if self.takes_rng else {}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return what the function makes of one record."""
+        """Return the function's result for one record."""
         if self.batch:
             return _first(
                 self._call_on_batch(xp, _array(x)[None], {name: values[None] for name, values in draw.items()})
@@ -245,14 +245,14 @@ class Python(Op):
         return result
 
     def _check(self, result: NDArray[Any], input_shape: tuple[int, ...]) -> None:
-        """Raise ``SpecError`` unless a result is what ``out`` says; without it the field is not known here."""
+        """Raise ``SpecError`` unless a result fits ``out``; without it the field is not known here."""
         if self.out is not None:
             out: Output = self.out
             dtype = arguments.declared_dtype(out, result.dtype)
             _check_result(self.name, result, dtype, out.get("shape", input_shape), input_shape)
 
     def _result_of_zeros(self, field: Field) -> NDArray[Any]:
-        """Return what the function makes of zeros."""
+        """Return the function's result for zeros."""
         zeros, draw = _zeros(field), self._draw_of_zeros
         try:
             # In another thread: an exception that a signal handler raises meanwhile in the main thread is no fault of
@@ -272,7 +272,7 @@ class Python(Op):
         if varying:
             raise SpecError(
                 f"{self}: the shape of {varying} varies",
-                cause="what the function returns is not declared, and a call on zeros needs one shape",
+                cause="the result of the function is not declared, and a call on zeros needs one shape",
                 remedy="declare it: out={} if dtypes and shapes stay as they are, else a dict from names of fields, "
                 f"out={{{varying[0]!r}: ('float32', (None, 4))}} say",
             )
@@ -292,14 +292,14 @@ class Python(Op):
     def _zeros_error(self, error: FunctionError, inputs: str, hint: str = "") -> SpecError:
         return SpecError(
             f"{self}: called once with {inputs} it raised {error.error!r}",
-            cause=f"the function is tried once, to find out what it returns{hint}",
+            cause=f"the function is tried once, to learn the dtype and shape of its result{hint}",
             remedy="mend the function, which gets arrays that it may not change; where it is right, and cannot take "
-            "zeros, declare what it returns, as out={'dtype': 'float32', 'shape': (224, 224, 3)}, or out={} where "
+            "zeros, declare its result, as out={'dtype': 'float32', 'shape': (224, 224, 3)}, or out={} where "
             "dtypes and shapes stay as they are",
         )
 
     def array_fields(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
-        """Return what the function makes of some records; see ``Op``."""
+        """Return the function's results for some records; see ``Op``."""
         count = len(next(iter(fields.values())))
         if self.batch and count and not any(isinstance(values, VARYING) for values in fields.values()):
             return self._call_on_records(xp, fields, draw, after)
@@ -318,7 +318,7 @@ class Python(Op):
         return columns
 
     def _call(self, xp: ModuleType, record: dict[str, NDArray[Any]], draw: Draw) -> dict[str, NDArray[Any]]:
-        """Return what the function makes of one record, by name."""
+        """Return the function's result for one record, by name."""
         try:
             if not self.batch:
                 return self._by_name(self.fn(*map(_read_only, record.values()), **_generator(xp, draw)), list(record))
@@ -331,7 +331,7 @@ class Python(Op):
             raise FunctionError(self.name, error) from None
 
     def _call_on_records(self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec) -> dict[str, Any]:
-        """Return what the function makes of some records in one call."""
+        """Return the function's results for some records, from one call."""
         count = len(next(iter(fields.values())))
         rows = [{name: values[row] for name, values in draw.items()} for row in range(count)]
         try:
@@ -346,7 +346,7 @@ class Python(Op):
         return {name: columns.get(name, fields.get(name)) for name in after.names}
 
     def _by_name(self, result: Any, names: list[str]) -> dict[str, NDArray[Any]]:
-        """Return what the function returned as arrays by name."""
+        """Return a result of the function as arrays by name."""
         if isinstance(result, Mapping):
             return {name: _array(value) for name, value in result.items()}
         values = (result,) if len(names) == 1 and not isinstance(result, (tuple, list)) else result
@@ -374,7 +374,7 @@ class Python(Op):
             )
 
     def _check_record(self, result: Any, field: Field, input_value: NDArray[Any] | None) -> NDArray[Any]:
-        """Return a result that is what the field says."""
+        """Return a result that fits the field."""
         shape, result = () if input_value is None else input_value.shape, _as_declared(result, field.dtype)
         if field.shape is not None:
             _check_result(f"{self.name} ({field.name!r})", result, field.dtype, field.shape, shape)
@@ -412,7 +412,7 @@ def _check_result(
 
     Args:
         name: of the function.
-        result: what the function returned.
+        result: the result of the function.
         dtype: that it must have.
         shape: that it must have, None where it may have any length; in an image, that of ``input_shape``.
         input_shape: the shape before the function; empty where there was none.
@@ -423,7 +423,7 @@ def _check_result(
         raise SpecError(
             f"{name} returned {result.dtype} {result.shape}",
             cause=f"it should return {dtype} {tuple(shape)}, as out= says or as it did for zeros",
-            remedy="change the function, by x.astype(...) say, or what out= declares",
+            remedy="change the function, by x.astype(...) say, or out=",
         )
     varying_axes = [axis for axis in (0, 1) if len(shape) == 3 and shape[axis] is None and len(input_shape) > 1]
     if any(result.shape[axis] != input_shape[axis] for axis in varying_axes):

@@ -33,7 +33,7 @@ from gpuload.ops import cuda, walk
 Taps = tuple[NDArray[np.int32], NDArray[np.float32]]  # first source pixel and coefficients of each output pixel
 Box = tuple[int, int, int, int]  # top, left, height, width
 Boxes = NDArray[np.integer[Any]]
-IMAGE = np.dtype([  # what the kernel ``resize`` is told of an image: its address, the elements from row to row, ...
+IMAGE = np.dtype([  # an image for the kernel ``resize``: its address, the elements from row to row, ...
     ("address", "i8"), ("down", "i8"), ("across", "i8"), ("deep", "i8"), ("out", "i8"),
     ("channels", "i4"), ("vertical", "i4"), ("horizontal", "i4"), ("vertical_first", "i4"),
 ])  # fmt: skip
@@ -52,7 +52,7 @@ class Resampling(NamedTuple):
     """A resize of boxes of images, one of each.
 
     Attributes:
-        boxes: int32 ``[N, 4]``: top, left, height and width of what is resized, pixels; pixels outside are not used.
+        boxes: int32 ``[N, 4]``: top, left, height and width of the part to resize, pixels; others are not used.
         sizes: int32 ``[N, 2]``: height and width of the result, pixels.
         interpolation: ``"linear"`` or ``"cubic"``.
         antialias: see ``filter_of``.
@@ -268,7 +268,7 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
         out: of the image's dtype, ``[new height, new width, channels]``, C-contiguous.
 
     Raises:
-        SpecError: the box does not lie in the image, or the arrays are not what they must be.
+        SpecError: the box does not lie in the image, or the arrays have other dtypes, shapes or orders.
         RuntimeError: there is no core.
     """
     _check(image, box, out)

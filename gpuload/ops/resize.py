@@ -103,7 +103,7 @@ class Resize(Op):
         return self.antialias != PIL and super().has_dali_form
 
     def _scale(self, sides: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return a length of each image and what becomes of it, pixels, int64 ``[N, 1]``: the factor of both sides."""
+        """Return a length of each image and its new value, pixels, int64 ``[N, 1]``: the factor of both sides."""
         shortest, longest = sides.min(axis=1, keepdims=True), sides.max(axis=1, keepdims=True)
         if self.fit:
             height, width, new_height, new_width = sides[:, :1], sides[:, 1:], self.height or 0, self.width or 0
@@ -350,7 +350,7 @@ def _check_filter(op: Resize | RandomResizedCrop) -> None:
 
 
 def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
-    """Return height, width and channels of a field that an op with ``interpolation`` resizes, None for what varies.
+    """Return height, width and channels of a field that an op with ``interpolation`` resizes; None: it varies.
 
     Raises:
         SpecError: the field holds no images, or its dtype cannot be resized so.

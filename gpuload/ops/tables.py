@@ -61,7 +61,7 @@ def even_tables(xp: ModuleType, up_to: Any) -> Any:
 
     Args:
         xp: NumPy or CuPy.
-        up_to: what `counts_up_to` returned.
+        up_to: the result of `counts_up_to`.
     """
     count = up_to[..., 255:]
     step = xp.where(up_to < count, up_to, 0).max(axis=-1, keepdims=True) // 255  # of the values below the largest

@@ -88,7 +88,7 @@ def repeat(ops: Sequence[Op], on: Iterable[str]) -> list[Op]:
     Each op is one of its own in the list, with draws of its own; an op with ``on=`` for all fields has one draw.
 
     Args:
-        ops: what is done to each of the fields; without ``on=``.
+        ops: applied to each of the fields; without ``on=``.
         on: the fields.
 
     Raises:

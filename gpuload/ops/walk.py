@@ -83,7 +83,7 @@ def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Wal
     Args:
         field: the field; without three axes its records are images of one row.
         count: how many images.
-        shape: of these images, where that varies; without it a large number stands for what varies.
+        shape: of these images, where that varies; without it a large number stands for an axis that varies.
     """
     if field.encoded or not field.shape or field.dtype not in DTYPES:
         return None
@@ -112,7 +112,7 @@ class Walker:
     """Makes a walk, over all of its images or over some at a time.
 
     Args:
-        walk: what to make.
+        walk: the walk to make.
 
     Raises:
         RuntimeError: there is no core.
@@ -180,7 +180,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
 
     Args:
         xp: CuPy; the kernel is queued on its current stream.
-        walk: what to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
+        walk: the walk to make; of images of different sizes, ``height`` and ``width`` are those of any of them.
         x: the images, an array ``[N, ...]``, a ``Ragged`` or a list of arrays of three axes.
     """
     x = list(x) if isinstance(x, Ragged) else x
@@ -243,7 +243,7 @@ def _strides(image: Any, axes: str) -> tuple[int, int, int]:
 
 
 def _is(batch: Array, shape: tuple[int, int, int]) -> bool:
-    """Return True if a batch has records of a shape; what has not three axes is an image of one row."""
+    """Return True if a batch has records of a shape; a record without three axes is an image of one row."""
     record = batch.shape[1:]
     return record == shape or (len(record) != 3 and shape[0] == 1 and prod(record) == prod(shape))
 

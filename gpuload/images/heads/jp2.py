@@ -1,7 +1,7 @@
 """Head of a JPEG 2000 image: the boxes of a JP2 file, and the markers of its codestream.
 
 Read    JP2 files of gray, RGB and RGBA, raw codestreams of RGB and RGBA; unsigned, 8 or 16 bits, all channels alike.
-Not     what OpenCV, and so DALI, reads wrongly or not at all (4.13): gray codestreams without boxes, gray with alpha,
+Not     kinds that OpenCV, so DALI, reads wrongly or not at all (4.13): gray codestreams without boxes, gray with alpha,
         palettes, sYCC and other colours, channels of other sizes, an image that does not begin at 0, other depths.
 Whole   the tile parts stand one behind the other up to the end marker, and each tile has one; damage inside is not
         seen.

@@ -93,7 +93,7 @@ def _check_chunk(name: bytes, length: int, names: set[bytes], colour: int) -> No
 
 
 def _png_exif(view: memoryview, place: int, length: int, again: bool) -> int:
-    """Return the orientation; refuse what libpng leaves out and DALI takes."""
+    """Return the orientation; refuse a chunk that libpng leaves out and DALI takes."""
     if again:
         raise HeadError("its chunk eXIf, which gives the orientation, occurs twice")
     if not _is_as_written(view, place, length):

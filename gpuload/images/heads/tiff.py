@@ -3,7 +3,7 @@
 Read    classic TIFF and BigTIFF, both byte orders, strips and tiles; gray of 1, 8, 10, 12, 14 and 16 bits, RGB of 8 to
         16 with or without one more channel, palettes of 1 to 8 bits, CMYK of 8; not compressed, Deflate, LZW, PackBits,
         CCITT (fax) and JPEG. Of several pages the first.
-Not     what OpenCV, and so DALI, reads wrongly or not at all (4.13): floating point and signed samples, 2 or 4 bits of
+Not     kinds that OpenCV, so DALI, reads wrongly or never (4.13): floating point and signed samples, 2 or 4 bits of
         gray, gray with alpha, more than one extra channel, L*a*b*, YCbCr but as JPEG, planes of 16 bits or of four
         channels, white as 0 with more than 8 bits; ZSTD, LZMA, WebP, JPEG XR, old JPEG, volumes.
 Whole   libtiff fills up damaged parts, and OpenCV accepts that. So data compressed by Deflate, LZW or PackBits are
@@ -80,7 +80,7 @@ def gives_bits(view: memoryview) -> bool:
 
 
 def _form(tags: _Tags, kind: int, channels: int, bits: int) -> str:
-    """Return the word for what Pillow reads in another way."""
+    """Return the word for a kind that Pillow reads in another way; "" for any other."""
     if kind == RGB and channels == 4 and tags.first(EXTRA, "extra channel", 0) == ASSOCIATED:
         return "associated"
     if BITS not in tags.values:
