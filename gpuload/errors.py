@@ -1,9 +1,9 @@
-"""The error tree: every error says what happened, its cause and its remedy.
+"""The error tree: every error names its subject, its cause and its remedy.
 
 GpuloadError
 ├── SpecError          ValueError         fields, shapes, dtypes or arguments that do not fit
 │   └── TooLargeError        MemoryError  more memory is needed than there is
-├── FormatError        ValueError         a file that is not what it claims to be
+├── FormatError        ValueError         a file of another format than it claims
 ├── RecordError        ValueError         one record is damaged
 │   └── DamagedSourceError                more records are damaged than the loader was told to pass over
 ├── FileError          OSError            a file that cannot be used
@@ -35,7 +35,7 @@ class GpuloadError(Exception):
     Args:
         what: one line that names file, record, field or argument and the value found.
         cause: why it is wrong.
-        remedy: what to do about it.
+        remedy: a way to mend it.
     """
 
     def __init__(self, what: str, *, cause: str = "", remedy: str = "") -> None:
@@ -73,7 +73,7 @@ class TooLargeError(SpecError, MemoryError):
 
 
 class FormatError(GpuloadError, ValueError):
-    """A file is not what it claims to be: magic, header, length."""
+    """A file is of another format than it claims: magic, header, length."""
 
 
 class RecordError(GpuloadError, ValueError):

@@ -104,7 +104,7 @@ class Buckets:
     """Shuffle all records, so that those of similar length come together: batches with little padding.
 
     The shuffled order of an epoch is cut into windows of ``chunk * window_chunks`` records. In each window records are
-    sorted by length and cut into chunks, and the chunks are shuffled; what fills no chunk stays at the end::
+    sorted by length and cut into chunks, and the chunks are shuffled; records that fill no chunk stay at the end::
 
         9 records, chunk=2, window_chunks=4
         shuffled, as lengths      5 1 9 3 5 2 8 1 | 4
@@ -206,7 +206,7 @@ class Permutation:
         return max(1, -(-self.length // self.low))
 
     def at(self, positions: Positions) -> Positions:
-        """Return what stands at these positions, int64 ``[N]``; each position must lie in 0 .. length - 1."""
+        """Return the records at these positions, int64 ``[N]``; each position must lie in 0 .. length - 1."""
         keys = self._keys
         if core.native is not None:
             out = np.empty(positions.size, np.int64)
@@ -418,7 +418,7 @@ class Plan:
         return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)
 
     def span_of_pairs(self, position: Position, num_steps: int = 1) -> Pairs:
-        """Return the same with what ops that mix records need beside them: the partner of each record.
+        """Return the same for ops that mix records, with the partner of each record.
 
         The partner of position p of the global order is p xor 1; the last of an odd number of records is its own. So it
         depends on the epoch alone, and pairs lie in one batch wherever that has an even size and begins at an even
@@ -484,16 +484,16 @@ class Plan:
     def ahead(self, start: Position, step: int, *, num_steps: int = 1) -> Positions:
         """Return which records storage should be asked for when this shard begins a step, int64 in ascending order.
 
-        Windows of ``gl.Blocks`` are asked for as a whole and in ascending order, which storage reads faster than what
-        steps take in the order of the steps. Each is asked for once in an epoch, one window before it is needed, and
+        Windows of ``gl.Blocks`` are asked for as a whole and in ascending order, which storage reads faster than the
+        records of one step after the other. Each is asked for once in an epoch, one window before it is needed, and
         at least one step before:
 
             windows a, b, c ... of 4 records        step              0      1      2      3      4      5
             batch_size 2, start at step 0           takes of          a      a      b      b      c      c
                                                     is asked for      a b    -      c      -      d      -
 
-        With lanes the same holds in each lane of this shard. Of a window that begins before ``start``, what was taken
-        before is not asked for.
+        With lanes the same holds in each lane of this shard. Of a window that begins before ``start``, records taken
+        before are not asked for.
 
         Nothing is asked for where there are no blocks; where more than MOST_SHARDS shards share a window, so that each
         takes little of it; and where a shard needs windows of more than MOST_AHEAD records, or of more than MOST_LANES
@@ -502,7 +502,7 @@ class Plan:
         Args:
             start: where the epoch was begun, or gone on with.
             step: at or after ``start.step``.
-            num_steps: what several steps ask for, this one and those after it, in one call.
+            num_steps: this step and those after it are asked for in one call; their number.
         """
         before = self._horizon(step - 1, start) if step > start.step else start.offset
         until = self._horizon(step + num_steps - 1, start)

@@ -1,4 +1,4 @@
-"""Progress: one line on a terminal while somebody waits for more than a second, and what the log says of it.
+"""Progress: one line on a terminal for a wait of more than a second, and a record of it in the log.
 
     gpuload: reading headers: 412,000 of 1,300,000 files
 

@@ -1,6 +1,6 @@
 """Field, Spec and Layout: the description of records that rooms pass on.
 
-A ``Field`` says what one record holds under a name; a ``Spec`` is the fields of a record; a ``Layout`` says where
+A ``Field`` describes the value of a record under a name; a ``Spec`` is the fields of a record; a ``Layout`` says where
 the fields of a fixed-size record lie in its raw bytes.
 """
 
@@ -174,7 +174,7 @@ class Field:
 
     @property
     def host_only(self) -> bool:
-        """True for bytes, text, datetimes and long doubles, which stay on the host whatever the device."""
+        """True for bytes, text, datetimes and long doubles, which stay on the host on any device."""
         real_bytes = self.dtype.itemsize // 2 if self.dtype.kind == "c" else self.dtype.itemsize
         return self.dtype.kind in HOST_KINDS or real_bytes > LARGEST_REAL_BYTES
 
@@ -336,7 +336,7 @@ class Part:
 
     @property
     def is_c_order(self) -> bool:
-        """True if the elements, whatever their byte order, lie side by side in C order."""
+        """True if the elements, in either byte order, lie side by side in C order."""
         return not self.fortran and self.strides_bytes is None
 
     @property

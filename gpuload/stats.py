@@ -1,4 +1,4 @@
-"""Stats: counters of a loader, each with what it means when it is high or low.
+"""Stats: counters of a loader, each with the meaning of high and low values.
 
 Counting is thread-safe; a count costs about a microsecond, so it is done per batch or per part of one, not per record.
 """

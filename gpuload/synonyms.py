@@ -1,7 +1,7 @@
-"""Guesses: attributes that tf.data, torch and pandas have, and the form of gpuload that does the same.
+"""Synonyms: attributes that tf.data, torch and pandas have, and the form of gpuload that does the same.
 
-They are no attributes: ``hasattr`` is False, and only who asks for one reads the answer. Nothing here is called for an
-attribute that is there.
+They are no attributes: ``hasattr`` is False, and the answer is the error of a program that uses one. Nothing here is
+called for an attribute that is there.
 """
 
 from __future__ import annotations

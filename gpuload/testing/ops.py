@@ -282,7 +282,7 @@ class Identity(Op):
 
 
 def array_form(graph: Graph, values: Any, draws: list[Draw]) -> Any:
-    """Return the first field behind the array forms of the ops on NumPy, record by record: what the ops mean."""
+    """Return the first field behind the array forms of the ops on NumPy, record by record: the meaning of the ops."""
     name = graph.spec_in.names[0]
     images = [values[row] for row in range(len(values))]
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):

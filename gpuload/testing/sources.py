@@ -395,7 +395,7 @@ class SourceContract:
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are counted in /proc, which is not here")
     def test_close_and_garbage_collection_leave_no_file_open(self, tmp_path: Path) -> None:
-        self.open(tmp_path).close()  # what is loaded once in a process stays
+        self.open(tmp_path).close()  # modules that are loaded once in a process stay
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))
 
