@@ -14,7 +14,7 @@ from gpuload.ragged import Ragged
 from tests import imagefiles
 from tests.attack.corpus import corpus
 from tests.attack.mutate import mutated
-from tests.core.test_damaged import JPEGS, lost
+from tests.core.test_damage import JPEGS, lost
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)

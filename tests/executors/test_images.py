@@ -23,7 +23,7 @@ from gpuload.spec import Field, Spec
 from tests import imagefiles
 from tests.attack.corpus import corpus
 from tests.attack.mutate import mutated
-from tests.core.test_damaged import lost
+from tests.core.test_damage import lost
 from tests.images.test_decode import JPEGS
 
 ROOT = Path(__file__).parents[2]
