@@ -675,7 +675,7 @@ class _Release:
         self.is_stream_ordered = type(array.data.mem).__name__ in STREAM_ORDERED_KINDS
 
     def settle(self) -> None:
-        """Count the memory as reclaimed; it goes when this object does."""
+        """Take the memory off the ledger of memory that is lent; it is freed with this object."""
         self._ledger.remove(self._array)
 
 

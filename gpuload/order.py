@@ -463,7 +463,12 @@ class Plan:
             ) from None
 
     def _last(self, first: int, left: int) -> tuple[int, int, int]:
-        """Return where this shard's part of the last records begins, how many it holds, and the size of its batch."""
+        """Return this shard's part of the last records: where it begins, how many it holds, and the size of its batch.
+
+        Args:
+            first: the global position of the first of these records.
+            left: how many they are; fewer than one step of all shards takes.
+        """
         if self.last_batch == "pad":
             begin = self.shard_id * self.batch_size
             return first + begin, min(max(left - begin, 0), self.batch_size), self.batch_size
@@ -520,6 +525,7 @@ class Plan:
 
     @cached_property
     def _window(self) -> int:
+        """The number of records in a window of ``gl.Blocks``; 1 without blocks."""
         return self.shuffle.window_records if isinstance(self.shuffle, Blocks) else 1
 
     def _horizon(self, step: int, start: Position) -> int:

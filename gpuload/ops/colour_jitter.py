@@ -86,7 +86,7 @@ class ColorJitter(ColourOp):
 
     @property
     def _steps(self) -> list[int]:
-        """The numbers of the steps that there are."""
+        """The numbers in STEPS of the changes whose range is not empty; an image gets these, in a random order."""
         return [number for number, name in enumerate(STEPS) if getattr(self, name)]
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

@@ -158,6 +158,7 @@ class Resize(Op):
         return self._resize_into if _is_in_core(self, field) else None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        """Write the resized image to ``out``, by the core."""
         _resize_box(self, x, (0, 0, *x.shape[:2]), out)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:

@@ -236,6 +236,7 @@ class Epoch:
         place.cursor = loader_cursor
 
     def _is_where_it_left(self, place: Place) -> bool:
+        """Return True if the loader stands where this iterator moved it last: nothing else has moved it since."""
         normalize = self._session.recipe.plan.normalize
         return normalize(place.cursor.state_position) == normalize(self._run.loader_cursor.state_position)
 

@@ -259,12 +259,12 @@ class Step:
 
     @property
     def mends(self) -> bool:
-        """True if other records are to stand for damaged ones."""
+        """True if the loader puts other records in the place of damaged ones, and raises no error for them."""
         return self._damage is not None
 
     @property
     def skips(self) -> bool:
-        """True if their rows are not valid then."""
+        """True if a row of a damaged record is not valid, although another record stands in it."""
         return self._damage is not None and self._damage.skips
 
     def again(self, error: RowError) -> Step:
@@ -403,6 +403,10 @@ class Step:
         return fields
 
     def _read_fixed(self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int) -> dict[str, Any]:
+        """Read records of fixed size: fields of the slot go to their rows there, those of the ops are returned.
+
+        The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else to scratch memory.
+        """
         record_bytes = layout.record_bytes
         if route.direct is not None:
             raw = _as_raw(self.arrays[route.direct][begin:end], record_bytes)

@@ -213,6 +213,7 @@ class ReferredLeaf(Leaf):
         self._storage.read(self._extents(numbers), out, begins)
 
     def _extents(self, numbers: Indices) -> Extents:
+        """Return where the values lie in the tables: each row holds a reference, offset and length in the payload."""
         files = np.searchsorted(self._starts, numbers, side="right") - 1
         references, size = np.zeros(numbers.size, REFERENCE), REFERENCE.itemsize
         rows = (numbers - self._starts[files]) * self._row_bytes + self._place

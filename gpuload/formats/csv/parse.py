@@ -79,7 +79,11 @@ class ColumnRequest:
 
 
 def version() -> str:
-    """Return the version of the library: another one may read a text as another value."""
+    """Return PyArrow's version, which a kept table depends on: another version may read a text as another value.
+
+    Raises:
+        MissingPackageError: PyArrow is not installed.
+    """
     return str(_arrow().__version__)
 
 

@@ -98,7 +98,7 @@ def csv(
     if not isinstance(bad_lines, str) or bad_lines not in BAD_LINES:
         raise SpecError(f"bad_lines = {bad_lines!r}", cause="it is no such way", remedy=f"use one of {BAD_LINES}")
     dialect = dialect_of(header, delimiter, quote, encoding, skip_lines, na_values)
-    parse.version()  # before any file is opened
+    parse.version()  # a missing PyArrow is an error before any file is opened
     files, _ = look_at(expand(paths), 0, lambda path, size, head: None)
     keeps_bad = bad_lines == "keep"
     names = names_of(files, dialect, has_columns=columns is not None, keeps_bad=keeps_bad)

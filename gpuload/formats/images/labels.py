@@ -288,13 +288,13 @@ def _columns(path: str, header: list[str], columns: Labels | None, images: _Imag
     if len(header) < 2 or (columns is None and len(header) > 2):
         hint = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
         raise FormatError(
-            f"{path}: its first line has {len(header)} columns, {_list_values(header)}",
+            f"{path}: its first line has {len(header)} columns, {_shorten(header)}",
             cause="there are two columns with commas between them, file and label, and the first line is their names",
             remedy=f"labels={hint}" if len(header) > 2 else "write a CSV file of these two columns",
         )
     if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
-            f"{path}: its first line is {_list_values(header)}",
+            f"{path}: its first line is {_shorten(header)}",
             cause="the first line has the names of the columns, and this one has a file and its label",
             remedy="put a line 'file,label' before it",
         )
@@ -313,20 +313,21 @@ def _column(path: str, header: list[str], name: str) -> int:
         return header.index(name)
     raise SpecError(
         f"{path} has {'no column' if name not in header else 'two columns'} {name!r}",
-        cause=f"its first line names the columns {_list_values(header)}",
+        cause=f"its first line names the columns {_shorten(header)}",
         remedy="name one of these, each once",
     )
 
 
-def _list_values(header: Sequence[str]) -> str:
-    suffix = f" and {len(header) - MOST_COLUMNS} more" if len(header) > MOST_COLUMNS else ""
-    return f"{list(header[:MOST_COLUMNS])!r}{suffix}"
+def _shorten(values: Sequence[str]) -> str:
+    """Return the first MOST_COLUMNS values of a line, for a message, and how many more there are."""
+    suffix = f" and {len(values) - MOST_COLUMNS} more" if len(values) > MOST_COLUMNS else ""
+    return f"{list(values[:MOST_COLUMNS])!r}{suffix}"
 
 
 def _check_row(place: str, row: list[str], header: list[str], selection: Sequence[int]) -> None:
     if len(row) != len(header) or not all(row[number] for number in selection):
         raise FormatError(
-            f"{place}: {_list_values(row)}",
+            f"{place}: {_shorten(row)}",
             cause="a line has two columns, a file and its label"
             if len(header) == 2
             else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
