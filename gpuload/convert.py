@@ -142,6 +142,7 @@ def convert(
 def _open_source(
     source: Source | Loader | Paths, *, trusts_pickles: bool, record: str | None, epoch: int | None
 ) -> Source:
+    """Return the source to convert: the argument itself, that of a loader, or that of files."""
     if isinstance(source, (Source, Loader)) and trusts_pickles:
         raise SpecError(
             f"allow_pickle=True with a {type(source).__name__}",
@@ -352,6 +353,7 @@ def _placeholders(path: str, pattern: str) -> set[str]:
 
 
 def _file_part(name: str, placeholders: set[str]) -> str:
+    """Return the name of a field as a part of a file name; raises ``SpecError`` if it cannot be one."""
     if "field" in placeholders:
         check_name(name)
     if "field" in placeholders and (set(name) & set("/\\\0") or name.startswith(".")):

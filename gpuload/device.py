@@ -232,6 +232,7 @@ class _PinnedLoan:
 
 
 def _lock_pages(size: int) -> NDArray[np.uint8]:
+    """Return page-locked memory; if the system gives none, idle memory is unlocked and it is asked again."""
     cuda = cupy().cuda
     _unlock_pages(MOST_IDLE_PINNED_BYTES)
     try:

@@ -249,6 +249,7 @@ class Loader:
         return self._read_ahead(feed, "first" if follows else "second", num_between, warns=not endless)
 
     def _read_ahead(self, feed: Session | None, moves: Moves, num_between: int | None = 0, *, warns: bool) -> Epoch:
+        """Return an iterator for a framework that reads ahead; see `Epoch` for ``moves`` and ``num_between``."""
         self._warn_of_peek()
         cursor = self._begin()
         if warns:

@@ -478,6 +478,7 @@ class Plan:
         return first + begin, count, max(count, 1)
 
     def _records(self, positions: Positions, epoch: int) -> Positions:
+        """Return the records at global positions of an epoch, int64."""
         if self.shuffle is False:
             return positions
         if self.shuffle is True:

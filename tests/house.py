@@ -329,7 +329,7 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
-    """Packages are imported by ``signalsafe.import_package``, where no signal handler runs; so is what functions need."""
+    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal handler runs."""
     for module in modules:
         if any(fnmatchcase(module.path, free) for free in IMPORT_THEMSELVES):
             continue

@@ -101,9 +101,7 @@ CLEAN = {
     "loader.py": '"""Join."""\nfrom gpuload.pipeline.epoch import x\nfrom . import device as devices',
     "pipeline/epoch.py": '"""One pass."""\nfrom gpuload.pipeline import ring\nfrom gpuload.pipeline.ring import Ring',
     "pipeline/ring.py": '"""Memory."""\nif TYPE_CHECKING:\n    from gpuload.stats import x',
-    "formats/csv/parse.py": (
-        '"""CSV."""\nfrom gpuload import signalsafe\nsignalsafe.import_package("pyarrow.csv")'
-    ),
+    "formats/csv/parse.py": ('"""CSV."""\nfrom gpuload import signalsafe\nsignalsafe.import_package("pyarrow.csv")'),
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "convert.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',

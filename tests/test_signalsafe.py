@@ -104,7 +104,9 @@ def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
 
 
 def test_when_python_ends_the_caller_does_the_work():
-    registered = "import atexit, threading\natexit.register(lambda: print(signalsafe.call(threading.current_thread).name))\n"
+    registered = (
+        "import atexit, threading\natexit.register(lambda: print(signalsafe.call(threading.current_thread).name))\n"
+    )
     script = [sys.executable, "-c", f"{registered}from gpuload import signalsafe"]
 
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
@@ -123,7 +125,9 @@ def test_an_import_that_does_such_work_holds_up_nobody(tmp_path, monkeypatch, na
         "import importlib, sys, threading\n"
         "from gpuload import signalsafe\n"
         "used = signalsafe.call(threading.current_thread)\n"
-        f"again = signalsafe.call(lambda: importlib.import_module({name!r})) if used is threading.main_thread() else None\n"
+        f"name = {name!r}\n"
+        "is_main = used is threading.main_thread()\n"
+        "again = signalsafe.call(lambda: importlib.import_module(name)) if is_main else None\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     path.rename(tmp_path / f"{name.rpartition('.')[2]}.py")

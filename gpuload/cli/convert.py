@@ -54,7 +54,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument(
         "--record",
-        choices=pickled.RECORD,
+        choices=pickles.RECORD,
         help="of files of Python objects: each file is one record, or each item of a file is (default: what it holds)",
     )
     parser.set_defaults(run=run)

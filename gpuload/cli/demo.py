@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuload.signalsafe import is_installed
 from gpuload.errors import DirectoryError, MissingFileError, missing_package
+from gpuload.signalsafe import is_installed
 
 if TYPE_CHECKING:
     from gpuload.cli.demo_report import Report

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload import signalsafe
 from gpuload import device as devices
+from gpuload import signalsafe
 from gpuload.errors import SpecError
 from gpuload.executors import choose
 from gpuload.ops.base import Draw, Op

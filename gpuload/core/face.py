@@ -154,7 +154,7 @@ class Plan(Protocol):
 
 
 class Copies(Protocol):
-    """Some steps whose records are copied from files, by the threads of a queue and by the thread that waits for a step.
+    """Some steps whose records are copied from files, by threads of a queue and by the thread that waits for a step.
 
     Dropping it withdraws the pieces that no thread has begun, and waits for the others.
 

@@ -172,6 +172,7 @@ def _header_error(path: str, cause: str, remedy: str = "gl.open(path) finds out 
 
 
 def _check_alike(paths: Sequence[str], headers: Sequence[Header]) -> None:
+    """Raise ``SpecError`` if the records of the files of a field differ in dtype or shape."""
     first = headers[0]
     for path, header in zip(paths, headers, strict=True):
         if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):

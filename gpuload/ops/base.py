@@ -355,6 +355,7 @@ class Op:
         return xp.stack(results) if are_alike and not isinstance(x, VARYING) else results
 
     def _row(self, xp: ModuleType, x: Any, draw: Draw, row: int) -> Any:
+        """Return the array form of one row; a ``RowError`` counts from the first row of the batch."""
         try:
             return self.array(xp, x[row], {name: values[row] for name, values in draw.items()})
         except RowError as error:

@@ -379,6 +379,7 @@ def side_by_side(fields: dict[str, Any], names: tuple[str, ...], *, copy: bool =
 
 
 def _in_c_order(values: Any, *, copy: bool) -> Any:
+    """Return an array in C order; ``copy``: in memory of its own where it is less than half of a memory."""
     if isinstance(values, (np.ndarray, Ragged, list)):
         return values
     is_part = copy and 2 * values.nbytes < devices.memory_bytes(values)

@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from gpuload import signalsafe, threads
 from gpuload import device as devices
+from gpuload import signalsafe, threads
 from gpuload.batch import Batch, Output
 from gpuload.core.face import Copies
 from gpuload.errors import SpecError
@@ -305,6 +305,7 @@ class Epoch:
             self._reach(place, run, run.end)
 
     def _reach(self, place: Place, run: _Run, step: int) -> None:
+        """Take the loader behind the steps before ``step``, unless a state was loaded into it since."""
         position = self._session.recipe.plan.at(run.cursor.start, step)
         run.loader_cursor.now = (position, position)
         if place.cursor.origin is run.loader_cursor.origin:

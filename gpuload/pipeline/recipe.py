@@ -286,6 +286,7 @@ def _route(
     number: int, spec: Spec, layout: Layout | None, needed_fields: frozenset[str], host: Graph,
     regions: dict[str, Region],
 ) -> Route:  # fmt: skip
+    """Return the way of a group of the source: which fields go to the slot, which to the ops on rows."""
     no_parts = Layout(0, ())
     if layout is None:
         return Route(number, spec, None, None, no_parts, no_parts)

@@ -345,8 +345,8 @@ class Source(ABC):
         Args:
             keep: booleans ``[len(source)]``; or a function that is given some thousand records at a time, as ``read``
                 returns them, and returns a boolean for each. It is called until all records were seen, and not again.
-            fields: the fields that the function is given. Only these are read: image files are not, where only the label
-                is asked for.
+            fields: the fields that the function is given. Only these are read: image files are not, where the label
+                alone is asked for.
 
         Raises:
             SpecError: ``keep`` is neither, or returns something else.

@@ -46,6 +46,7 @@ def matching_records(source: Readable, keep: Callable[[dict[str, Any]], ArrayLik
 
 
 def _names(source: Readable, fields: Any) -> tuple[str, ...]:
+    """Return the names of the fields that a function needs; raises ``SpecError`` without any."""
     names = (fields,) if isinstance(fields, str) else fields
     if not isinstance(names, Sequence) or not names:
         raise SpecError(

@@ -60,6 +60,7 @@ def _parts(dtype: np.dtype[Any], name: str, offset: int, shape: Ints, steps: Int
 
 
 def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
+    """Return a field as a part of a record; raises ``SpecError`` for a field that no array can hold."""
     shape = field.fixed_shape
     if not dtype.itemsize:
         raise SpecError(

@@ -50,6 +50,7 @@ def lengths_of(source: Source, name: str) -> Indices:
 
 
 def _read(source: Source, name: str, numbers: Indices) -> Indices:
+    """Return the lengths of the values of a field, from the values themselves."""
     if not numbers.size:
         return np.empty(0, np.int64)
     values = source.read(numbers, fields=name)[name]

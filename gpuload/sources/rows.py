@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuload.core.face import Plan
-from gpuload.sources.gaps import BadFiles
 from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import (
     SCRATCH_BYTES,
@@ -164,6 +164,7 @@ class ColumnLeaf(FormLeaf):
             self._read_records(numbers[batch_rows], out, begins[batch_rows])
 
     def _read_records(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
+        """Copy records, which come in the order of the files: item k of neighbours is one extent."""
         size, owners = self._item.itemsize, self._owners(numbers)
         runs = np.flatnonzero((np.diff(numbers, prepend=-2) != 1) | (np.diff(owners, prepend=-1) != 0))
         lengths = np.diff(runs, append=numbers.size) * size

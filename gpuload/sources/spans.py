@@ -70,6 +70,7 @@ class SpanLeaf(Leaf):
             self._storage.advise(self._extents(numbers))
 
     def _extents(self, numbers: Indices) -> Extents:
+        """Return where records lie; raises ``FormatError`` if the index leads outside of a file."""
         files = self.files_of(numbers)
         places = numbers + files
         offsets, ends = self._bounds[places], self._bounds[places + 1]

@@ -110,6 +110,7 @@ def expand(paths: Paths) -> list[str]:
 
 
 def _as_list(paths: Paths) -> list[Path]:
+    """Return the paths or wildcards of an argument as a list; raises ``SpecError`` for a set, which has no order."""
     if isinstance(paths, (set, frozenset)):
         raise SpecError(
             f"paths in a {type(paths).__name__}",

@@ -254,6 +254,7 @@ class VerifiedStorage:
         # The numbers of the kept files of which not all blocks were compared. Threads change this set, and the flags of
         # the seals, without a lock: a number only ever leaves the set, a flag only ever becomes True. So a thread that
         # sees an old value compares a block once more; none takes a block for compared that was not.
+        self._pending = {number for number, seal in enumerate(all_files.seals) if seal and not seal.good.all()}
 
     def read(self, extents: Extents, out: Bytes, begins: Int64s) -> None:
         """Copy the bytes of extent i to ``out[begins[i]:]``; see ``Storage.read``."""

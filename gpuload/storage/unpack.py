@@ -7,7 +7,7 @@
 Formats  gzip and zlib, with all checks of `inflate.py`. A copy is kept when the whole file passed them.
 Bounds   Memory: a few MiB a thread. Disk: the limit of `inflate.py`, and FREE_PART of the free space; a file that needs
          more is refused, and its unfinished copy is removed.
-Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; the copies of old ones may be removed.
+Where    `derivedfiles.py`: ``GPULOAD_CACHE``. A file that changed is unpacked anew; old copies may be removed.
 Trust    `keptfile.py`: a copy has checksums of its own, and one that is damaged is made anew.
 """
 

@@ -217,7 +217,7 @@ def _small_limits(rng: np.random.Generator, folder: Path) -> Iterator[None]:
             mock.patch.dict(os.environ, {"GPULOAD_CACHE": str(folder / "cache")}),
             mock.patch.object(keep, "SMALL_BYTES", -1),
             mock.patch.object(spanindex, "SMALL_BYTES", 0),
-            mock.patch.object(kept, "EAGER_BYTES", 0 if rng.random() < 0.5 else keptfile.EAGER_BYTES),
+            mock.patch.object(keptfile, "EAGER_BYTES", 0 if rng.random() < 0.5 else keptfile.EAGER_BYTES),
         ):
             yield
     finally:

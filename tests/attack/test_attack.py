@@ -20,8 +20,7 @@ from gpuload.formats.tfrecord.leaf import TFRecordLeaf
 from gpuload.images import decode, head
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.epoch import Epoch
-from gpuload.storage import files
-from gpuload.storage import keptfile
+from gpuload.storage import files, keptfile
 from tests.attack import (
     bridges,
     changes,

@@ -11,7 +11,7 @@ from gpuload.storage import maps
 def reader(request, monkeypatch):
     """Read from maps, and with positioned reads."""
     if request.param == "plain":
-        monkeypatch.setattr(mapped, "supported", lambda: False)
+        monkeypatch.setattr(maps, "supported", lambda: False)
     elif not maps.supported():
         pytest.skip("no core on this system")
     return request.param

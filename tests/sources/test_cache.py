@@ -363,7 +363,7 @@ def test_a_cache_of_version_1_is_made_anew_and_one_of_other_data_is_refused(tmp_
 
 @pytest.mark.usefixtures("reader")
 def test_damage_of_a_large_cache_is_found_where_it_is_first_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "EAGER_BYTES", 0)
+    monkeypatch.setattr(keptfile, "EAGER_BYTES", 0)
     values = np.arange(200_000, dtype=np.int64).reshape(-1, 4)
     source = gl.arrays(x=values)
     source.cache(path=tmp_path / "c")
@@ -421,7 +421,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch):
         put(0, "rows", np.zeros(10))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cached, "_fill", full)
+    monkeypatch.setattr(cache, "_fill", full)
 
     with pytest.raises(FileError, match=r"cannot be written(.|\n)*No space left(.|\n)*make room"):
         gl.arrays(x=np.arange(10)).cache(path=tmp_path / "c")
@@ -449,7 +449,7 @@ gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
 def test_pickled_with_files_it_is_opened_and_not_filled_again(tmp_path, monkeypatch):
     kept = gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
     data = pickle.dumps(kept)
-    monkeypatch.setattr(cached, "_fill", None)
+    monkeypatch.setattr(cache, "_fill", None)
 
     assert pickle.loads(data).read([4])["x"].tolist() == [4]
 

@@ -137,7 +137,7 @@ def test_an_exception_of_the_function_reaches_the_caller_and_says_for_which_reco
         (lambda fields: fields["y"], r"got int64 of shape \(10,\)(.|\n)*astype\(bool\)"),
         (lambda fields: fields["y"][:3] > 2, r"got bool of shape \(3,\)"),
         (lambda fields: np.ones((10, 1), bool), r"got bool of shape \(10, 1\)"),
-        (lambda fields: [[1], [1, 2]], "what is no array"),
+        (lambda fields: [[1], [1, 2]], "a value that is no array"),
     ],
 )
 def test_a_function_that_returns_no_mask_is_refused(keep, told):

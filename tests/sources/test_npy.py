@@ -203,7 +203,7 @@ def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled
     loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(mapped, "supported", lambda: False)
+            patch.setattr(maps, "supported", lambda: False)
         source = npy(f"{folder}/*.npy")
     indices = data.draw(st.lists(st.integers(0, len(source) - 1), max_size=20)) if len(source) else []
 

@@ -334,7 +334,7 @@ def test_the_files_that_are_read_are_never_written_over(tmp_path):
 
 
 def test_few_files_are_in_memory_at_a_time_and_one_that_changed_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pickled, "CACHED_BYTES", 1)
+    monkeypatch.setattr(pickles, "CACHED_BYTES", 1)
     for i in range(4):
         save(tmp_path / f"{i}.npy", {"x": np.full(5, i)})
     source = pickles.trusted(f"{tmp_path}/*.npy")

@@ -244,7 +244,7 @@ class TestDamage:
 def test_a_damaged_copy_of_a_packed_file_is_an_error_that_names_the_copy_and_is_made_anew(
     tmp_path, cache, monkeypatch, verify
 ):
-    monkeypatch.setattr(kept, "EAGER_BYTES", 0)  # as if the copy were large
+    monkeypatch.setattr(keptfile, "EAGER_BYTES", 0)  # as if the copy were large
     path = tmp_path / "a.tfrecord.gz"
     payloads = [bytes([number % 256]) * 1000 for number in range(400)]
     path.write_bytes(gzip.compress(b"".join(map(frame, payloads))))
@@ -300,14 +300,14 @@ class TestSidecars:
 
     def test_where_nothing_can_be_written_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, monkeypatch):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
-        locked = derived._locked
+        locked = derivedfiles._locked
 
         def refused(place, *more):
             if os.path.dirname(place) == str(tmp_path):
                 raise PermissionError(13, "Permission denied")
             return locked(place, *more)
 
-        monkeypatch.setattr(derived, "_locked", refused)
+        monkeypatch.setattr(derivedfiles, "_locked", refused)
         for _ in range(2):
             assert payloads_of(opened(path)) == PAYLOADS
         assert len(walks) == 1
@@ -320,7 +320,7 @@ class TestSidecars:
         def refused(place, *more):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(derived, "_locked", refused)
+        monkeypatch.setattr(derivedfiles, "_locked", refused)
         with caplog.at_level(logging.WARNING, "gpuload"):
             for _ in range(2):
                 assert payloads_of(opened(path)) == PAYLOADS

@@ -382,7 +382,7 @@ def test_an_error_of_the_disk_while_it_writes_names_the_file(home):
 def test_what_others_write_now_on_another_machine_stays_and_what_they_left_long_ago_goes(home, monkeypatch):
     place = home / "a"
     home.mkdir()
-    monkeypatch.setattr(derived.platform, "node", lambda: "other")
+    monkeypatch.setattr(derivedfiles.platform, "node", lambda: "other")
     parts = []
 
     def make(path):
@@ -414,9 +414,9 @@ def test_without_locks_the_last_one_stays(home, monkeypatch, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
     if how == "no module":
-        monkeypatch.setattr(derived, "fcntl", None)
+        monkeypatch.setattr(derivedfiles, "fcntl", None)
     else:
-        monkeypatch.setattr(derived.fcntl, "flock", refuse)
+        monkeypatch.setattr(derivedfiles.fcntl, "flock", refuse)
     meet, made = threading.Barrier(2, timeout=SECONDS), []
 
     def make(path):
@@ -589,7 +589,7 @@ def test_what_others_have_in_its_place_is_not_replaced(home, tmp_path):
 def test_without_a_home_folder_the_variable_is_asked_for(monkeypatch):
     monkeypatch.delenv("GPULOAD_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(derived.os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(derivedfiles.os.path, "expanduser", lambda path: path)
 
     with pytest.raises(FileError, match=r"no cache folder(.|\n)*GPULOAD_CACHE"):
         derivedfiles.folder()

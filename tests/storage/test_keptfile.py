@@ -21,15 +21,15 @@ MADE_OF = ["test", 1]
 @pytest.fixture
 def blocks(monkeypatch):
     """Make blocks short."""
-    monkeypatch.setattr(kept, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(kept, "PIECE_BLOCKS", 3)
+    monkeypatch.setattr(keptfile, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(keptfile, "PIECE_BLOCKS", 3)
 
 
 @pytest.fixture(params=["maps", "positioned reads"])
 def reader(request, monkeypatch):
     """Read from maps with the compiled core, and with positioned reads."""
     if request.param == "positioned reads":
-        monkeypatch.setattr(mapped, "supported", lambda: False)
+        monkeypatch.setattr(maps, "supported", lambda: False)
     elif not maps.supported():
         pytest.skip("no compiled core on this system")
 
@@ -112,7 +112,9 @@ def test_no_byte_can_change_and_no_end_can_be_missing(tmp_path):
 def test_no_length_that_it_states_is_trusted(tmp_path, content_bytes, json_bytes):
     words = json.dumps({"made_of": MADE_OF, "about": None}).encode()
     checksum = binascii.crc32(words, binascii.crc32(struct.pack("<q", content_bytes)))
-    (tmp_path / "a").write_bytes(b"12345" + words + keptfile.END.pack(keptfile.MAGIC, content_bytes, json_bytes, checksum))
+    (tmp_path / "a").write_bytes(
+        b"12345" + words + keptfile.END.pack(keptfile.MAGIC, content_bytes, json_bytes, checksum)
+    )
 
     assert open_kept_file(tmp_path / "a") is None
 
@@ -177,7 +179,7 @@ def test_once_compared_nothing_is_compared_again(tmp_path, monkeypatch):
     content = bytes_of(3 * keptfile.BLOCK_BYTES)
     storage = storage_of(open_kept_file(write(tmp_path / "a", content), eager=False))
     assert read(storage, 0, len(content)) == content
-    monkeypatch.setattr(kept, "compare", None)
+    monkeypatch.setattr(keptfile, "compare", None)
 
     assert read(storage, 5, 1000) == content[5:1005]
 

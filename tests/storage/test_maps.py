@@ -54,7 +54,7 @@ class TestFilesDoNotFitIntoMemory(TestMapped):
     @classmethod
     def no_memory(cls):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mapped, "cache_bytes", lambda: 0)
+            patch.setattr(maps, "cache_bytes", lambda: 0)
             yield
 
 
@@ -169,7 +169,7 @@ def test_maps_are_the_choice_where_they_work_and_positioned_reads_elsewhere(tmp_
     paths, _ = write_files(tmp_path, [10])
     assert isinstance(open_storage(opened(paths)), maps.MappedStorage)
 
-    monkeypatch.setattr(mapped, "supported", lambda: False)
+    monkeypatch.setattr(maps, "supported", lambda: False)
 
     assert isinstance(open_storage(opened(paths)), PositionedStorage)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gpuload import signalsafe
 from gpuload import device as devices
+from gpuload import signalsafe
 from gpuload.bridges.tensorflow.framework import check_gpu, tf
 from gpuload.errors import DeviceError, SpecError
 

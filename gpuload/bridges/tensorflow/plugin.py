@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import signalsafe
 from gpuload import device as devices
+from gpuload import signalsafe
 from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow.framework import alive, check_gpu, dtype_of, tf

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Literal
 
-from gpuload import signalsafe, threads
 from gpuload import device as devices
+from gpuload import signalsafe, threads
 from gpuload.errors import ClosedError, DeviceError, MissingPackageError, SpecError, missing_package
 from gpuload.executors.base import Fields, one_row
 from gpuload.executors.dali.program import PendingBatch, Program, Reads, feedable, reason, refusal

@@ -227,6 +227,7 @@ class Program:
         return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
+        """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does, its draw alone."""
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             draw = {key: values for key, values in draw.items() if key == self.graph.ops[place].mirror}
         for key, values in draw.items():

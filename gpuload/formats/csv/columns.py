@@ -281,6 +281,7 @@ def _check_once(read: Sequence[Column]) -> None:
 
 
 def _with_defaults(read: list[Column], fields: Sequence[FieldColumns], defaults: Defaults | None) -> tuple[Column, ...]:
+    """Return the columns, each with the default that stands for its missing values, if it has one."""
     if defaults is None:
         return tuple(read)
     by_column: dict[int, Any] = {}

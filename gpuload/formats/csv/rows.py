@@ -237,6 +237,7 @@ def _block_bytes(job: Job) -> int:
 
 
 def _wider(left: Form, right: Form) -> Form:
+    """Return the form that holds the values of both."""
     return tuple(
         replace(
             first.widen(second.name, second.has_missing),
@@ -459,6 +460,7 @@ def _whole(job: Job, path: str, block: Block, form: Form) -> _BlockRows | Form:
 
 
 def _read(job: Job, block: Block, form: Form) -> list[Any]:
+    """Return the values of a block, column by column; raises `Unreadable` for a number that its dtype does not hold."""
     requests = [
         ColumnRequest(column.number, kind.read, column.default if kind.read == TEXT else None)
         for column, kind in zip(job.columns, form, strict=True)

@@ -1,7 +1,7 @@
 """CSV files: each line is a record, by number; typed columns, read at random.
 
 Once     each file is converted once, block by block: to rows of one size in a table in the cache folder
-         (`storage/derivedfiles.py`), or in memory where the files are small. From then on records are read like those of
+         (`storage/derivedfiles.py`), or in memory where files are small. From then on records are read like those of
          ``gl.fixed``. A file that changed is converted anew when it is opened; the table of the old one may be removed.
 Types    from the user, or found in the whole data (`kinds.py`), never in a sample of it.
 Errors   name the user's file and line, also where a table is read.
@@ -36,8 +36,8 @@ from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.rows import Job, Part
 from gpuload.formats.csv.table import Table
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.gaps import GapLeaf, Origin
 from gpuload.sources.leaf import Group, Leaf, starts_of
 from gpuload.spec import Spec
 from gpuload.storage import keptfile, open_storage

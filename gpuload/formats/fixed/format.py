@@ -29,13 +29,13 @@ def _open(paths: Sequence[str]) -> Source:
         names, 0, lambda path, size, head: description.read_description(path + description.SUFFIX, size)
     )
     first = descriptions[0]
-    for number, description in enumerate(descriptions):
-        if (description.dtype, description.header_bytes, description.footer_bytes, description.axes) != (
+    for number, content in enumerate(descriptions):
+        if (content.dtype, content.header_bytes, content.footer_bytes, content.axes) != (
             *(first.dtype, first.header_bytes, first.footer_bytes, first.axes),
         ):
             raise SpecError(
                 f"{files.paths[number]} and {files.paths[0]} hold different fields",
-                cause=f"their descriptions say {description.dtype} and {first.dtype}",
+                cause=f"their descriptions say {content.dtype} and {first.dtype}",
                 remedy="open them one by one",
             )
     source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)

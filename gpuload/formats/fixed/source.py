@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuload.errors import FormatError, SpecError
-from gpuload.sources.gaps import bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import Opening
+from gpuload.sources.gaps import bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.rows import FileTable, Form, RecordFiles
 from gpuload.spec import check_name, dtype_of, is_whole
@@ -88,6 +88,7 @@ def fixed(
 
 
 def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of a record; raises ``SpecError`` if NumPy does not take it, or if it has no bytes."""
     try:
         dtype = dtype_of(argument)
     except (TypeError, ValueError, SyntaxError) as error:

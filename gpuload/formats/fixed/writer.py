@@ -25,7 +25,9 @@ def _write(path: str, records: Records) -> None:
 
 def _beside(path: str, records: Records) -> dict[str, bytes]:
     dtype = record_dtype(records.spec)
-    return {description.SUFFIX: description.format_description(os.path.basename(path), records.spec, dtype, records.count)}
+    return {
+        description.SUFFIX: description.format_description(os.path.basename(path), records.spec, dtype, records.count)
+    }
 
 
 def _differs(path: str, records: Records) -> str:

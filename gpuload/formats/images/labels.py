@@ -113,6 +113,7 @@ def labels_of(labels: Any, root: str, paths: Sequence[str]) -> ImageLabels:
 
 
 def _image_labels(labels: Any, count: int) -> ImageLabels:
+    """Return the labels that are given image by image: class names, or numbers, or an array for each."""
     array = as_array("labels", labels)
     if array.dtype.kind == "U" and array is not labels and not all(isinstance(label, str) for label in labels):
         raise SpecError(

@@ -29,8 +29,8 @@ from gpuload.formats.images.labels import AnyLabels, labels_of
 from gpuload.images.head import LOOKED_AT_BYTES, SUFFIXES, TITLES, kind_of
 from gpuload.progress import Progress
 from gpuload.sources.arrays import ArrayLeaf
-from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.leaf import Array, Group, Leaf
 from gpuload.spec import Field, Spec
 from gpuload.storage import open_storage
@@ -275,6 +275,10 @@ def _check_class_folders(root: str, paths: list[str], folders: list[str], classe
 
 
 def _check_file(path: str, size: int, head: bytes) -> None:
+    """Raise ``FormatError`` for a file that is empty, too large, or no image by its first bytes.
+
+    A file of usual size with the suffix of an image is not opened here: its header is read when it is decoded.
+    """
     if size == 0:
         raise FormatError(f"{path} is empty", cause="it has 0 bytes", remedy="copy it again, or remove it")
     if size > LARGEST_BYTES:

@@ -20,9 +20,9 @@ from gpuload.errors import GpuloadError, SpecError, missing_package
 from gpuload.formats.npy import npyheader
 from gpuload.formats.npy.npyheader import Header
 from gpuload.ragged import Ragged
-from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.filesource import FileSource, Opening, WholeFiles
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Group, Indices, Values
 from gpuload.sources.rows import FileTable, Form, RecordFiles

@@ -27,10 +27,10 @@ from gpuload.formats.npy.source import NpyFiles, RaggedNpySource, common_spec, s
 from gpuload.formats.npz.archive import STORE, Member, Pieces, members
 from gpuload.formats.npz.contents import Array, Contents, array_of
 from gpuload.formats.npz.copies import unpack_arrays
-from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.base import Source
 from gpuload.sources.compose import Zipped
 from gpuload.sources.filesource import Opening, open_again
+from gpuload.sources.gaps import BadFiles, bad_files, check_on_error, tolerant
 from gpuload.sources.layouts import describe_layout, layout_of
 from gpuload.sources.leaf import Bytes, Indices, check_places
 from gpuload.sources.rows import FileTable, Form, FormLeaf, RecordFiles
@@ -349,6 +349,7 @@ def _layouts(files: Files, name: str, column: Sequence[Array], record: str) -> l
 
 
 def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ...]) -> Layout:
+    """Return the layout of the rows of an array; fields of a structured one are called ``name.field``."""
     layout = layout_of(dtype, shape, field=name, fortran=fortran)
     if dtype.names is None:
         return layout

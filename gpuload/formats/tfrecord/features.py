@@ -383,6 +383,7 @@ def _dtype(name: str, argument: Any, *, is_list: bool) -> np.dtype[Any]:
 
 
 def _shape(name: str, argument: Any) -> Shape:
+    """Return the shape of a field in a record; raises ``SpecError`` for an argument that is none."""
     shape = (argument,) if is_whole(argument) else argument
     if (
         not isinstance(shape, (tuple, list))

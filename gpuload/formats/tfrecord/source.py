@@ -29,8 +29,8 @@ from gpuload.formats.tfrecord.features import FeatureColumn, Tensor, columns_of
 from gpuload.formats.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UnframedError, is_framed, offsets_in
 from gpuload.formats.tfrecord.leaf import TFRecordLeaf, one_record
 from gpuload.sources import spanindex
-from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
 from gpuload.sources.filesource import FileSource, Opening
+from gpuload.sources.gaps import GapLeaf, Origin, check_on_error
 from gpuload.sources.leaf import Group, Indices
 from gpuload.sources.spans import Show, bounds_of
 from gpuload.spec import Spec
