@@ -240,7 +240,7 @@ def gpuload(work: Work) -> Epoch:
     source = gl.npy(work.path, field="image")
     ops = OPS[work.variant].gpuload(gl.ops)
     loader = gl.Loader(source, work.batch_size, ops=ops, shuffle=True, seed=0, device="cpu", executor="array")
-    return forms.ours(work, loader, "image")
+    return forms.own_form(work, loader, "image")
 
 
 def torchvision_workers(work: Work) -> Epoch:

@@ -43,60 +43,60 @@ ALLOWED = 1.05  # what a bridge that shares memory may cost
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, write JSON and table, and print the table."""
-    told = _parser().parse_args(arguments)
-    if told.child:
-        print(json.dumps(sample(*told.child, told.data, told.rounds, told.records)))
+    options = _parser().parse_args(arguments)
+    if options.child:
+        print(json.dumps(sample(*options.child, options.data, options.rounds, options.records)))
         return 0
-    told.data.mkdir(parents=True, exist_ok=True)
+    options.data.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.machine(told.data),
+        "machine": machine.machine(options.data),
         "versions": machine.versions(ROOT),
-        "rounds": told.rounds,
+        "rounds": options.rounds,
         "samples": [],
     }
-    for what in NUM_RECORDS:
-        for bridge in told.only or BRIDGES:
-            results["samples"].append({"data": what, "bridge": bridge, **_measured(what, bridge, told)})
+    for kind in NUM_RECORDS:
+        for bridge in options.only or BRIDGES:
+            results["samples"].append({"data": kind, "bridge": bridge, **_measure(kind, bridge, options)})
     results["machine"]["load_at_end"] = [round(load, 2) for load in os.getloadavg()]
-    told.results.mkdir(parents=True, exist_ok=True)
-    (told.results / "bridges.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "bridges.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     text = table(results)
-    (told.results / "bridges.md").write_text(text, encoding="utf-8")
+    (options.results / "bridges.md").write_text(text, encoding="utf-8")
     print(text)
     return 0
 
 
-def _measured(what: str, bridge: str, told: argparse.Namespace) -> dict[str, Any]:
+def _measure(kind: str, bridge: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the times of a bridge, measured in a new process; or why there are none."""
     package = bridge.partition(".")[0]
     if not find_spec(package):
         return {"absent": f"{package} is not installed"}
-    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", what, bridge]
-    command += ["--rounds", str(told.rounds), "--data", str(told.data), "--records", str(told.records)]
+    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", kind, bridge]
+    command += ["--rounds", str(options.rounds), "--data", str(options.data), "--records", str(options.records)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return measured
+    process = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return figures
 
 
-def sample(what: str, bridge: str, folder: Path, rounds: int, most_records: int) -> dict[str, Any]:
+def sample(kind: str, bridge: str, folder: Path, rounds: int, most_records: int) -> dict[str, Any]:
     """Return microseconds a batch of the loader alone and through a bridge, one of each for a round."""
-    loader = _loader(what, folder, min(NUM_RECORDS[what], most_records))
+    loader = _loader(kind, folder, min(NUM_RECORDS[kind], most_records))
     through = BRIDGES[bridge](loader)
-    found: dict[str, list[float]] = {"alone": [], "through": [], "alone_thread": [], "through_thread": []}
+    times: dict[str, list[float]] = {"alone": [], "through": [], "alone_thread": [], "through_thread": []}
     lanes: list[tuple[str, Iterable[Any]]] = [("alone", loader), ("through", through)]
     for number in range(WARM_UP + rounds):
         for name, batches in lanes if number % 2 else lanes[::-1]:
             spent, spent_thread = _seconds(batches)
             if number >= WARM_UP:
-                found[name].append(round(spent / len(loader) * 1e6, 3))
-                found[f"{name}_thread"].append(round(spent_thread / len(loader) * 1e6, 3))
+                times[name].append(round(spent / len(loader) * 1e6, 3))
+                times[f"{name}_thread"].append(round(spent_thread / len(loader) * 1e6, 3))
     if bridge.endswith(".tensors") and loader.stats()["tensors_copied"]:
-        raise RuntimeError(f"{bridge} copied {loader.stats()['tensors_copied']:.0f} tensors of {what}")
+        raise RuntimeError(f"{bridge} copied {loader.stats()['tensors_copied']:.0f} tensors of {kind}")
     arrays, take = list(loader.batch_at(0).values()), _own_call(bridge.partition(".")[0])
-    own = min(timeit.repeat(lambda: [take(array) for array in arrays], number=200, repeat=9)) / 200 * 1e6
-    return {**found, "own": round(own, 3)}
+    take_us = min(timeit.repeat(lambda: [take(array) for array in arrays], number=200, repeat=9)) / 200 * 1e6
+    return {**times, "own": round(take_us, 3)}
 
 
 def _own_call(framework: str) -> Callable[[Any], Any]:
@@ -110,18 +110,18 @@ def _own_call(framework: str) -> Callable[[Any], Any]:
 
 def _seconds(batches: Iterable[Any]) -> tuple[float, float]:
     """Return the seconds of an epoch, and those of this thread's processor time."""
-    began, thread = time.perf_counter(), time.thread_time()
+    start_s, thread = time.perf_counter(), time.thread_time()
     for _ in batches:
         pass
-    return time.perf_counter() - began, time.thread_time() - thread
+    return time.perf_counter() - start_s, time.thread_time() - thread
 
 
-def _loader(what: str, folder: Path, num_records: int) -> gl.Loader:
-    if what == "JPEGs":
+def _loader(kind: str, folder: Path, num_records: int) -> gl.Loader:
+    if kind == "JPEGs":
         crop = [gl.ops.Decode(), gl.ops.RandomResizedCrop(224, 224), gl.ops.RandomFlip(), gl.ops.Normalize(120, 60)]
         files = gl.images(data.jpegs(folder, num_records), labels=None)
         return gl.Loader(files, batch_size=64, shuffle=True, ops=crop, device="cpu", executor="array")
-    if what == "rows":
+    if kind == "rows":
         return gl.Loader(gl.npy(data.npy_rows(folder, num_records)), batch_size=256, shuffle=True, device="cpu")
     source = gl.fixed(data.fixed_images(folder, num_records), [("label", "u1"), ("image", "u1", (3, 32, 32))])
     ops = [gl.ops.Transpose("HWC"), gl.ops.RandomCrop(32, 32, pad=4), gl.ops.RandomFlip(), gl.ops.Normalize(120, 60)]
@@ -164,9 +164,9 @@ BRIDGES: dict[str, Callable[[gl.Loader], Iterable[Any]]] = {
 }
 
 
-def ratios(one: dict[str, Any]) -> list[float]:
+def ratios(sample: dict[str, Any]) -> list[float]:
     """Return how much longer a batch takes through the bridge, for each round."""
-    return [through / alone for alone, through in zip(one["alone"], one["through"], strict=True)]
+    return [through / alone_s for alone_s, through in zip(sample["alone"], sample["through"], strict=True)]
 
 
 def table(results: dict[str, Any]) -> str:
@@ -188,22 +188,22 @@ def table(results: dict[str, Any]) -> str:
         "| data | bridge | ratio | alone, µs | through, µs | added, µs | own, µs |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for one in results["samples"]:
-        if "absent" in one:
-            lines.append(f"| {one['data']} | {one['bridge']} | {one['absent']} | | | | |")
+    for sample in results["samples"]:
+        if "absent" in sample:
+            lines.append(f"| {sample['data']} | {sample['bridge']} | {sample['absent']} | | | | |")
             continue
-        added = median(one["through_thread"]) - median(one["alone_thread"])
+        added = median(sample["through_thread"]) - median(sample["alone_thread"])
         lines.append(
-            f"| {one['data']} | {one['bridge']} | {_spread(ratios(one), 3)} | {_spread(one['alone'], 0)} "
-            f"| {_spread(one['through'], 0)} | {added:.1f} | {one['own']:.1f} |"
+            f"| {sample['data']} | {sample['bridge']} | {_spread(ratios(sample), 3)} | {_spread(sample['alone'], 0)} "
+            f"| {_spread(sample['through'], 0)} | {added:.1f} | {sample['own']:.1f} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _spread(numbers: list[float], digits: int) -> str:
-    ordered = sorted(numbers)
-    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
-    return f"{median(ordered):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    sorted_numbers = sorted(numbers)
+    low, high = sorted_numbers[len(sorted_numbers) // 4], sorted_numbers[-1 - len(sorted_numbers) // 4]
+    return f"{median(sorted_numbers):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -63,9 +63,9 @@ class Side:
         """Return the versions of Python and of the packages that it runs with."""
         code = "import json, pathlib; from benchmarks import machine; "
         code += "print(json.dumps(machine.versions(pathlib.Path.cwd())))"
-        out, failed = run_process([self.python, "-c", code], {})
+        out, problem = run_process([self.python, "-c", code], {})
         if not out:
-            sys.exit(f"{self.python} does not work: {failed}")
+            sys.exit(f"{self.python} does not work: {problem}")
         return {package: version for package, version in json.loads(out).items() if package != PEER}
 
 
@@ -79,20 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
         seconds=0.0 if options.smoke else options.seconds,
         smoke=options.smoke,
     )
-    sides, works = (today(), other(options.revision)), works_of(options.only)
+    sides, works = (today(), other_side(options.revision)), works_of(options.only)
     for side in sides:  # as pip does; a tree whose modules Python has to translate first would be late in each process
         _do([side.python, "-m", "compileall", "-q", str(side.folder / PEER)])
     load, begin = round(os.getloadavg()[0], 2), perf_counter()
     samples = measure(sides, works, options.loops, settings, lambda line: print(line, file=sys.stderr, flush=True))
     rows = table_rows(samples)
     print("\n".join(head(sides, options.rounds, load)), "", table(rows, sides[1].name), sep="\n")
-    failed = [sample for sample in samples if "failed" in sample]
-    for sample in failed:
-        where = f"{sample['work']}, {sample['loop']}, {sample['side']}"
-        print(f"\n{where}: {sample['failed']}", *sample["errors"], sep="\n  ")
+    failures = [sample for sample in samples if "failed" in sample]
+    for sample in failures:
+        label = f"{sample['work']}, {sample['loop']}, {sample['side']}"
+        print(f"\n{label}: {sample['failed']}", *sample["errors"], sep="\n  ")
     slower = [row for row in rows if row.fell]
     print(f"\n{len(slower)} of {len(rows)} figures fell by more than a tenth; {perf_counter() - begin:.0f} s")
-    return 1 if slower or failed else 0
+    return 1 if slower or failures else 0
 
 
 def today() -> Side:
@@ -101,7 +101,7 @@ def today() -> Side:
     return Side(TODAY, ROOT, sys.executable, _trees() / TODAY)
 
 
-def other(revision: str) -> Side:
+def other_side(revision: str) -> Side:
     """Return the side of a revision, ready to run, or that of a folder."""
     folder = Path(revision).resolve()
     if (folder / PEER).is_dir():
@@ -142,15 +142,15 @@ def check_core(folder: Path, tree: Path, remedy: str) -> None:
     names = [folder / PEER / "core" / f"_native{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
     built = [path.stat().st_mtime for path in names if path.exists()]
     if changed and (not built or max(built) < max(changed)):
-        what = "is older than its C++ files" if built else "is not compiled"
-        sys.exit(f"{folder}: the core {what}, and its rates would not be gpuload's; {remedy}")
+        problem = "is older than its C++ files" if built else "is not compiled"
+        sys.exit(f"{folder}: the core {problem}, and its rates would not be gpuload's; {remedy}")
 
 
 def _git(*command: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, check=False)
-    if done.returncode:
-        sys.exit(f"git {' '.join(command)}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    process = subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, check=False)
+    if process.returncode:
+        sys.exit(f"git {' '.join(command)}: {process.stderr.decode(errors='replace').strip()}")
+    return process.stdout
 
 
 def _do(command: list[str]) -> None:
@@ -166,12 +166,12 @@ def works_of(only: list[str] | None) -> list[tuple[Question, str]]:
     A name is a question's, npy_rows, or a work's as in the table, npy_rows/shuffled.
     """
     works = [(find(name), variant) for name in (*NAMES, *gpu.NAMES) for variant in find(name).variants]
-    known = {name for work in works for name in _names(*work)}
-    if unknown := set(only or ()) - known:
-        sys.exit(f"no such work: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
-    chosen = [work for work in works if not only or _names(*work) & set(only)]
-    able = run.questions(list(dict.fromkeys(question.name for question, _ in chosen)), Settings())
-    return [(question, variant) for question, variant in chosen if question.name in able]
+    known_names = {name for work in works for name in _names(*work)}
+    if unknown := set(only or ()) - known_names:
+        sys.exit(f"no such work: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known_names))}")
+    selection = [work for work in works if not only or _names(*work) & set(only)]
+    able = run.questions(list(dict.fromkeys(question.name for question, _ in selection)), Settings())
+    return [(question, variant) for question, variant in selection if question.name in able]
 
 
 def _names(question: Question, variant: str) -> set[str]:
@@ -206,8 +206,8 @@ def measure(
                     result = run_loop(side, task)
                     about = {"work": f"{question.name}/{variant}", "loop": loop, "side": side.name, "round": number}
                     samples.append({**about, **result})
-                    what = result.get("failed") or json.dumps(result["figures"])
-                    tell(f"round {number + 1} of {settings.rounds}: {about['work']} {loop} {side.name} {what}")
+                    summary = result.get("failed") or json.dumps(result["figures"])
+                    tell(f"round {number + 1} of {settings.rounds}: {about['work']} {loop} {side.name} {summary}")
     return samples
 
 
@@ -221,9 +221,9 @@ def run_loop(side: Side, task: dict[str, Any]) -> Sample:
             machine.drop([*machine.files_of(Path(task["path"])), *machine.files_of(side.caches / "files")])
         # Revisions before the compiled core keep in the first of these what they compile as they run.
         folders = {"NUMBA_CACHE_DIR": str(kernels), "GPULOAD_CACHE": str(side.caches / "files")}
-        out, failed = run_process([side.python, "-m", "benchmarks.loops", json.dumps(task)], folders)
+        out, problem = run_process([side.python, "-m", "benchmarks.loops", json.dumps(task)], folders)
     lines = [line.removeprefix(MARK) for line in out.splitlines() if line.startswith(MARK)]
-    return {"figures": json.loads(lines[0])} if lines else failed
+    return {"figures": json.loads(lines[0])} if lines else problem
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Row:
     work: str
     figure: str
     today: float
-    other: float
+    other_rate: float
     ratios: tuple[float, ...]
 
     @property
@@ -256,8 +256,14 @@ def _row(work: str, loop: str, figure: str, rounds: list[dict[bool, float]]) -> 
     pairs = [(values[True], values[False]) for values in rounds if len(values) == 2 and all(values.values())]
     if pairs:
         better = BETTER[loop][figure]
-        ratios = tuple(ours / others if better == "more" else others / ours for ours, others in pairs) if better else ()
-        yield Row(work, figure, median(ours for ours, _ in pairs), median(others for _, others in pairs), ratios)
+        ratios = (
+            tuple(rate / other_rate if better == "more" else other_rate / rate for rate, other_rate in pairs)
+            if better
+            else ()
+        )
+        yield Row(
+            work, figure, median(rate for rate, _ in pairs), median(other_rate for _, other_rate in pairs), ratios
+        )
 
 
 def head(sides: tuple[Side, Side], rounds: int, load: float) -> list[str]:
@@ -278,7 +284,7 @@ def table(rows: list[Row], name: str) -> str:
     """Return the rows as Markdown."""
     lines = [f"| work | figure | {TODAY} | {name} | {TODAY}/{name} |", "|---|---|---:|---:|---:|"]
     for row in rows:
-        cells = [row.work, row.figure, _digits(row.today), _digits(row.other), _spread(row)]
+        cells = [row.work, row.figure, _digits(row.today), _digits(row.other_rate), _spread(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -55,10 +55,10 @@ def whole(read: Callable[[Work], Columns], *, each_pass: bool) -> Callable[[Work
 
     def build(work: Work) -> Epoch:
         rng = np.random.default_rng(0)
-        kept = [] if each_pass else read(work)
+        table = [] if each_pass else read(work)
 
         def epoch() -> Iterator[Any]:
-            columns = kept or read(work)
+            columns = table or read(work)
             for batch in forms.batches(work, rng):
                 yield tuple(column.take(batch) for column in columns)
 
@@ -80,11 +80,11 @@ def gpuload(*, first: bool) -> Callable[[Work], Epoch]:
             return gl.Loader(gl.csv(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="cpu")
 
         if not first:
-            return forms.ours(work, loader(), *data.CSV_NAMES)
+            return forms.own_form(work, loader(), *data.CSV_NAMES)
 
         def epoch() -> Iterator[Any]:
             shutil.rmtree(cache, ignore_errors=True)
-            yield from forms.ours(work, loader(), *data.CSV_NAMES)()
+            yield from forms.own_form(work, loader(), *data.CSV_NAMES)()
 
         return epoch
 
@@ -98,8 +98,8 @@ def tfdata_csv(work: Work) -> Epoch:
     defaults = [tf.constant([], tf.int64 if name in data.CSV_INTEGERS else tf.float64) for name in data.CSV_NAMES]
     lines = tf.data.TextLineDataset([str(work.path)], buffer_size=4 << 20).skip(1)
     dataset = lines.shuffle(SHUFFLE_BUFFER).batch(work.batch_size)
-    decoded = dataset.map(lambda some: tuple(tf.io.decode_csv(some, defaults)), cores(), deterministic=False)
-    return forms.tf_epoch(work, decoded.prefetch(2))
+    rows = dataset.map(lambda lines: tuple(tf.io.decode_csv(lines, defaults)), cores(), deterministic=False)
+    return forms.tf_epoch(work, rows.prefetch(2))
 
 
 QUESTION = Question(

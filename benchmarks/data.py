@@ -149,8 +149,8 @@ def _write_csv(path: Path, num_records: int) -> None:
         for start in range(0, num_records, 8192):
             count = min(8192, num_records - start)
             floats, integers = rng.normal(size=(count, 8)).round(6), rng.integers(0, 10**6, (count, 2))
-            for some, others in zip(floats.tolist(), integers.tolist(), strict=True):
-                file.write(",".join(map(repr, [*some, *others])) + "\n")
+            for float_row, integer_row in zip(floats.tolist(), integers.tolist(), strict=True):
+                file.write(",".join(map(repr, [*float_row, *integer_row])) + "\n")
 
 
 def jpegs(folder: Path, num_records: int) -> Path:
@@ -180,9 +180,9 @@ def _piece(rng: np.random.Generator, photograph: NDArray[np.uint8]) -> bytes:
     piece = image.crop((left, top, left + width, top + height)).resize(size, Image.Resampling.BICUBIC)
     if rng.random() < 0.5:
         piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    coded = io.BytesIO()
-    piece.save(coded, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
-    return coded.getvalue()
+    file = io.BytesIO()
+    piece.save(file, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
+    return file.getvalue()
 
 
 def once(path: Path, write: Callable[[Path], None]) -> Path:

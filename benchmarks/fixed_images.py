@@ -25,7 +25,7 @@ from benchmarks.question import Epoch, Peer, Question, Work
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 SIDE, PAD = 32, 4
-PADDED = SIDE + 2 * PAD
+PADDED_SIDE = SIDE + 2 * PAD
 SHUFFLE_BUFFER = 10_000
 
 Bytes = NDArray[np.uint8]
@@ -33,8 +33,8 @@ Labelled = tuple[Bytes, NDArray[np.float32]]
 
 
 def _records(work: Work) -> Bytes:
-    mapped = np.memmap(work.path, np.uint8, "r", shape=(work.num_records, data.FIXED_BYTES))
-    return np.asarray(mapped)
+    memory = np.memmap(work.path, np.uint8, "r", shape=(work.num_records, data.FIXED_BYTES))
+    return np.asarray(memory)
 
 
 def _take(records: Bytes, batch: forms.Records) -> Bytes:
@@ -52,7 +52,7 @@ def augment(raw: Bytes, rng: np.random.Generator) -> Labelled:
     and the scale together; rows of 96 values, not pixels of 3, keep NumPy's inner loop long.
     """
     count = len(raw)
-    windows = np.lib.stride_tricks.sliding_window_view(padded(raw), (SIDE, SIDE), axis=(2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(pad(raw), (SIDE, SIDE), axis=(2, 3))
     tops, lefts = rng.integers(0, 2 * PAD + 1, (2, count))
     crops = windows.transpose(0, 2, 3, 1, 4, 5)[np.arange(count), tops, lefts]
     flipped = rng.random(count) < 0.5
@@ -65,9 +65,9 @@ def augment(raw: Bytes, rng: np.random.Generator) -> Labelled:
     return raw[:, 0].copy(), images
 
 
-def padded(raw: Bytes) -> Bytes:
+def pad(raw: Bytes) -> Bytes:
     """Return the CHW images of raw records with zero pixels around them."""
-    images = np.zeros((len(raw), 3, PADDED, PADDED), np.uint8)
+    images = np.zeros((len(raw), 3, PADDED_SIDE, PADDED_SIDE), np.uint8)
     images[:, :, PAD:-PAD, PAD:-PAD] = raw[:, 1:].reshape(-1, *data.IMAGE_SHAPE)
     return images
 
@@ -76,8 +76,8 @@ def limit(work: Work) -> Epoch:
     """Every byte to float32, a batch at a time into one buffer a core."""
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
-        mine = share(work.num_records, core, num_cores)
-        records = _records(work)[mine.start : mine.stop]
+        own_part = share(work.num_records, core, num_cores)
+        records = _records(work)[own_part.start : own_part.stop]
         buffer = np.empty((work.batch_size, data.FIXED_BYTES), np.float32)
 
         def convert() -> None:
@@ -122,7 +122,7 @@ def dali(work: Work) -> Epoch:
     def source() -> Any:
         for batch in forms.batches(work, rng):
             raw = _take(records, batch)
-            yield raw[:, :1].copy(), padded(raw)
+            yield raw[:, :1].copy(), pad(raw)
 
     @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
@@ -207,7 +207,7 @@ def gpuload(executor: str) -> Callable[[Work], Epoch]:
         ]
         loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="cpu",
                            executor=executor)  # fmt: skip
-        return forms.ours(work, loader, "label", "image")
+        return forms.own_form(work, loader, "label", "image")
 
     return build
 

@@ -20,8 +20,8 @@ ALIGN_BYTES = 64  # of memory that TensorFlow takes without a copy
 
 def empty(*shape: int) -> NDArray[np.float32]:
     """Return new float32 memory that TensorFlow can take without a copy."""
-    num_items, more = int(np.prod(shape)), ALIGN_BYTES // 4
-    memory = np.empty(num_items + more, np.float32)
+    num_items, num_extra = int(np.prod(shape)), ALIGN_BYTES // 4
+    memory = np.empty(num_items + num_extra, np.float32)
     begin = -memory.ctypes.data % ALIGN_BYTES // 4
     return memory[begin : begin + num_items].reshape(shape)
 
@@ -37,7 +37,7 @@ def handed(work: Work, epoch: Epoch) -> Epoch:
         shared = array.ctypes.data % ALIGN_BYTES == 0 and array.flags.c_contiguous and array.flags.writeable
         return from_dlpack(array.__dlpack__()) if shared else tf.convert_to_tensor(array)
 
-    return lambda: (tuple(map(tensor, one)) if isinstance(one, tuple) else tensor(one) for one in epoch())
+    return lambda: (tuple(map(tensor, batch)) if isinstance(batch, tuple) else tensor(batch) for batch in epoch())
 
 
 def tf_epoch(work: Work, dataset: Any) -> Epoch:
@@ -45,7 +45,7 @@ def tf_epoch(work: Work, dataset: Any) -> Epoch:
     return lambda: iter(dataset) if work.to_tf else dataset.as_numpy_iterator()
 
 
-def ours(work: Work, loader: Any, *names: str) -> Epoch:
+def own_form(work: Work, loader: Any, *names: str) -> Epoch:
     """Return the passes of gpuload's loader: the fields of these names, one or a tuple."""
     batches = loader
     if work.to_tf:

@@ -49,7 +49,7 @@ extern "C" __global__ void step(const unsigned char* batch, long long num_bytes,
     if (x == -1.0f) out[0] = x;  // never, which the compiler does not know
 }
 """
-STEP_THREADS, STEP_BLOCKS_EACH = 256, 2
+STEP_THREADS, STEP_BLOCKS = 256, 2
 
 
 def part_options(
@@ -123,10 +123,10 @@ def absent(packages: Iterable[str]) -> dict[str, str]:
             except subprocess.TimeoutExpired:
                 reasons[name] = f"{name} was asked for the GPU and did not answer in {LOOK_S:.0f} s"
                 continue
-            why = process.stdout.strip()
+            reason = process.stdout.strip()
             if process.returncode:
-                why = f"{name} ended with status {process.returncode} when it looked for the GPU"
-            reasons |= {name: " ".join(why.splitlines()[-1:])} if why else {}
+                reason = f"{name} ended with status {process.returncode} when it looked for the GPU"
+            reasons |= {name: " ".join(reason.splitlines()[-1:])} if reason else {}
     return reasons
 
 
@@ -171,31 +171,31 @@ def _why_not(name: str) -> str:
 def versions() -> dict[str, str]:
     """Return the card, its driver, CUDA, and the packages beside CuPy and DALI that a GPU's figures depend on."""
     runtime = device.cupy().cuda.runtime
-    told = _smi()
-    found = {
-        "GPU": told.get("name") or _name(runtime.getDeviceProperties(0)["name"]),
-        "GPU id": told.get("uuid", "unknown"),
-        "GPU memory": told.get("memory.total", "unknown"),
-        "driver": told.get("driver_version", "unknown"),
+    fields = _smi()
+    versions_of = {
+        "GPU": fields.get("name") or _name(runtime.getDeviceProperties(0)["name"]),
+        "GPU id": fields.get("uuid", "unknown"),
+        "GPU memory": fields.get("memory.total", "unknown"),
+        "driver": fields.get("driver_version", "unknown"),
         "CUDA of the driver": _version(runtime.driverGetVersion()),
         "CUDA of CuPy": _version(runtime.runtimeGetVersion()),
-        "PCIe": f"generation {told.get('pcie.link.gen.max', '?')}, x{told.get('pcie.link.width.max', '?')}",
+        "PCIe": f"generation {fields.get('pcie.link.gen.max', '?')}, x{fields.get('pcie.link.width.max', '?')}",
     }
     for distribution in metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
         if name.startswith(DISTRIBUTIONS):
-            found[name] = distribution.version
-    return found
+            versions_of[name] = distribution.version
+    return versions_of
 
 
 def _smi() -> dict[str, str]:
     """Return what nvidia-smi says of the first GPU; nothing where it is not there."""
-    told = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"]
+    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader"]
     try:
-        done = subprocess.run(told, capture_output=True, text=True, timeout=30, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    values = (value.strip() for value in done.stdout.splitlines()[0].split(","))
+    values = (value.strip() for value in process.stdout.splitlines()[0].split(","))
     return dict(zip(SMI_FIELDS, values, strict=False))
 
 
@@ -252,7 +252,7 @@ def step(rounds: int) -> Callable[[Any], None]:
     """Return the step: it queues a kernel that reads an array on the GPU, and works for so many rounds."""
     cupy = device.cupy()
     kernel = cupy.RawKernel(STEP_CODE, "step")
-    grid = (STEP_BLOCKS_EACH * cupy.cuda.Device(0).attributes["MultiProcessorCount"],)
+    grid = (STEP_BLOCKS * cupy.cuda.Device(0).attributes["MultiProcessorCount"],)
     out = cupy.zeros(1, np.float32)
 
     def act(array: Any) -> None:
@@ -263,7 +263,7 @@ def step(rounds: int) -> Callable[[Any], None]:
     return act
 
 
-def uploaded(batches: Epoch) -> Epoch:
+def upload_batches(batches: Epoch) -> Epoch:
     """Return passes of NumPy batches with each array copied by `cupy.asarray`."""
     asarray = device.cupy().asarray
 

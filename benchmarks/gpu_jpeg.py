@@ -36,7 +36,7 @@ MOST_WORKERS = 16
 HARDWARE_LOAD = 0.65  # the share of images for the hardware decoder; DALI's default
 QUEUE_DEPTH = 3  # batches ahead; DALI's default is 2
 
-ALONE, LOOP = "shuffled", "shuffled" + STEP
+SHUFFLED, LOOP = "shuffled", "shuffled" + STEP
 
 
 def consumed(build: Callable[[Work], Epoch]) -> Callable[[Work], Epoch]:
@@ -65,7 +65,7 @@ def dali(hardware_load: float, *, is_whole: bool = False) -> Callable[[Work], Ep
 
         @pipeline_def(device_id=0, **settings)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
-            coded, _ = fn.readers.file(files=_paths(work), shuffle_after_epoch=True)
+            files, _ = fn.readers.file(files=_paths(work), shuffle_after_epoch=True)
             decoder = {
                 "device": "mixed", "hw_decoder_load": hardware_load, "preallocate_width_hint": width,
                 "preallocate_height_hint": height,
@@ -73,9 +73,9 @@ def dali(hardware_load: float, *, is_whole: bool = False) -> Callable[[Work], Ep
             box = {"random_area": list(AREA), "random_aspect_ratio": list(PROPORTIONS), "num_attempts": TRIES}
             resize = {"size": (SIDE, SIDE), "interp_type": types.INTERP_LINEAR, "antialias": True}
             if is_whole:
-                images = fn.random_resized_crop(fn.decoders.image(coded, **decoder), **box, **resize)
+                images = fn.random_resized_crop(fn.decoders.image(files, **decoder), **box, **resize)
             else:
-                images = fn.resize(fn.decoders.image_random_crop(coded, **box, **decoder), **resize)
+                images = fn.resize(fn.decoders.image_random_crop(files, **box, **decoder), **resize)
             return fn.crop_mirror_normalize(
                 images, mirror=fn.random.coin_flip(), mean=list(MEAN), std=list(STD), output_layout="HWC"
             )
@@ -123,14 +123,14 @@ def gpuload(hardware_load: float) -> Callable[[Work], Epoch]:
         ]  # fmt: skip
         source = gl.images(work.path, labels=None)
         loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
-        return forms.ours(work, loader, "image")
+        return forms.own_form(work, loader, "image")
 
     return build
 
 
 def bare(work: Work) -> Epoch:
     """All on the host, by a thread a core."""
-    return gpu.uploaded(jpeg_training.threads(work))
+    return gpu.upload_batches(jpeg_training.threads(work))
 
 
 def torch(work: Work) -> Epoch:
@@ -143,8 +143,8 @@ def torch(work: Work) -> Epoch:
     def make(batch: forms.Records) -> Any:
         cv2.setNumThreads(1)
         rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
-        coded = (paths[record].read_bytes() for record in batch)
-        images = [jpeg_training.resized(jpeg_training.simplejpeg_decode(one), rng) for one in coded]
+        files = (paths[record].read_bytes() for record in batch)
+        images = [jpeg_training.resized(jpeg_training.simplejpeg_decode(file), rng) for file in files]
         return torch.from_numpy(np.stack(images))
 
     loader: Any = forms.torch_loader(work, make, min(MOST_WORKERS, cores()))
@@ -158,13 +158,13 @@ def tfdata(work: Work) -> Epoch:
     tf = gpu.tensorflow()
 
     def make(path: Any) -> Any:
-        coded = tf.io.read_file(path)
+        file = tf.io.read_file(path)
         start, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.io.extract_jpeg_shape(coded), tf.zeros([1, 0, 4]), min_object_covered=0.0,
+            tf.io.extract_jpeg_shape(file), tf.zeros([1, 0, 4]), min_object_covered=0.0,
             aspect_ratio_range=PROPORTIONS, area_range=AREA, max_attempts=TRIES, use_image_if_no_bounding_boxes=True,
         )  # fmt: skip
         box = tf.concat([start[:2], size[:2]], 0)
-        image = tf.image.decode_and_crop_jpeg(coded, box, channels=3, dct_method="INTEGER_FAST")
+        image = tf.image.decode_and_crop_jpeg(file, box, channels=3, dct_method="INTEGER_FAST")
         image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
         return tf.ensure_shape(image, [SIDE, SIDE, 3])
 
@@ -180,7 +180,7 @@ def tfdata(work: Work) -> Epoch:
 
 
 _DALI = ("cupy", "nvidia.dali", "nvidia.dali.fn")
-_BOTH = ("cv2", "simplejpeg")
+_CODECS = ("cv2", "simplejpeg")
 _WARM = ("warm",)
 QUESTION = GpuQuestion(
     name="gpu_jpeg",
@@ -190,11 +190,11 @@ QUESTION = GpuQuestion(
     prepare=data.jpegs,
     num_records=(NUM_RECORDS, 160),
     batch_size=64,
-    variants=(ALONE, LOOP),
+    variants=(SHUFFLED, LOOP),
     peers=(
         Peer(
             "dali", consumed(dali(HARDWARE_LOAD)), "readers.file, image_random_crop, resize; hardware decoder", _DALI,
-            variants=(ALONE,), role="limit", cache=_WARM,
+            variants=(SHUFFLED,), role="limit", cache=_WARM,
         ),
         Peer(
             "resident", consumed(resident), "data on the GPU already", ("cupy",), variants=(LOOP,), role="limit",
@@ -209,7 +209,7 @@ QUESTION = GpuQuestion(
         Peer(
             "dali_whole", consumed(dali(HARDWARE_LOAD, is_whole=True)),
             "readers.file, decoders.image, random_resized_crop; hardware decoder", _DALI,
-            variants=(ALONE,), role="limit", cache=_WARM,
+            variants=(SHUFFLED,), role="limit", cache=_WARM,
         ),
         Peer(
             "dali_whole_loop", consumed(dali(HARDWARE_LOAD, is_whole=True)), "the same", _DALI, variants=(LOOP,),
@@ -224,7 +224,7 @@ QUESTION = GpuQuestion(
             cache=_WARM,
         ),
         Peer(
-            "threads", consumed(bare), "a thread pool over simplejpeg and OpenCV, cupy.asarray", ("cupy", *_BOTH),
+            "threads", consumed(bare), "a thread pool over simplejpeg and OpenCV, cupy.asarray", ("cupy", *_CODECS),
             role="floor", cache=_WARM,
         ),
         Peer(
@@ -237,7 +237,7 @@ QUESTION = GpuQuestion(
         ),
         Peer(
             "torch", consumed(torch), "DataLoader, up to 16 workers, simplejpeg, OpenCV, pin_memory",
-            ("cupy", "torch", "torch.utils.data", *_BOTH), cache=_WARM,
+            ("cupy", "torch", "torch.utils.data", *_CODECS), cache=_WARM,
         ),
         Peer(
             "tfdata", consumed(tfdata), "decode_and_crop_jpeg, fast DCT, resize on the host, prefetch_to_device",

@@ -63,8 +63,8 @@ class Difference:
             raise ValueError(f"{values.dtype} {values.shape} in place of {expected.dtype} {expected.shape}")
         differs = ~((values == expected) | ((values != values) & (expected != expected)))
         if differs.any():
-            apart = np.abs(values[differs].astype(np.float64) - expected[differs].astype(np.float64))
-            self.largest, self.total = max(self.largest, float(apart.max())), self.total + float(apart.sum())
+            difference = np.abs(values[differs].astype(np.float64) - expected[differs].astype(np.float64))
+            self.largest, self.total = max(self.largest, float(difference.max())), self.total + float(difference.sum())
         self.num_different, self.num_values = self.num_different + int(differs.sum()), self.num_values + values.size
 
     @property
@@ -72,10 +72,10 @@ class Difference:
         """The mean over all values."""
         return self.total / max(self.num_values, 1)
 
-    def row(self, what: str, beside: str, note: str = "") -> list[str]:
+    def row(self, subject: str, beside: str, note: str = "") -> list[str]:
         """Return a row of the table."""
         share = self.num_different / max(self.num_values, 1)
-        return [what, beside, f"{share:.4%}", f"{self.largest:.4g}", f"{self.mean:.4g}", note]
+        return [subject, beside, f"{share:.4%}", f"{self.largest:.4g}", f"{self.mean:.4g}", note]
 
 
 Result = tuple[list[list[str]], list[str]]  # rows, and what is wrong
@@ -172,17 +172,19 @@ def decoders(num_jpegs: int) -> Result:
 
 def regions(num_jpegs: int) -> Result:
     """Compare a region that is decoded alone with the cut of the whole image, in a process that it may end."""
-    what, beside = "a region decoded alone on the GPU", "the cut of the whole image"
+    subject, beside = "a region decoded alone on the GPU", "the cut of the whole image"
     try:
         process = subprocess.run(
             [sys.executable, "-c", f"from benchmarks import gpu_parity; gpu_parity.print_regions({num_jpegs})"],
             cwd=ROOT, capture_output=True, text=True, timeout=REGION_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return [[what, beside, "-", "-", "-", f"NO RESULT after {REGION_S:.0f} s: regions stay off"]], []
+        return [[subject, beside, "-", "-", "-", f"NO RESULT after {REGION_S:.0f} s: regions stay off"]], []
     if process.returncode:
         last = " ".join(process.stderr.split())[-200:].replace("|", "/")
-        return [[what, beside, "-", "-", "-", f"ENDED with status {process.returncode}: regions stay off ({last})"]], []
+        return [
+            [subject, beside, "-", "-", "-", f"ENDED with status {process.returncode}: regions stay off ({last})"]
+        ], []
     return [json.loads(process.stdout.splitlines()[-1])], []
 
 
@@ -217,11 +219,11 @@ def decode(
 
     @pipeline_def(device_id=0 if device == "mixed" else None, **pipeline_settings)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
-        coded = fn.external_source(name="coded")
+        files = fn.external_source(name="coded")
         if region is None:
-            return fn.decoders.image(coded, **settings)
+            return fn.decoders.image(files, **settings)
         top, left, height, width = region
-        return fn.decoders.image_slice(coded, start=[top, left], shape=[height, width], axes=[0, 1], **settings)
+        return fn.decoders.image_slice(files, start=[top, left], shape=[height, width], axes=[0, 1], **settings)
 
     pipe = pipeline()
     pipe.build()
@@ -243,9 +245,9 @@ def jpeg(number: int) -> NDArray[np.uint8]:
         (WIDTH, HEIGHT), Image.Resampling.BICUBIC
     )
     noisy = (np.asarray(image) + rng.normal(0, 4, (HEIGHT, WIDTH, 3))).clip(0, 255).astype(np.uint8)
-    coded = io.BytesIO()
-    Image.fromarray(noisy).save(coded, "JPEG", quality=90, subsampling=SUBSAMPLINGS[number % len(SUBSAMPLINGS)])
-    return np.frombuffer(coded.getvalue(), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noisy).save(file, "JPEG", quality=90, subsampling=SUBSAMPLINGS[number % len(SUBSAMPLINGS)])
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 WHATS: dict[str, Callable[[int], Result]] = {

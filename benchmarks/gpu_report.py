@@ -201,7 +201,7 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
     for part in parts:
         if part.name not in (only or report.left(parts)):
             continue
-        absent = {name: why for name, why in report.about["absent"].items() if name in part.needs}
+        absent = {name: reason for name, reason in report.about["absent"].items() if name in part.needs}
         outcome = {"status": "left out", "why": "; ".join(absent.values())} if absent else do(part, report)
         report.add(part, outcome, parts)
         tell(f"{outcome['status']:8}  {part.name}  {outcome['why']}")
@@ -210,14 +210,14 @@ def go(parts: Sequence[Part], report: Report, *, only: Sequence[str] | None, tel
         if outcome["status"] == "failed" and (part == parts[0] or do(parts[0], report)["status"] == "failed"):
             tell("the GPU no longer works: nvidia-smi and the kernel's log (dmesg, Xid) say how it is")
             break
-    failed = [name for name, outcome in report.outcomes.items() if outcome["status"] == "failed"]
+    failures = [name for name, outcome in report.outcomes.items() if outcome["status"] == "failed"]
     left = report.left(parts)
     tell(f"{report.page} is written")
-    if failed:
-        tell(f"failed: {', '.join(failed)} (--part NAME runs one again; logs are in {report.work})")
+    if failures:
+        tell(f"failed: {', '.join(failures)} (--part NAME runs one again; logs are in {report.work})")
     if left:
         tell(f"left: {', '.join(left)} (call again to go on)")
-    return 1 if failed or (left and not only) else 0
+    return 1 if failures or (left and not only) else 0
 
 
 def about(*, absent: dict[str, str], is_short: bool) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def do(part: Part, report: Report) -> Outcome:
     except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
         outcome |= {"status": "failed", "why": f"no result: {error}"}
     if status != 0:
-        outcome |= {"status": "failed", "why": _why(status, part.limit_s)}
+        outcome |= {"status": "failed", "why": _reason(status, part.limit_s)}
     if outcome["status"] == "failed" and not outcome["problems"]:
         outcome["problems"] = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
     return outcome
@@ -304,7 +304,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _why(status: int | None, limit_s: float) -> str:
+def _reason(status: int | None, limit_s: float) -> str:
     if status is None:
         return f"took longer than {limit_s:.0f} s"
     if status == 5:
@@ -382,8 +382,8 @@ class Report:
         if not changes and not fresh:
             tell(f"going on: {len(outcomes)} parts are done")
             return cls(work, page, about, outcomes)
-        why = "--fresh" if fresh else f"not the same as last time: {', '.join(changes)}" if outcomes else changes[0]
-        tell(f"a new report ({why})")
+        reason = "--fresh" if fresh else f"not the same as last time: {', '.join(changes)}" if outcomes else changes[0]
+        tell(f"a new report ({reason})")
         return cls(work, page, about, {})
 
     def left(self, parts: Sequence[Part]) -> list[str]:
@@ -422,8 +422,8 @@ class Report:
                 for row in outcomes[part.name].get("rows", ())
             ]  # fmt: skip
             if rows:
-                what = f"{find(name).asks}\n\nLimit: {find(name).limit}." if name in gpu.NAMES else section.about
-                lines += ["", f"## {section.title}", "", *([what, ""] if what else [])]
+                about = f"{find(name).asks}\n\nLimit: {find(name).limit}." if name in gpu.NAMES else section.about
+                lines += ["", f"## {section.title}", "", *([about, ""] if about else [])]
                 lines += [_line(section.columns), _line(["---"] * len(section.columns)), *map(_line, rows)]
         left_out = {name: outcome["why"] for name, outcome in outcomes.items() if outcome["status"] == "left out"}
         lines += ["", "## Left out", "", *_list(left_out)] if left_out else []

@@ -39,13 +39,13 @@ LOOP = tuple(variant + STEP for variant in LINK)
 
 def prepare(folder: Path, num_records: int) -> Path:
     """Return a folder with both files."""
-    both = folder / f"gpu-rows-{num_records}"
-    both.mkdir(parents=True, exist_ok=True)
+    links = folder / f"gpu-rows-{num_records}"
+    links.mkdir(parents=True, exist_ok=True)
     for name, write in (("rows", data.npy_rows), ("fixed", data.fixed_images)):
         path = write(folder, num_records)
-        if not (both / FILES[name]).exists():
-            (both / FILES[name]).symlink_to(Path("..") / path.name)
-    return both
+        if not (links / FILES[name]).exists():
+            (links / FILES[name]).symlink_to(Path("..") / path.name)
+    return links
 
 
 def kind_of(work: Work) -> str:
@@ -75,7 +75,7 @@ def resident(work: Work) -> Epoch:
 
 def bare(work: Work) -> Epoch:
     """One thread."""
-    return gpu.uploaded((npy_rows.numpy if kind_of(work) == "rows" else fixed_images.numpy)(work))
+    return gpu.upload_batches((npy_rows.numpy if kind_of(work) == "rows" else fixed_images.numpy)(work))
 
 
 def gpuload(work: Work) -> Epoch:
@@ -84,7 +84,7 @@ def gpuload(work: Work) -> Epoch:
 
     if kind_of(work) == "rows":
         loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=True, seed=0, device="gpu")
-        return forms.ours(work, loader, "x")
+        return forms.own_form(work, loader, "x")
     source = gl.fixed(work.path, [("label", "u1"), ("image", "u1", data.IMAGE_SHAPE)])
     ops = [
         gl.ops.Transpose("HWC"),
@@ -93,7 +93,7 @@ def gpuload(work: Work) -> Epoch:
         gl.ops.Normalize(fixed_images.MEAN, fixed_images.STD),
     ]
     loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="gpu")
-    return forms.ours(work, loader, "label", "image")
+    return forms.own_form(work, loader, "label", "image")
 
 
 def _records(work: Work) -> NDArray[Any]:
@@ -113,9 +113,9 @@ def torch(num_workers: int) -> Callable[[Work], Epoch]:
         dtype = torch.from_numpy(records[:0]).dtype
 
         def make(batch: forms.Records) -> Any:
-            made = torch.empty(len(batch), *records.shape[1:], dtype=dtype, pin_memory=not num_workers)
-            np.take(records, batch, axis=0, out=made.numpy(), mode="clip")  # "raise" would buffer the output
-            return made
+            batch_tensor = torch.empty(len(batch), *records.shape[1:], dtype=dtype, pin_memory=not num_workers)
+            np.take(records, batch, axis=0, out=batch_tensor.numpy(), mode="clip")  # "raise" would buffer the output
+            return batch_tensor
 
         loader: Any = forms.torch_loader(work, make, num_workers)
         loader.pin_memory = num_workers > 0

@@ -117,9 +117,9 @@ def _loop(framework: Framework, batches: Iterator[Any], num_layers: int, loop_s:
     for warm in (True, False):
         count, next_s, start = 0, 0.0, perf_counter()
         while count < gpu.IN_FLIGHT + 1 or perf_counter() - start < (loop_s / 4 if warm else loop_s):
-            asked = perf_counter()
+            start_s = perf_counter()
             batch = next(batches)
-            next_s += perf_counter() - asked
+            next_s += perf_counter() - start_s
             values = framework.begin(batch)
             del batch
             for _ in range(num_layers):
@@ -185,15 +185,15 @@ def of_torch(device: str, rounds: int) -> Framework:
 
     from gpuload.bridges import torch as bridge
 
-    where = "cuda" if device == "gpu" else "cpu"
-    weight = torch.eye(FEATURES, device=where)
+    device_name = "cuda" if device == "gpu" else "cpu"
+    weight = torch.eye(FEATURES, device=device_name)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def layer(values: Any) -> Any:
         return torch.tanh(values @ weight)
 
     return Framework(
-        bridge.tensors, lambda array: torch.from_numpy(array).to(where),
+        bridge.tensors, lambda array: torch.from_numpy(array).to(device_name),
         lambda batch: batch.reshape(len(batch), -1)[:, :FEATURES], layer, lambda values: values[0, 0].item(),
     )  # fmt: skip
 

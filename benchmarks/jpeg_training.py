@@ -47,18 +47,18 @@ def _paths(work: Work) -> list[Path]:
     return sorted(work.path.iterdir())
 
 
-def simplejpeg_decode(coded: bytes) -> Image:
+def simplejpeg_decode(file: bytes) -> Image:
     """Decode to RGB by simplejpeg."""
     import simplejpeg
 
-    return np.asarray(simplejpeg.decode_jpeg(coded))
+    return np.asarray(simplejpeg.decode_jpeg(file))
 
 
-def cv2_decode(coded: bytes) -> Image:
+def cv2_decode(file: bytes) -> Image:
     """Decode by OpenCV, to BGR as it comes: RGB would cost more."""
     import cv2
 
-    return np.asarray(cv2.imdecode(np.frombuffer(coded, np.uint8), cv2.IMREAD_COLOR))
+    return np.asarray(cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR))
 
 
 def draw_box(rng: np.random.Generator, height: int, width: int) -> Box:
@@ -90,7 +90,7 @@ def normalise(image: Image, out: NDArray[np.float32]) -> None:
     rows += _SHIFT
 
 
-def _one_thread_each() -> None:
+def _limit_threads() -> None:
     import cv2
 
     cv2.setNumThreads(1)
@@ -100,13 +100,13 @@ def limit(make_decode: Callable[[], Callable[[bytes], Any]]) -> Callable[[Work],
     """Decode alone, from memory."""
 
     def build(work: Work) -> Epoch:
-        coded = [path.read_bytes() for path in _paths(work)]
+        files = [path.read_bytes() for path in _paths(work)]
         decode = make_decode()
-        _one_thread_each()
+        _limit_threads()
 
         def part(core: int, num_cores: int) -> Callable[[], None]:
-            mine = coded[core::num_cores]
-            return lambda: deque(map(decode, mine), maxlen=0).clear()
+            own_files = files[core::num_cores]
+            return lambda: deque(map(decode, own_files), maxlen=0).clear()
 
         return on_all_cores(work, part)
 
@@ -118,12 +118,12 @@ def into_one_buffer() -> Callable[[bytes], Any]:
     import simplejpeg
 
     buffer = bytearray(MOST_PIXELS * 3)
-    return lambda coded: simplejpeg.decode_jpeg(coded, buffer=buffer)
+    return lambda file: simplejpeg.decode_jpeg(file, buffer=buffer)
 
 
 def threads(work: Work) -> Epoch:
     """A thread a core, a task an image, two batches ahead."""
-    _one_thread_each()
+    _limit_threads()
     paths, rng = _paths(work), np.random.default_rng(0)
     pool = ThreadPoolExecutor(cores())
 
@@ -157,7 +157,7 @@ def torch(work: Work) -> Epoch:
     paths = _paths(work)
 
     def make(batch: forms.Records) -> Any:
-        _one_thread_each()
+        _limit_threads()
         rng = np.random.default_rng(torch.initial_seed() ^ int(batch[0]))
         images = [resized(simplejpeg_decode(paths[record].read_bytes()), rng) for record in batch]
         return torch.from_numpy(np.stack(images))
@@ -175,7 +175,7 @@ def _normalised(images: Any) -> NDArray[np.float32]:
 
 def grain(work: Work) -> Epoch:
     """Batches of indices as the source, a batch made by one of Grain's threads."""
-    _one_thread_each()
+    _limit_threads()
     paths = _paths(work)
 
     def make(batch: forms.Records, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -195,9 +195,9 @@ def dali(antialias: bool) -> Callable[[Work], Epoch]:
 
         @pipeline_def(batch_size=work.batch_size, num_threads=cores(), device_id=None)  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
-            coded, _ = fn.readers.file(files=[str(path) for path in _paths(work)], shuffle_after_epoch=True)
+            files, _ = fn.readers.file(files=[str(path) for path in _paths(work)], shuffle_after_epoch=True)
             boxes = fn.decoders.image_random_crop(
-                coded, random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS), num_attempts=TRIES
+                files, random_area=list(AREA), random_aspect_ratio=list(PROPORTIONS), num_attempts=TRIES
             )
             images = fn.resize(boxes, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=antialias)
             return fn.crop_mirror_normalize(
@@ -214,14 +214,14 @@ def tfdata(work: Work) -> Epoch:
     import tensorflow as tf
 
     def make(path: Any) -> Any:
-        coded = tf.io.read_file(path)
-        shape = tf.io.extract_jpeg_shape(coded)
+        file = tf.io.read_file(path)
+        shape = tf.io.extract_jpeg_shape(file)
         start, size, _ = tf.image.sample_distorted_bounding_box(
             shape, tf.zeros([1, 0, 4]), min_object_covered=0.0, aspect_ratio_range=PROPORTIONS, area_range=AREA,
             max_attempts=TRIES, use_image_if_no_bounding_boxes=True,
         )  # fmt: skip
         box = tf.concat([start[:2], size[:2]], 0)
-        image = tf.image.decode_and_crop_jpeg(coded, box, channels=3, dct_method="INTEGER_FAST")
+        image = tf.image.decode_and_crop_jpeg(file, box, channels=3, dct_method="INTEGER_FAST")
         return tf.ensure_shape(tf.image.resize(image, [SIDE, SIDE]), [SIDE, SIDE, 3])
 
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
@@ -251,16 +251,16 @@ def gpuload(executor: str, antialias: bool) -> Callable[[Work], Epoch]:
             gl.images(work.path, labels=None), batch_size=work.batch_size, shuffle=True, seed=0, ops=ops, device="cpu",
             executor=executor,
         )  # fmt: skip
-        return forms.ours(work, loader, "image")
+        return forms.own_form(work, loader, "image")
 
     return build
 
 
 _CV2 = ("cv2",)
-_BOTH = ("cv2", "simplejpeg")
+_CODECS = ("cv2", "simplejpeg")
 _TORCH = ("torch", "torch.utils.data")
+_GRAIN = "grain.python"
 _DALI = ("nvidia.dali", "nvidia.dali.fn")
-_OURS = ("cv2", "simplejpeg")
 QUESTION = Question(
     name="jpeg_training",
     asks="2,000 JPEGs of about 500 x 375 to random-resized-crop 224, flip, normalised float32 NHWC, in batches of 64: "
@@ -271,23 +271,23 @@ QUESTION = Question(
     batch_size=64,
     variants=("shuffled", "shuffled-tf"),
     peers=(
-        Peer("limit_simplejpeg", limit(into_one_buffer), "simplejpeg into one buffer", _BOTH, role="limit"),
+        Peer("limit_simplejpeg", limit(into_one_buffer), "simplejpeg into one buffer", _CODECS, role="limit"),
         Peer("limit_cv2", limit(lambda: cv2_decode), "cv2.imdecode", _CV2, role="limit"),
-        Peer("threads", threads, "a thread pool over simplejpeg and OpenCV; no antialias", _BOTH, role="floor"),
-        Peer("gpuload", gpuload("array", True), "array executor, antialias", ("gpuload",), _OURS, role="ours"),
+        Peer("threads", threads, "a thread pool over simplejpeg and OpenCV; no antialias", _CODECS, role="floor"),
+        Peer("gpuload", gpuload("array", True), "array executor, antialias", ("gpuload",), _CODECS, role="ours"),
         Peer(
-            "gpuload_plain", gpuload("array", False), "array executor, no antialias", ("gpuload",), _OURS, role="ours"
+            "gpuload_plain", gpuload("array", False), "array executor, no antialias", ("gpuload",), _CODECS, role="ours"
         ),
         Peer(
-            "gpuload_dali", gpuload("dali", True), "DALI executor on the CPU, antialias", ("gpuload", *_DALI), _OURS,
+            "gpuload_dali", gpuload("dali", True), "DALI executor on the CPU, antialias", ("gpuload", *_DALI), _CODECS,
             variants=("shuffled",), role="ours",
         ),
         Peer(
             "gpuload_dali_plain", gpuload("dali", False), "DALI executor on the CPU, no antialias", ("gpuload", *_DALI),
-            _OURS, variants=("shuffled",), role="ours",
+            _CODECS, variants=("shuffled",), role="ours",
         ),
-        Peer("torch", torch, "DataLoader, 2 workers, simplejpeg, OpenCV; no antialias", (*_TORCH, *_BOTH)),
-        Peer("grain", grain, "batches of indices, simplejpeg, OpenCV, threads; no antialias", ("grain.python", *_BOTH)),
+        Peer("torch", torch, "DataLoader, 2 workers, simplejpeg, OpenCV; no antialias", (*_TORCH, *_CODECS)),
+        Peer("grain", grain, "batches of indices, simplejpeg, OpenCV, threads; no antialias", (_GRAIN, *_CODECS)),
         Peer("dali", dali(False), "readers.file, image_random_crop, resize; no antialias", _DALI),
         Peer("dali_antialias", dali(True), "readers.file, image_random_crop, resize; antialias", _DALI,
              variants=("shuffled",)),

@@ -34,12 +34,12 @@ from benchmarks.plot import RESULTS
 Look = dict[str, float]
 Passes = Callable[[gl.Loader], Iterable[Any]]
 
-NUM_LOOKS, WARM_UP, KEPT = 20, 50, 25
+NUM_LOOKS, WARM_UP, NUM_BATCHES = 20, 50, 25
 ENDING_S = 0.05  # threads that were told to end need a moment
 DEEDS = {
     "loaders": "a loader is made, one epoch is begun and left in the middle, and it is dropped",
     "epochs": "an epoch of one loader",
-    "kept batches": f"a batch that is kept until there are {KEPT}, which are then dropped",
+    "kept batches": f"a batch that is kept until there are {NUM_BATCHES}, which are then dropped",
 }
 NEEDS = {
     "dali": "nvidia.dali", "csv": "pyarrow", "tf.tensors": "tensorflow",
@@ -53,20 +53,20 @@ MAY_GROW = {"memory MB": 8.0, "threads": 1, "descriptors": 0, "maps": 12}
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write JSON, table and plot."""
-    told = _parser().parse_args(arguments)
-    if told.child:
-        print(json.dumps(watch(*told.child, told.times, Path(told.data))))
+    options = _parser().parse_args(arguments)
+    if options.child:
+        print(json.dumps(watch(*options.child, options.times, Path(options.data))))
         return 0
-    told.results.mkdir(parents=True, exist_ok=True)
+    options.results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data:
         results = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "machine": machine.machine(Path(data)),
             "versions": machine.versions(ROOT),
-            "times": told.times,
-            "lanes": {lane: _measured(lane, told.times, data) for lane in told.only or LANES},
+            "times": options.times,
+            "lanes": {lane: _measure(lane, options.times, data) for lane in options.only or LANES},
         }
-    path = told.results / "leaks.json"
+    path = options.results / "leaks.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     write(path)
     grown = [line for lane, deeds in results["lanes"].items() for line in _grown(lane, deeds)]
@@ -84,27 +84,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measured(lane: str, times: int, data: str) -> dict[str, Any]:
+def _measure(lane: str, times: int, data: str) -> dict[str, Any]:
     """Return the looks of each deed, each done in a new process; or why there are none."""
     if lane in NEEDS and not find_spec(NEEDS[lane].partition(".")[0]):
         return {"absent": f"{NEEDS[lane]} is not installed"}
     looks = {}
     for deed in DEEDS:
-        told = [sys.executable, "-m", __spec__.name, "--child", lane, deed, "--times", str(times), "--data", data]
-        done = subprocess.run(told, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        looks[deed] = json.loads(done.stdout.splitlines()[-1])
+        command = [sys.executable, "-m", __spec__.name, "--child", lane, deed, "--times", str(times), "--data", data]
+        process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        looks[deed] = json.loads(process.stdout.splitlines()[-1])
     return looks
 
 
 def watch(lane: str, deed: str, times: int, data: Path) -> list[Look]:
     """Do a deed many times and return what was seen on the way."""
     make, passes = LANES[lane]
-    done = {"loaders": _loaders, "epochs": _epochs, "kept batches": _kept}[deed](lambda: make(data), passes)
+    make_deed = {"loaders": _loaders, "epochs": _epochs, "kept batches": _keep_batches}[deed](
+        lambda: make(data), passes
+    )
     for _ in range(min(WARM_UP, times)):
-        next(done)
+        next(make_deed)
     looks = []
     for number in range(times):
-        next(done)
+        next(make_deed)
         if (number + 1) % max(1, times // NUM_LOOKS) == 0:
             looks.append(look())
     return looks
@@ -146,16 +148,16 @@ def _epochs(make: Callable[[], gl.Loader], passes: Passes) -> Iterator[None]:
             yield
 
 
-def _kept(make: Callable[[], gl.Loader], passes: Passes) -> Iterator[None]:
-    kept = []
+def _keep_batches(make: Callable[[], gl.Loader], passes: Passes) -> Iterator[None]:
+    batches = []
     with make() as loader:
         while True:
             for batch in passes(loader):
-                kept.append(batch)
-                if len(kept) == KEPT:
-                    kept.clear()
+                batches.append(batch)
+                if len(batches) == NUM_BATCHES:
+                    batches.clear()
                     del batch
-                    yield from [None] * KEPT
+                    yield from [None] * NUM_BATCHES
 
 
 def _rows(folder: Path) -> gl.Loader:
@@ -245,7 +247,10 @@ def growth(looks: list[Look]) -> Look:
     count = max(1, len(looks) // 4)
     return {
         name: round(
-            float(np.median([one[name] for one in looks[-count:]]) - np.median([one[name] for one in looks[:count]])), 2
+            float(
+                np.median([look[name] for look in looks[-count:]]) - np.median([look[name] for look in looks[:count]])
+            ),
+            2,
         )
         for name in MAY_GROW
     }
@@ -313,7 +318,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
                 if "absent" not in deeds:
                     looks = deeds[deed]
                     places = [(number + 1) * results["times"] / len(looks) for number in range(len(looks))]
-                    panel.plot(places, [one[name] for one in looks], label=lane, linewidth=1.4)
+                    panel.plot(places, [look[name] for look in looks], label=lane, linewidth=1.4)
             panel.set_ylim(bottom=0)
             panel.set_title(f"{deed}: {name}", fontsize=9, loc="left")
             panel.spines[["top", "right"]].set_visible(False)

@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(loop: str, peer: Peer, work: Work, seconds: float) -> dict[str, float]:
     """Return the figures of a loop."""
     if loop in ("fresh", "cold"):
-        return {f"{loop}, {what}": value for what, value in first_batches(peer.build, work).items()}
+        return {f"{loop}, {figure}": value for figure, value in first_batches(peer.build, work).items()}
     with compiled_first():
         epoch = peer.build(work)
         one_pass(epoch, work)

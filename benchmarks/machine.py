@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-SHOWN = (
+FIELDS = (
     "numpy",
     "tensorflow",
     "torch",
@@ -66,22 +66,22 @@ def read_ahead_kib(path: Path) -> int | None:
 
 def versions(root: Path) -> dict[str, str]:
     """Return the versions of Python, of gpuload's checkout and of the packages that take part."""
-    found = {"python": platform.python_version(), "gpuload": _checkout(root)}
+    result = {"python": platform.python_version(), "gpuload": _checkout(root)}
     for distribution in metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
-        if name.startswith(SHOWN) and "tf-plugin" not in name:
-            found[name] = distribution.version
-    return dict(sorted(found.items()))
+        if name.startswith(FIELDS) and "tf-plugin" not in name:
+            result[name] = distribution.version
+    return dict(sorted(result.items()))
 
 
 def _checkout(root: Path) -> str:
     """Return the commit the package is at, with '+changes' when files differ from it."""
-    told = ["git", "-C", str(root), "describe", "--always", "--dirty=+changes"]
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty=+changes"]
     try:
-        done = subprocess.run(told, capture_output=True, text=True, timeout=20, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return process.stdout.strip() or "unknown"
 
 
 class Memory:
@@ -121,9 +121,9 @@ class Memory:
 
 
 def _used_kib() -> int:
-    own = _fields("/proc/self/status")
+    status = _fields("/proc/self/status")
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return _number(own["RssAnon"]) + _number(own["RssShmem"]) + sum(map(_private_kib, children))
+    return _number(status["RssAnon"]) + _number(status["RssShmem"]) + sum(map(_private_kib, children))
 
 
 def _private_kib(pid: str) -> int:
@@ -143,13 +143,13 @@ def _number(text: str) -> int:
 
 def _fields(path: str) -> dict[str, str]:
     """Return the 'name: value' lines of a file of /proc; the first of a name counts."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             name, colon, value = line.partition(":")
             if colon:
-                found.setdefault(name.strip(), value.strip())
-    return found
+                fields.setdefault(name.strip(), value.strip())
+    return fields
 
 
 def files_of(path: Path) -> list[Path]:

@@ -96,8 +96,8 @@ def measure(question: Question, settings: Settings, tell: Callable[[str], None] 
         for group in _groups(question, present[start:] + present[:start], settings):
             for variant, name, sample in _process(question, group, settings):
                 entries[variant, name]["samples"].append({"round": number, **sample})
-                what = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
-                tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {what}")
+                summary = sample.get("failed") or f"{sample['records_per_s']:,.0f}/s"
+                tell(f"{question.name} round {number + 1} of {settings.rounds}: {variant} {name} {summary}")
     return {**head, "entries": list(entries.values())}
 
 
@@ -146,33 +146,33 @@ def _groups(question: Question, jobs: list[Job], settings: Settings) -> Iterable
 def _process(question: Question, jobs: list[Job], settings: Settings) -> Iterator[tuple[str, str, Sample]]:
     """Measure jobs, (variant, peer), in one fresh process; a job that fails gives a sample that says why."""
     task = {"question": question.name, "jobs": jobs, "settings": {**asdict(settings), "data": str(settings.data)}}
-    ours = question.peer(jobs[0][1]).role == "ours"
-    out, failed = run_process(
-        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if ours else PEERS_MALLOC
+    is_gpuload = question.peer(jobs[0][1]).role == "ours"
+    out, problem = run_process(
+        [sys.executable, "-m", "benchmarks.measure", json.dumps(task)], {} if is_gpuload else PEERS_MALLOC
     )
     samples = [json.loads(line.removeprefix(_MARK)) for line in out.splitlines() if line.startswith(_MARK)]
-    samples += [failed] * (len(jobs) - len(samples))
+    samples += [problem] * (len(jobs) - len(samples))
     yield from ((variant, name, sample) for (variant, name), sample in zip(jobs, samples, strict=True))
 
 
-def run_process(command: list[str], more: dict[str, str]) -> tuple[str, Sample]:
+def run_process(command: list[str], variables: dict[str, str]) -> tuple[str, Sample]:
     """Run a command; return its output and what to say where it is missing. Nothing that it started outlives it."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=out, stderr=errors, start_new_session=True
         )
         try:
-            why = f"exit status {process.wait(TIMEOUT_S)}"
+            problem = f"exit status {process.wait(TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
-            why = f"took longer than {TIMEOUT_S} s"
+            problem = f"took longer than {TIMEOUT_S} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         out.seek(0)
         errors.seek(0)
-        return out.read(), {"failed": why, "errors": errors.read().splitlines()[-40:]}
+        return out.read(), {"failed": problem, "errors": errors.read().splitlines()[-40:]}
 
 
 _MARK = "sample: "
@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
     faulthandler.dump_traceback_later(TIMEOUT_S - 10)  # who hangs says where
     for variant, name in task["jobs"]:
         try:
-            sample = _measure_one(question, variant, question.peer(name), settings)
+            sample = _measure_peer(question, variant, question.peer(name), settings)
         except Exception as error:  # whatever a peer raises is its result; the run goes on
             traceback.print_exc()
             sample = {"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> None:
     os._exit(0)  # no peer's threads or workers may hold up the run; all that is wanted has been printed
 
 
-def _measure_one(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
+def _measure_peer(question: Question, variant: str, peer: Peer, settings: Settings) -> Sample:
     num_records = settings.records(question)
     work = Work(variant, question.prepare(settings.data, num_records), num_records, question.batch_size, settings.cache)
     for name in question.needs(variant, peer):
@@ -209,11 +209,11 @@ def _measure_one(question: Question, variant: str, peer: Peer, settings: Setting
         passes, cold_first_ms = (_warm if settings.cache == "warm" else _cold)(peer, work, settings.seconds)
     return {
         "records_per_s": records_per_s(passes),
-        "first_ms": round(median(one.first_ms for one in passes), 3),
+        "first_ms": round(median(pass_.first_ms for pass_ in passes), 3),
         "cold_first_ms": round(cold_first_ms, 3),
         "added_mb": memory.added_mb,
         "base_mb": round(memory.start_kib * 1024 / 1e6, 1),
-        "passes_s": [round(one.took_s, 5) for one in passes],
+        "passes_s": [round(pass_.took_s, 5) for pass_ in passes],
     }
 
 
@@ -237,14 +237,14 @@ def _warm(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:
 def timed_passes(epoch: Epoch, work: Work, seconds: float) -> list[Pass]:
     """Make whole passes until they took so many seconds together, at least one."""
     passes = [one_pass(epoch, work)]
-    while sum(one.took_s for one in passes) < seconds:
+    while sum(pass_.took_s for pass_ in passes) < seconds:
         passes.append(one_pass(epoch, work))
     return passes
 
 
 def records_per_s(passes: list[Pass]) -> float:
     """Return the rate of passes together."""
-    return round(sum(one.num_records for one in passes) / sum(one.took_s for one in passes), 1)
+    return round(sum(pass_.num_records for pass_ in passes) / sum(pass_.took_s for pass_ in passes), 1)
 
 
 def _cold(peer: Peer, work: Work, seconds: float) -> tuple[list[Pass], float]:

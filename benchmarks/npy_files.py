@@ -52,10 +52,10 @@ def limit(work: Work) -> Epoch:
     paths = _paths(work)
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
-        mine, buffer = paths[core::num_cores], bytearray(FILE_BYTES)
+        own_paths, buffer = paths[core::num_cores], bytearray(FILE_BYTES)
 
         def read() -> None:
-            for path in mine:
+            for path in own_paths:
                 descriptor = os.open(path, os.O_RDONLY)
                 os.preadv(descriptor, [buffer], 0)
                 os.close(descriptor)
@@ -127,7 +127,7 @@ def gpuload(work: Work, num_threads: int | None = None) -> Epoch:
 
     source = gl.npy(str(work.path / "*.npy"), record="file")
     loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu", num_threads=num_threads)
-    return forms.ours(work, loader, "x")
+    return forms.own_form(work, loader, "x")
 
 
 QUESTION = Question(

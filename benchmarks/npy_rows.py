@@ -49,8 +49,8 @@ def limit(work: Work) -> Epoch:
     """All bytes copied once, batch by batch into one buffer a core."""
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
-        mine = share(work.num_records, core, num_cores)
-        rows = _rows(replace(work, variant="sequential"))[mine.start : mine.stop]  # it is read in order
+        own_rows = share(work.num_records, core, num_cores)
+        rows = _rows(replace(work, variant="sequential"))[own_rows.start : own_rows.stop]  # it is read in order
         buffer = np.empty((work.batch_size, *data.ROW_SHAPE), np.float32)
 
         def copy() -> None:
@@ -81,9 +81,9 @@ def torch(work: Work) -> Epoch:
     def make(batch: Any) -> Any:  # torch's memory is aligned to 64 bytes, which TensorFlow's DLPack must have
         if isinstance(batch, slice):
             return torch.from_numpy(rows[batch]).clone()
-        made = torch.empty(len(batch), *data.ROW_SHAPE)
-        np.take(rows, batch, axis=0, out=made.numpy(), mode="clip")  # "raise" would buffer the output
-        return made
+        batch_tensor = torch.empty(len(batch), *data.ROW_SHAPE)
+        np.take(rows, batch, axis=0, out=batch_tensor.numpy(), mode="clip")  # "raise" would buffer the output
+        return batch_tensor
 
     tensors = forms.torch_loader(work, make)
     return lambda: (from_dlpack(tensor.__dlpack__()) for tensor in tensors)
@@ -200,7 +200,7 @@ def gpuload(blocks: bool = False) -> Callable[[Work], Epoch]:
 
         shuffle = gl.Blocks() if blocks else work.shuffled
         loader = gl.Loader(gl.npy(work.path), batch_size=work.batch_size, shuffle=shuffle, seed=0, device="cpu")
-        return forms.ours(work, loader, "x")
+        return forms.own_form(work, loader, "x")
 
     return build
 

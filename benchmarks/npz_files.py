@@ -47,10 +47,10 @@ def limit(work: Work) -> Epoch:
     paths = _paths(work)
 
     def part(core: int, num_cores: int) -> Callable[[], None]:
-        mine, buffer = paths[core::num_cores], bytearray(BUFFER_BYTES)
+        own_paths, buffer = paths[core::num_cores], bytearray(BUFFER_BYTES)
 
         def read() -> None:
-            for path in mine:
+            for path in own_paths:
                 descriptor = os.open(path, os.O_RDONLY)
                 os.preadv(descriptor, [buffer], 0)
                 os.close(descriptor)
@@ -78,9 +78,9 @@ def numpy_threads(num_threads: int) -> Callable[[Work], Epoch]:
             for batch in forms.batches(work, rng):
                 ahead.append([pool.submit(_load, paths[record]) for record in batch])
                 if len(ahead) > 2:
-                    yield _stacked([one.result() for one in ahead.pop(0)])
+                    yield _stacked([future.result() for future in ahead.pop(0)])
             for futures in ahead:
-                yield _stacked([one.result() for one in futures])
+                yield _stacked([future.result() for future in futures])
 
         return epoch
 
@@ -106,7 +106,7 @@ def gpuload(work: Work) -> Epoch:
 
     source = gl.npz(str(work.path / work.variant / "*.npz"), record="file")
     loader = gl.Loader(source, batch_size=work.batch_size, shuffle=True, seed=0, device="cpu")
-    return forms.ours(work, loader, "image", "label")
+    return forms.own_form(work, loader, "image", "label")
 
 
 QUESTION = Question(

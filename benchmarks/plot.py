@@ -66,9 +66,9 @@ def _row(entry: dict[str, Any], limit: dict[int, float], place: int) -> Row:
     rates = _rates(entry)
     good = [sample for sample in entry["samples"] if "failed" not in sample]
     if not good:
-        failed = [sample["failed"] for sample in entry["samples"]]
+        failures = [sample["failed"] for sample in entry["samples"]]
         missing = ", ".join(entry["absent"])
-        why_not = f"absent: {missing} not installed" if missing else f"failed: {(failed or ['not run'])[0]}"
+        why_not = f"absent: {missing} not installed" if missing else f"failed: {(failures or ['not run'])[0]}"
         return Row(entry["peer"], entry["role"], entry["about"], why_not, place)
     return Row(
         peer=entry["peer"],
@@ -87,13 +87,13 @@ def _row(entry: dict[str, Any], limit: dict[int, float], place: int) -> Row:
 
 def table(results: dict[str, Any], name: str) -> str:
     """Return the results as Markdown."""
-    lines = [f"# {results['workload']}", "", results["asks"], "", *_told(results, name)]
+    lines = [f"# {results['workload']}", "", results["asks"], "", *_head_lines(results, name)]
     for variant, rows in variants(results).items():
         lines += ["", f"## {variant}", "", *_table(rows)]
     return "\n".join(lines) + "\n"
 
 
-def _told(results: dict[str, Any], name: str) -> list[str]:
+def _head_lines(results: dict[str, Any], name: str) -> list[str]:
     settings, machine = results["settings"], results["machine"]
     option = "" if settings["cache"] == "warm" else f" --{settings['cache']}"
     return [
@@ -112,7 +112,7 @@ def _told(results: dict[str, Any], name: str) -> list[str]:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    ours = min((row for row in rows if row.role == "ours"), key=lambda row: row.place, default=None)  # its defaults
+    own_row = min((row for row in rows if row.role == "ours"), key=lambda row: row.place, default=None)  # its defaults
     floor = next((row for row in rows if row.role == "floor" and row.rates), None)
     titles = ["loader", "x limit", "records/s", "x floor", "ours is", "first batch ms", "cold ms"]
     titles += ["imports MB", "added MB", "form"]
@@ -123,9 +123,9 @@ def _table(rows: list[Row]) -> list[str]:
             continue
         spread = f"{row.ratio:.3f} ({min(row.ratios):.3f} to {max(row.ratios):.3f})" if row.ratios else "-"
         cells = [f"**{row.peer}**" if row.role == "ours" else row.peer, spread, f"{_digits(median(row.rates)):,}"]
-        cells += [_times(row, floor), _times(ours, row)]
-        more = [f"{row.first_ms:.1f}", f"{row.cold_first_ms:.0f}", _mb(row.imports_mb), _mb(row.added_mb)]
-        cells += ["-"] * 4 if row.role == "limit" else more
+        cells += [_times(row, floor), _times(own_row, row)]
+        timings = [f"{row.first_ms:.1f}", f"{row.cold_first_ms:.0f}", _mb(row.imports_mb), _mb(row.added_mb)]
+        cells += ["-"] * 4 if row.role == "limit" else timings
         lines.append("| " + " | ".join([*cells, "; ".join(filter(None, (row.about, row.why_not)))]) + " |")
     return lines
 
@@ -152,16 +152,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    shown = {name: [row for row in rows if row.role != "limit"] for name, rows in variants(results).items()}
-    heights = [0.6 + 0.34 * len(rows) for rows in shown.values()]
+    peers = {name: [row for row in rows if row.role != "limit"] for name, rows in variants(results).items()}
+    heights = [0.6 + 0.34 * len(rows) for rows in peers.values()]
     figure = Figure(figsize=(8.6, 1.15 + sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-    for panel, (variant, rows) in zip(panels, shown.items(), strict=True):
+    panels = figure.subplots(len(peers), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for panel, (variant, rows) in zip(panels, peers.items(), strict=True):
         _bars(panel, rows)
         panel.set_title(variant, loc="left", fontsize=10, fontweight="bold")
     panels[-1].set_xlim(
-        0, 1.35 * max([ratio for rows in shown.values() for row in rows for ratio in row.ratios] or [1])
+        0, 1.35 * max([ratio for rows in peers.values() for row in rows for ratio in row.ratios] or [1])
     )
     panels[-1].set_xlabel(f"x limit: {results['limit']}", fontsize=9)
     handles = [Patch(color=COLOURS[role], label=meaning) for role, meaning in MEANINGS.items()]
@@ -211,16 +211,18 @@ def overview(folder: Path) -> None:
     from matplotlib.figure import Figure
 
     paths = [folder / f"{name}.json" for name in ("npy_rows", "npy_files", "fixed_images", "jpeg_training")]
-    shown = {}
+    panel_rows = {}
     for path in filter(Path.exists, paths):
         results = json.loads(path.read_text(encoding="utf-8"))
         (variant, rows), *_ = variants(results).items()
-        ours = min((row for row in rows if row.role == "ours"), key=lambda row: row.place)
+        own_row = min((row for row in rows if row.role == "ours"), key=lambda row: row.place)
         peers = [row for row in rows if row.role == "peer" and row.rates][:3]
-        shown[f"{results['workload']}, {variant}"] = [ours, *peers]
+        panel_rows[f"{results['workload']}, {variant}"] = [own_row, *peers]
     figure = Figure(figsize=(8.6, 3.0), layout="constrained")
     FigureCanvasAgg(figure)
-    for panel, (title, rows) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+    for panel, (title, rows) in zip(
+        figure.subplots(1, len(panel_rows), squeeze=False)[0], panel_rows.items(), strict=True
+    ):
         places, rates = range(len(rows)), [median(row.rates) for row in rows]
         panel.bar(places, rates, color=[COLOURS[row.role] for row in rows], width=0.7)
         panel.set_xticks(places, [row.peer for row in rows], fontsize=8, rotation=30, ha="right")
@@ -246,7 +248,7 @@ def _write_again(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for told in [Path(argument) for argument in sys.argv[1:]] or sorted(RESULTS.glob("*.json")):
-        _write_again(told)
+    for result_path in [Path(argument) for argument in sys.argv[1:]] or sorted(RESULTS.glob("*.json")):
+        _write_again(result_path)
     for folder in (RESULTS, RESULTS / "xeon"):
         overview(folder)

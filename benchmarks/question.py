@@ -126,8 +126,8 @@ class Question:
 
     def needs(self, variant: str, peer: Peer) -> tuple[str, ...]:
         """Return the packages that a peer cannot do a variant without; a limit hands nothing over."""
-        more = ("tensorflow",) if is_to_tf(variant) and peer.role != "limit" else ()
-        return tuple(dict.fromkeys(peer.needs + more))
+        packages = ("tensorflow",) if is_to_tf(variant) and peer.role != "limit" else ()
+        return tuple(dict.fromkeys(peer.needs + packages))
 
 
 NAMES = ("npy_rows", "npy_files", "npz_files", "fixed_images", "jpeg_training", "tfrecord", "csv_rows")

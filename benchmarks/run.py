@@ -18,21 +18,21 @@ from benchmarks.question import BY_NAME, NAMES, find
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and write JSON, tables and plots; the exit status is 1 if a peer that is installed failed."""
-    told = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit, so that the process at work is ended too
     settings = Settings(
-        data=told.data,
-        rounds=1 if told.smoke else told.rounds,
-        seconds=0.0 if told.smoke else told.seconds,
-        smoke=told.smoke,
-        cache=told.cache,
-        peers=tuple(told.peers or ()),
-        variants=tuple(told.variants or ()),
+        data=options.data,
+        rounds=1 if options.smoke else options.rounds,
+        seconds=0.0 if options.smoke else options.seconds,
+        smoke=options.smoke,
+        cache=options.cache,
+        peers=tuple(options.peers or ()),
+        variants=tuple(options.variants or ()),
     )
-    folder = told.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if told.smoke else plot.RESULTS)
+    folder = options.results or (Path(tempfile.mkdtemp(prefix="benchmarks-")) if options.smoke else plot.RESULTS)
     folder.mkdir(parents=True, exist_ok=True)
     failures = 0
-    for name in questions(told.only, settings):
+    for name in questions(options.only, settings):
         start = perf_counter()
         results = measure(find(name), settings, lambda line: print(line, file=sys.stderr, flush=True))
         if name in gpu.NAMES:
@@ -50,12 +50,16 @@ def questions(only: list[str] | None, settings: Settings) -> list[str]:
     able += gpu.NAMES if settings.cache == "warm" else ()
     unable = set(only or ()).difference(able, BY_NAME if settings.cache == "warm" else ())
     if unable:
-        named, what = ", ".join(sorted(unable)), {"large": "data larger than memory", "cold": "a cold page cache"}
-        sys.exit(f"{named}: not asked of {what[settings.cache]}; those that are: {', '.join(able)}")
+        names, conditions = ", ".join(sorted(unable)), {"large": "data larger than memory", "cold": "a cold page cache"}
+        sys.exit(f"{names}: not asked of {conditions[settings.cache]}; those that are: {', '.join(able)}")
     names = only or able
     on_gpu = [name for name in names if name in gpu.NAMES]
-    if on_gpu and (why := gpu.problem()):
-        print(f"{', '.join(on_gpu)}: left out, as there is no GPU to measure: {why.cause}", file=sys.stderr, flush=True)
+    if on_gpu and (problem := gpu.problem()):
+        print(
+            f"{', '.join(on_gpu)}: left out, as there is no GPU to measure: {problem.cause}",
+            file=sys.stderr,
+            flush=True,
+        )
         names = [name for name in names if name not in on_gpu]
     return names
 

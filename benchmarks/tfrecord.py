@@ -55,7 +55,7 @@ def gpuload(*, verify: bool) -> Callable[[Work], Epoch]:
 
         features = {"image": gl.Raw("u1", (data.EXAMPLE_BYTES,)), "label": "i8", "box": ("f4", (4,))}
         source = gl.tfrecord(_shards(work), features, verify=verify)
-        return forms.ours(work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box")
+        return forms.own_form(work, gl.Loader(source, work.batch_size, shuffle=True), "image", "label", "box")
 
     return build
 
@@ -71,9 +71,9 @@ def tfdata(work: Work) -> Epoch:
     }
 
     def parse(serialized: Any) -> Any:
-        parsed = tf.io.parse_example(serialized, features)
-        image = tf.io.decode_raw(parsed["image"], tf.uint8, fixed_length=data.EXAMPLE_BYTES)
-        return image, parsed["label"], parsed["box"]
+        values = tf.io.parse_example(serialized, features)
+        image = tf.io.decode_raw(values["image"], tf.uint8, fixed_length=data.EXAMPLE_BYTES)
+        return image, values["label"], values["box"]
 
     paths = tf.data.Dataset.from_tensor_slices([str(path) for path in _shards(work)])
     dataset = paths.shuffle(4).interleave(

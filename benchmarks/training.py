@@ -77,12 +77,12 @@ def measure(question: Question, path: Path, settings: Settings, tell: Callable[[
     samples = []
     for number in range(settings.rounds):
         for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
-            figures, failed = _figures(question, peer, path, settings)
+            figures, errors = _figures(question, peer, path, settings)
             samples.append(
-                {"peer": peer.name, "role": peer.role, "round": number, "figures": figures, "failed": failed}
+                {"peer": peer.name, "role": peer.role, "round": number, "figures": figures, "failed": errors}
             )
             tell(
-                f"{question.name} round {number + 1} of {settings.rounds}: {peer.name} {failed or json.dumps(figures)}"
+                f"{question.name} round {number + 1} of {settings.rounds}: {peer.name} {errors or json.dumps(figures)}"
             )
     return samples
 
@@ -90,39 +90,39 @@ def measure(question: Question, path: Path, settings: Settings, tell: Callable[[
 def _figures(question: Question, peer: Peer, path: Path, settings: Settings) -> tuple[Figures, list[str]]:
     """Return the figures of a peer in one round, and a line for each loop that failed."""
     figures: Figures = {}
-    failed = []
+    failures = []
     for loop in LOOPS:
         task = {
             "loop": loop, "folder": str(ROOT), "question": question.name, "variant": VARIANT, "path": str(path),
             "num_records": settings.records(question), "seconds": settings.seconds, "peer": peer.name,
         }  # fmt: skip
         malloc = {} if peer.role == "ours" else PEERS_MALLOC
-        out, why = run_process([sys.executable, "-m", "benchmarks.loops", json.dumps(task)], malloc)
+        out, problem = run_process([sys.executable, "-m", "benchmarks.loops", json.dumps(task)], malloc)
         lines = [line.removeprefix(MARK) for line in out.splitlines() if line.startswith(MARK)]
         if lines:
             figures |= json.loads(lines[0])
         else:
-            failed.append(f"{loop}: {why['failed']}")
-    alone = Settings(**{**vars(settings), "rounds": 1, "peers": (peer.name,)})
-    sample = measure_passes(question, alone)["entries"][0]["samples"][0]
+            failures.append(f"{loop}: {problem['failed']}")
+    one_peer = Settings(**{**vars(settings), "rounds": 1, "peers": (peer.name,)})
+    sample = measure_passes(question, one_peer)["entries"][0]["samples"][0]
     if "failed" in sample:
-        failed.append(f"passes: {sample['failed']}")
+        failures.append(f"passes: {sample['failed']}")
     else:
         figures |= {"records/s": sample["records_per_s"], "added MB": sample["added_mb"]}
-    return _derived(figures, question.batch_size), failed
+    return _derived(figures, question.batch_size), failures
 
 
 def _derived(figures: Figures, batch_size: int) -> Figures:
     """Return the figures with what is computed from them."""
-    more: Figures = {}
+    figures_of_steps: Figures = {}
     for name, step in STEPS.items():
-        share, rate = (figures.get(f"{what} beside a {step} step") for what in ("share of next()", "batches/s"))
+        share, rate = (figures.get(f"{figure} beside a {step} step") for figure in ("share of next()", "batches/s"))
         if share is not None and rate:
-            more[name] = 1e3 * share / rate
+            figures_of_steps[name] = 1e3 * share / rate
     at_first, rate = figures.get(f"fresh, batches in {FIRST_S:g} s"), figures.get("records/s")
     if at_first is not None and rate:
-        more[SHARE] = at_first * batch_size / (rate * FIRST_S)
-    return figures | more
+        figures_of_steps[SHARE] = at_first * batch_size / (rate * FIRST_S)
+    return figures | figures_of_steps
 
 
 SHARE = f"share of the rate in the first {FIRST_S:g} s"
@@ -147,11 +147,11 @@ def page(results: dict[str, Any]) -> str:
         lines += ["", f"{question.asks} Batches of {question.batch_size}.", ""]
         lines += [f"| loader | {' | '.join(COLUMNS.values())} |", f"|---{'|---:' * len(COLUMNS)}|"]
         for peer in dict.fromkeys(sample["peer"] for sample in samples):
-            mine = [sample for sample in samples if sample["peer"] == peer]
-            cells = [_cell([sample["figures"][column] for sample in mine if column in sample["figures"]])
+            peer_samples = [sample for sample in samples if sample["peer"] == peer]
+            cells = [_cell([sample["figures"][column] for sample in peer_samples if column in sample["figures"]])
                      for column in COLUMNS]  # fmt: skip
-            lines.append(f"| {f'**{peer}**' if mine[0]['role'] == 'ours' else peer} | {' | '.join(cells)} |")
-        lines += [f"\n{sample['peer']} failed: {why}" for sample in samples for why in sample["failed"]]
+            lines.append(f"| {f'**{peer}**' if peer_samples[0]['role'] == 'ours' else peer} | {' | '.join(cells)} |")
+        lines += [f"\n{sample['peer']} failed: {failure}" for sample in samples for failure in sample["failed"]]
     return "\n".join([*lines, ""])
 
 

@@ -33,18 +33,18 @@ if sys.version_info >= (3, 11):
 else:
     from pip._vendor import tomli as tomllib
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu")  # never added to a container, which has a framework of its own
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What is wrong, its cause and its remedy."""
 
 
 def project() -> dict[str, Any]:
     """Return pyproject.toml, which lies beside this file or in the folder above."""
-    found = next(file for folder in (HERE, HERE.parent) if (file := folder / "pyproject.toml").is_file())
-    return tomllib.loads(found.read_text(encoding="utf-8"))
+    file_path = next(file for folder in (FOLDER, FOLDER.parent) if (file := folder / "pyproject.toml").is_file())
+    return tomllib.loads(file_path.read_text(encoding="utf-8"))
 
 
 def requirements(extra: str) -> list[Requirement]:
@@ -53,27 +53,27 @@ def requirements(extra: str) -> list[Requirement]:
         return [Requirement(line) for line in project()["build-system"]["requires"]]
     about = project()["project"]
     if extra not in about["optional-dependencies"]:
-        raise Refused(f"there is no extra {extra!r} in pyproject.toml")
-    found: list[Requirement] = [Requirement(line) for line in about["dependencies"]]
-    extras, done = [extra], set()
+        raise RefusedError(f"there is no extra {extra!r} in pyproject.toml")
+    result: list[Requirement] = [Requirement(line) for line in about["dependencies"]]
+    extras, visited_extras = [extra], set()
     while extras:
-        done.add(name := extras.pop())
+        visited_extras.add(name := extras.pop())
         for requirement in map(Requirement, about["optional-dependencies"][name]):
             if requirement.name == about["name"]:
-                extras += sorted(requirement.extras - done)
+                extras += sorted(requirement.extras - visited_extras)
             elif requirement.marker is None or requirement.marker.evaluate():
-                found.append(requirement)
-    return found
+                result.append(requirement)
+    return result
 
 
 def installed() -> dict[str, dict[str, str]]:
     """Return version and digest of the files of each package; of two copies the one that Python takes."""
-    found: dict[str, dict[str, str]] = {}
+    versions: dict[str, dict[str, str]] = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
-        if name and canonicalize_name(name) not in found:
-            found[canonicalize_name(name)] = {"version": distribution.version, "files": _digest(distribution)}
-    return found
+        if name and canonicalize_name(name) not in versions:
+            versions[canonicalize_name(name)] = {"version": distribution.version, "files": _digest(distribution)}
+    return versions
 
 
 def _digest(distribution: importlib.metadata.Distribution) -> str:
@@ -92,7 +92,7 @@ def _digest(distribution: importlib.metadata.Distribution) -> str:
 def record(framework: str, file: str) -> None:
     """Note what is installed."""
     if importlib.util.find_spec(framework) is None:
-        raise Refused(
+        raise RefusedError(
             f"{framework} is not installed for {sys.executable}\n"
             f"  cause:  this mode adds gpuload to a container that brings {framework}, and this is none\n"
             f"  remedy: build FROM one of NVIDIA's containers, or use the mode cpu or cuda12"
@@ -103,18 +103,18 @@ def record(framework: str, file: str) -> None:
 
 def constraints(file: str) -> None:
     """Print the versions that were noted, and what goes with NumPy 1 without telling pip so."""
-    noted = _noted(file)
-    for name, package in sorted(noted.items()):
+    packages = _read_packages(file)
+    for name, package in sorted(packages.items()):
         print(f"{name}=={package['version']}")
-    if noted.get("numpy", {}).get("version", "").startswith("1."):
+    if packages.get("numpy", {}).get("version", "").startswith("1."):
         print("pyarrow<26")  # from 26.0 on it cannot be imported beside NumPy 1
 
 
 def missing(file: str) -> None:
     """Print what is not there; refuse a version that gpuload cannot work with, name one that it was not tested with."""
-    noted, cuda = _noted(file), os.environ.get("CUDA_VERSION", "").partition(".")[0]
+    packages, cuda = _read_packages(file), os.environ.get("CUDA_VERSION", "").partition(".")[0]
     if f"cuda{cuda}" not in project()["project"]["optional-dependencies"]:
-        raise Refused(
+        raise RefusedError(
             f"CUDA_VERSION is {os.environ.get('CUDA_VERSION')!r}\n"
             "  cause:  NVIDIA's containers set it, and gpuload has CuPy and DALI for CUDA 12 and 13\n"
             "  remedy: build FROM one of NVIDIA's containers, or set CUDA_VERSION to the CUDA that is installed"
@@ -122,13 +122,13 @@ def missing(file: str) -> None:
     demanded = {Requirement(line).name for line in project()["project"]["dependencies"]}
     for requirement in requirements(f"cuda{cuda}"):
         name = canonicalize_name(requirement.name)
-        version = noted.get(name, {}).get("version")
+        version = packages.get(name, {}).get("version")
         if version is None:
             if name not in FRAMEWORKS:
                 print(requirement)
         elif not requirement.specifier.contains(version, prereleases=True):
             if requirement.name in demanded:
-                raise Refused(
+                raise RefusedError(
                     f"{name} {version} is installed\n"
                     f"  cause:  gpuload needs {requirement}, and what the container brings is left as it is\n"
                     f"  remedy: build FROM a container with another {name}"
@@ -139,7 +139,7 @@ def missing(file: str) -> None:
 def unchanged(file: str) -> None:
     """Refuse where anything that was noted is not what it was."""
     now, changes = installed(), []
-    for name, was in sorted(_noted(file).items()):
+    for name, was in sorted(_read_packages(file).items()):
         if name not in now:
             changes.append(f"{name} {was['version']} is gone")
         elif now[name]["version"] != was["version"]:
@@ -147,18 +147,18 @@ def unchanged(file: str) -> None:
         elif now[name] != was:
             changes.append(f"{name} {was['version']} has other files than before")
     if changes:
-        raise Refused(
+        raise RefusedError(
             "\n".join(changes) + "\n"
             "  cause:  something that was installed has changed them\n"
             "  remedy: install it without its dependencies, or in another image"
         )
-    print(f"none of the {len(_noted(file))} packages that were there has changed")
+    print(f"none of the {len(_read_packages(file))} packages that were there has changed")
 
 
-def _noted(file: str) -> dict[str, dict[str, str]]:
-    noted: dict[str, dict[str, str]] = json.loads(Path(file).read_text(encoding="utf-8"))
-    noted.pop(project()["project"]["name"], None)
-    return noted
+def _read_packages(file: str) -> dict[str, dict[str, str]]:
+    packages: dict[str, dict[str, str]] = json.loads(Path(file).read_text(encoding="utf-8"))
+    packages.pop(project()["project"]["name"], None)
+    return packages
 
 
 def _printed(*extras: str) -> None:
@@ -179,8 +179,8 @@ def main(verb: str, *arguments: str) -> int:
     """Do what the command line says; 1 if it is refused."""
     try:
         VERBS[verb](*arguments)
-    except Refused as refused:
-        print(f"packages.py {verb}: {refused}", file=sys.stderr)
+    except RefusedError as error:
+        print(f"packages.py {verb}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -32,9 +32,9 @@ loader = gl.Loader(gl.images(folder), batch_size=32, shuffle=True, seed=12, devi
 
 # New beside the five lines: a run that was stopped goes on.
 num_steps, checkpoint = int(sys.argv[2]) if len(sys.argv) > 2 else None, folder.with_suffix(".pt")
-saved = torch.load(checkpoint) if checkpoint.exists() else None
-if saved:  # before the pipeline is made, which reads ahead
-    loader.load_state_dict(saved["loader"])
+checkpoint_state = torch.load(checkpoint) if checkpoint.exists() else None
+if checkpoint_state:  # before the pipeline is made, which reads ahead
+    loader.load_state_dict(checkpoint_state["loader"])
     print(f"goes on at epoch {loader.position.epoch}, step {loader.position.step}")
 
 
@@ -67,9 +67,9 @@ model = torch.nn.Sequential(
 )
 model.to("cuda" if has_gpu else "cpu")
 optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-if saved:
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
+if checkpoint_state:
+    model.load_state_dict(checkpoint_state["model"])
+    optimizer.load_state_dict(checkpoint_state["optimizer"])
 
 for epoch in range(loader.position.epoch, 3):
     num_images, right = 0, 0

@@ -26,18 +26,18 @@ if not folder.exists():  # some data: a bright rectangle on noise, and a mask of
 
 images = gl.images(folder / "images", labels=None)
 masks = gl.images(folder / "masks", labels=None).rename(image="mask")
-both = ("image", "mask")
+fields = ("image", "mask")
 loader = gl.Loader(
     gl.zip(images, masks),
     batch_size=4,
     shuffle=True,
     seed=3,
-    output=both,
+    output=fields,
     ops=[
         gl.ops.Decode(),
         gl.ops.Decode("GRAY", on="mask"),
-        gl.ops.RandomResizedCrop(64, 64, on=both, interpolation={"mask": "nearest"}),
-        gl.ops.RandomFlip(on=both),
+        gl.ops.RandomResizedCrop(64, 64, on=fields, interpolation={"mask": "nearest"}),
+        gl.ops.RandomFlip(on=fields),
         gl.ops.Normalize(mean=80.0, std=50.0),  # of the image alone
     ],
 )

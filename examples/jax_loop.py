@@ -58,9 +58,9 @@ def num_right(weights, images, labels, valid):
 
 
 weights = {"matrix": jnp.zeros((16 * 16, 4)), "bias": jnp.zeros(4)}
-state, saved = folder / "state.json", folder / "weights.npz"
+state, weights_file = folder / "state.json", folder / "weights.npz"
 if state.exists():  # the weights are saved before the state, so that both are of the same step
-    weights = {name: jnp.array(weight) for name, weight in np.load(saved).items()}
+    weights = {name: jnp.array(weight) for name, weight in np.load(weights_file).items()}
     batches.load_state_dict(json.loads(state.read_text()))
 epoch = batches.loader.position.epoch
 print(f"training from epoch {epoch}, step {batches.loader.position.step}")
@@ -68,7 +68,7 @@ print(f"training from epoch {epoch}, step {batches.loader.position.step}")
 for number in range(epoch, epoch + 3):
     for images, labels in batches:
         weights, loss = train_step(weights, images, labels)
-    np.savez(saved, **weights)
+    np.savez(weights_file, **weights)
     state.write_text(json.dumps(batches.state_dict()))
     right = sum(int(num_right(weights, *batch, batch.valid)) for batch in gljax.tensors(validation))
     print(f"epoch {number}: loss {float(loss):.3f}, {right / len(held_out):.1%} of the held out images are right")

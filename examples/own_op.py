@@ -50,8 +50,8 @@ images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
 source = gl.arrays(image=images, number=np.arange(20))
 
 first = gl.Loader(source, batch_size=5, ops=[gl.ops.Python(noisy), gl.ops.Normalize(127.0, 60.0)])
-alone = gl.Loader(source, batch_size=1, ops=[gl.ops.Python(noisy), gl.ops.Normalize(127.0, 60.0)])
-assert np.array_equal(first.batch_at(1)["image"][2], alone.batch_at(7)["image"][0])  # whatever the batch size is
+single = gl.Loader(source, batch_size=1, ops=[gl.ops.Python(noisy), gl.ops.Normalize(127.0, 60.0)])
+assert np.array_equal(first.batch_at(1)["image"][2], single.batch_at(7)["image"][0])  # whatever the batch size is
 
 second = gl.Loader(source, batch_size=5, seed=4, ops=[RandomInvert(p=0.3)], executor="array", device="cpu")
 inverted = [
@@ -64,5 +64,5 @@ except gl.GpuloadError as error:  # DALI is not installed
     print(error)
 else:
     with in_dali:
-        for batch, other in zip(second.epoch(1), in_dali.epoch(1), strict=True):
-            assert np.array_equal(batch["image"], other["image"])
+        for batch, dali_batch in zip(second.epoch(1), in_dali.epoch(1), strict=True):
+            assert np.array_equal(batch["image"], dali_batch["image"])

@@ -35,10 +35,10 @@ model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16 * 16, 4))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 state = folder / "state.pt"
 if state.exists():
-    saved = torch.load(state)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    batches.load_state_dict(saved["loader"])
+    checkpoint = torch.load(state)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    batches.load_state_dict(checkpoint["loader"])
 epoch = batches.loader.position.epoch
 print(f"training from epoch {epoch}, step {batches.loader.position.step}")
 

@@ -175,7 +175,7 @@ def test_a_work_or_a_revision_that_is_not_there_is_named():
     with pytest.raises(SystemExit, match=r"no such work: npy_rows/sorted, rows; there are .*npy_rows/shuffled, "):
         compare.works_of(["npy_rows/sorted", "rows"])
     with pytest.raises(SystemExit, match=r"git rev-parse .*no-such-revision"):
-        compare.other("no-such-revision")
+        compare.other_side("no-such-revision")
 
 
 def test_other_packages_need_another_environment_but_not_other_settings_of_tools(repository, tmp_path):
