@@ -16,6 +16,7 @@ import re
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -314,6 +315,28 @@ def kernel(source: str, name: str) -> Any:
             ``numpy.int32``, ``numpy.int64``, ``numpy.float32``, arrays, and 0 for a null pointer.
     """
     return cupy().RawKernel(source, name, options=("--fmad=false",))
+
+
+@cache
+def elementwise(reads: str, writes: str, body: str, name: str) -> Any:
+    """Return a kernel of CuPy that makes each number of its results by itself; see ``cupy.ElementwiseKernel``."""
+    return cupy().ElementwiseKernel(reads, writes, body, name, options=("--fmad=false",))
+
+
+def constant(make: Callable[[], NDArray[Any]]) -> Any:
+    """Return the array that a function makes, on the current GPU: uploaded by the first call, and kept.
+
+    Args:
+        make: makes the same array at each call.
+    """
+    return _constant(make, int(cupy().cuda.Device().id))
+
+
+@cache
+def _constant(make: Callable[[], NDArray[Any]], number: int) -> Any:
+    array = cupy().asarray(make())
+    cupy().cuda.get_current_stream().synchronize()  # work on other streams reads it, too
+    return array
 
 
 def synchronize(device: str) -> None:

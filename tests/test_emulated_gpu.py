@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from tests import emulated_gpu
-from tests.emulated_gpu import counts
+from tests import emulated_gpu, opexamples
+from tests.emulated_gpu import counts, opcounts
 
 PYTHON = emulated_gpu.ENVIRONMENT / "bin" / "python"
 
@@ -27,10 +27,18 @@ def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_bef
 
 
 def test_the_file_of_counts_has_every_work_and_every_column():
-    before = counts.read(counts.RESULT.read_text(encoding="utf-8"))
+    works, ops = counts.read(counts.RESULT.read_text(encoding="utf-8"))
 
-    assert list(before) == list(counts.WORKS)
-    assert all(list(row) == list(counts.COLUMNS) for row in before.values())
+    assert list(works) == list(counts.WORKS)
+    assert all(list(row) == list(counts.COLUMNS) for row in works.values())
+    assert set(counts.AT_THE_START) <= set(works)
+    assert not opcounts.above(ops)
+
+
+def test_each_op_that_runs_on_a_gpu_has_its_counts_in_the_file():
+    _, ops = counts.read(counts.RESULT.read_text(encoding="utf-8"))
+
+    assert set(ops) == {name for name in opexamples.NAMES if opcounts.runs_on_a_gpu(opexamples.example(name))}
 
 
 def test_a_count_that_grew_is_named_and_one_that_shrank_or_is_a_matter_of_time_is_not():
@@ -41,9 +49,16 @@ def test_a_count_that_grew_is_named_and_one_that_shrank_or_is_a_matter_of_time_i
 
 
 def test_what_is_written_is_what_is_read():
-    numbers = {name: dict.fromkeys(counts.COLUMNS, 0.5) for name in counts.WORKS}
+    works = {name: dict.fromkeys(counts.COLUMNS, 0.5) for name in counts.WORKS}
+    ops = {"Hue": {"launches": 1.0, "uploads": 2.0}, "OneHot": {"launches": 3.0}}
 
-    assert counts.read(counts.page(numbers)) == numbers
+    assert counts.read(counts.page(works, ops)) == (works, ops)
+
+
+def test_an_op_of_more_than_three_launches_is_named_but_for_those_that_draw_ops():
+    row = {"launches, images of one size": 4, "uploads, images of one size": 9}
+
+    assert opcounts.above({"Hue": row, "OneOf": row}) == ["Hue: 4 launches, images of one size, at most 3"]
 
 
 def test_the_extra_for_cuda_13_brings_the_compiler_of_kernels():

@@ -19,15 +19,42 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core, device
+from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, cuda, images
-from gpuload.ops.base import VARYING, Draw, Op, RowError, RowForm, Sizes
+from gpuload.ops import arguments, images
+from gpuload.ops.base import Draw, Op, RowError, RowForm, Sizes
+from gpuload.ops.pixels import Pixels, reads
 from gpuload.ops.warp import LINEAR_DTYPES, to_dtype
 from gpuload.spec import Field
 
 Weights = NDArray[np.float32]
 f32 = np.float32
+
+# The mean about a pixel, down its column or along its row; `words` has the number of weights and these.
+MEAN = """
+__device__ inline int mirrored(int place, int length) {
+    place = place < 0 ? -place : place;
+    return place < length ? place : 2 * (length - 1) - place;
+}
+"""
+BLUR = """
+typedef int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    int taps = words[0];
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        float total = 0.0f;
+        for (int tap = 0; tap < taps; ++tap) {
+            float part = (float)PART * number(words[1 + tap]);
+            total = tap ? total + part : part;
+        }
+        store(to + channel, total);
+    }
+}
+"""
+BLUR_DOWN = MEAN + BLUR.replace("PART", "at(image, mirrored(y + tap - taps / 2, image.height), x, channel)")
+BLUR_ACROSS = MEAN + BLUR.replace("PART", "at(image, y, mirrored(x + tap - taps / 2, image.width), channel)")
 
 
 @dataclass(frozen=True)
@@ -86,10 +113,11 @@ class GaussianBlur(Op):
         return to_dtype(xp, blur(xp, x, draw["down"], draw["across"]), x.dtype)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once, on a GPU by two launches of a kernel."""
-        if isinstance(x, VARYING) or not device.compiles(xp) or not len(x):
+        """The same for a batch at once, on a GPU by two kernels."""
+        if not reads(xp, x):
             return super().array_batch(xp, x, draw)
-        return blur_batch(xp, x, draw["down"], draw["across"])
+        down = Pixels(xp, x, *taps(draw["down"])).change(BLUR_DOWN, dtype=f32)
+        return Pixels(xp, down, *taps(draw["across"])).change(BLUR_ACROSS, dtype=x[0].dtype)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""
@@ -152,23 +180,9 @@ def blur(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
     return result
 
 
-def blur_batch(xp: ModuleType, x: Any, down: Weights, across: Weights) -> Any:
-    """Return images ``[N, H, W, C]`` of one size, blurred on a GPU, in their dtype; weights ``[N, side]`` of each."""
-    now = xp.ascontiguousarray(x)
-    count, height, width, channels = now.shape
-    size = height * width * channels
-    blocks = -(-size // cuda.THREADS)
-    for line, length, step, dtype in (
-        (down, height, width * channels, np.dtype(f32)),
-        (across, width, channels, x.dtype),
-    ):
-        out = xp.empty(now.shape, dtype)
-        device.kernel(cuda.blur(now.dtype.name, dtype.name), "blur")(
-            (blocks * count,), (cuda.THREADS,),
-            (now, out, xp.asarray(line), *map(np.int32, (line.shape[1], length, step, size, blocks))),
-        )  # fmt: skip
-        now = out
-    return now
+def taps(line: Weights) -> tuple[NDArray[np.int32], Weights]:
+    """Return weights ``[N, side]`` as words of a kernel."""
+    return np.full((len(line), 1), line.shape[1], np.int32), line
 
 
 def blur_into(x: NDArray[Any], down: Weights, across: Weights, out: NDArray[Any]) -> None:

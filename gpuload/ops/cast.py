@@ -11,6 +11,7 @@ bfloat16 is no dtype of NumPy's, CuPy's or DALI's. The package ml_dtypes adds it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -18,9 +19,10 @@ import numpy as np
 
 from gpuload import signalsafe
 from gpuload.errors import SpecError, missing_package
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.walk import Walk
+from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
 DALI_TYPES = {
@@ -29,6 +31,22 @@ DALI_TYPES = {
     "float16": "FLOAT16", "float32": "FLOAT", "float64": "FLOAT64",
 }  # fmt: skip
 ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))  # floor(x + this) rounds halves up, and only them
+KERNEL = """
+typedef int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        In value = at(image, y, x, channel);
+        CAST
+    }
+}
+"""
+ROUND = f"""
+        float number = (float)value, above = number > 0.0f ? number : 0.0f, below = number < 0.0f ? number : 0.0f;
+        number = floorf(above + {ALMOST_HALF!r}f) + ceilf(below - {ALMOST_HALF!r}f);
+        to[channel] = number <= (float)LOW ? (Out)LOW : number >= (float)HIGH ? (Out)HIGH : (Out)number;"""
+BOUND = "to[channel] = (Out)(value < (In)LOW ? (In)LOW : value > (In)HIGH ? (In)HIGH : value);"
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,25 @@ class Cast(Op):
         low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
         return x.clip(max(low.min, high.min), min(low.max, high.max)).astype(dtype)
 
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, on a GPU by a kernel."""
+        if isinstance(x, Ragged):
+            return x.with_payload(self._flat(xp, x.flat))
+        if not isinstance(x, list):
+            return self._flat(xp, x)
+        if not x or x[0].ndim != 3 or not pixels.reads(xp, x):
+            return super().array_batch(xp, x, draw)
+        dtype = self._result()
+        return pixels.Pixels(xp, x).change(_kernel(x[0].dtype, dtype), dtype=dtype)
+
+    def _flat(self, xp: ModuleType, x: Any) -> Any:
+        """Return numbers that lie one after the other in the other dtype."""
+        row = pixels.row_of(xp, x)
+        if row is None:
+            return self.array(xp, x, {})
+        dtype = self._result()
+        return pixels.Pixels(xp, row).change(_kernel(x.dtype, dtype), dtype=dtype).reshape(x.shape)
+
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``cast``; its rounding and its not-a-number spelt out where they are not ours."""
         math, types, dtype = dali.math, dali.types, np.dtype(self.dtype)
@@ -109,6 +146,24 @@ class Cast(Op):
         exact = walk.mean is None and walk.dtype == np.uint8
         folds = {"float32": exact or walk.dtype == np.float32, "float16": exact or walk.dtype == np.float32}
         return walk.with_(dtype=np.dtype(self.dtype)) if folds.get(self.dtype, False) else None
+
+
+@cache
+def _kernel(before: np.dtype[Any], after: np.dtype[Any]) -> str:
+    """Return the text of the pixel of a kernel that makes one dtype of another."""
+    if after.kind == "f" or before.kind == "b" or before == after:
+        exact = "" if before == np.float64 or before.kind in "iub" else "(float)"
+        text = "store(to + channel, (float)value);" if after == np.float16 else f"to[channel] = (Out){exact}value;"
+        return KERNEL.replace("CAST", text)
+    limits = [np.iinfo(after)] if before.kind == "f" else [np.iinfo(after), np.iinfo(before)]
+    low, high = max(limit.min for limit in limits), min(limit.max for limit in limits)
+    text = (ROUND if before.kind == "f" else BOUND).replace("LOW", _literal(low)).replace("HIGH", _literal(high))
+    return KERNEL.replace("CAST", text)
+
+
+def _literal(number: int) -> str:
+    """Return a whole number in C."""
+    return f"({number + 1}LL - 1)" if number < 0 else f"{number}ULL"
 
 
 def _to_integer(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:

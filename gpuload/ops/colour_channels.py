@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, colour_pillow, images
-from gpuload.ops.base import VARYING, Draw, RowForm, Sizes
+from gpuload.ops import arguments, colour, colour_core, colour_cuda, colour_pillow, images
+from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour_tones import Chance
+from gpuload.ops.pixels import Pixels
 from gpuload.spec import Field
 
 SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
 MOST_CHANNELS = 16  # of an image whose channels are shuffled
+PILLOW = {"YCBCR": colour_cuda.PILLOW_YCBCR, "HSV": colour_cuda.PILLOW_HSV}  # the kernels of spaces that are Pillow's
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class Grayscale(Chance):
         """See ``ColourOp``."""
         return colour.grayscale(xp, x, self.channels or x.shape[-1])
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return Pixels(xp, x, draw["apply"]).change(colour_cuda.GRAYSCALE, channels=self.channels)
+
     def row_form(self, field: Field) -> RowForm | None:
         """In the core, for uint8; not where images of different sizes come to have other channels."""
         fits = field.uniform or self.channels is None or images.image(self, field)[2] == self.channels
@@ -106,14 +112,16 @@ class ChannelShuffle(ColourOp):
         """Return one image."""
         return x[..., xp.asarray(_orders(draw["keys"], x.shape[-1]))]
 
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once, the values taken by index."""
-        if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
+    def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``: the values taken by index."""
         count, height, width, channels = x.shape
         order = xp.asarray(_orders(draw["keys"], channels))[:, None, None]
         rows, columns = xp.arange(height)[:, None, None], xp.arange(width)[:, None]
         return x[xp.arange(count)[:, None, None, None], rows, columns, order]
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return Pixels(xp, x, _orders(draw["keys"], x[0].shape[2]), raw=True).change(colour_cuda.REORDER)
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,15 @@ class ColorSpace(ColourOp):
             return colour.grayscale(xp, x, 1)
         return (colour_pillow.ycbcr if self.space == "YCBCR" else colour_pillow.hsv)(xp, x)
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        if self.space in PILLOW:
+            return Pixels(xp, x).change(PILLOW[self.space])
+        if self.space == "GRAY":
+            return Pixels(xp, x, np.ones(len(x), np.int32)).change(colour_cuda.GRAYSCALE, channels=1)
+        order = np.broadcast_to(np.arange(2, -1, -1, dtype=np.int32), (len(x), 3))
+        return Pixels(xp, x, order, raw=True).change(colour_cuda.REORDER)
 
-def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int64]:
-    return np.asarray(keys[..., :channels].argsort(axis=-1, kind="stable"))
+
+def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int32]:
+    return np.asarray(keys[..., :channels].argsort(axis=-1, kind="stable"), np.int32)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core
-from gpuload.ops.base import VARYING, Draw, Sizes
+from gpuload.ops import arguments, colour, colour_core, colour_cuda
+from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour_ops import ColourOp, uniform
 
 Range = float | tuple[float, float]
@@ -112,10 +112,13 @@ class ColorJitter(ColourOp):
                 functions[number](x, draw["amount"][number], out)
                 x = out
 
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once: the images that have the same step at a place of their order go together."""
-        if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        numbers = np.where(np.isin(draw["order"], self._steps), draw["order"], colour_cuda.NO_STEP)
+        return colour_cuda.take_steps(xp, x, numbers, np.take_along_axis(draw["amount"], draw["order"], axis=1))
+
+    def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``: the images that have the same step at a place of their order go together."""
         functions, steps = list(STEPS.values()), self._steps
         for numbers in draw["order"].T:
             parts = []

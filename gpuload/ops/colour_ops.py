@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, images
+from gpuload.ops import arguments, colour, colour_core, colour_cuda, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, RowForm, Sizes
 from gpuload.spec import Field
 
@@ -51,11 +51,22 @@ class ColourOp(Op):
         return self.change(xp, x, draw)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
-        return super().array_batch(xp, x, draw) if isinstance(x, VARYING) else self.change(xp, x, draw)
+        """The same for a batch at once, on a GPU by at most three kernels."""
+        has_kernels = type(self).change_on_device is not ColourOp.change_on_device
+        if has_kernels and pixels.reads(xp, x):
+            return self.change_on_device(xp, x, draw)
+        return super().array_batch(xp, x, draw) if isinstance(x, VARYING) else self.change_batch(xp, x, draw)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, or a batch of one size with the draws of all of its images."""
+        raise NotImplementedError
+
+    def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return a batch of one size."""
+        return self.change(xp, x, draw)
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return images of any sizes for which `pixels.reads` is True, by kernels; an op without this has none."""
         raise NotImplementedError
 
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
@@ -122,6 +133,10 @@ class Brightness(_Factor):
         """See ``ColourOp``."""
         return colour.brightness(xp, x, draw["factor"])
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.take_step(xp, x, colour_cuda.BRIGHTNESS, draw["factor"])
+
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
         colour_core.brightness(x, draw["factor"], out)
@@ -185,6 +200,14 @@ class Contrast(_Factor):
             return colour.contrast(xp, x, draw["factor"])
         return colour.contrast_about(xp, x, draw["factor"], self.center)
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        factor = draw["factor"]
+        if self.center is None:
+            return colour_cuda.take_step(xp, x, colour_cuda.CONTRAST, factor)
+        center = pixels.constants(len(x), self.center)
+        return colour_cuda.tone(xp, x, colour_cuda.CONTRAST_ABOUT, np.ones(len(x)), factor, center)
+
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
         if self.center is None:
@@ -219,6 +242,10 @@ class Saturation(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.saturation(xp, x, draw["factor"])
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.take_step(xp, x, colour_cuda.SATURATION, draw["factor"])
 
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
@@ -260,6 +287,10 @@ class Hue(ColourOp):
         """See ``ColourOp``."""
         return colour.hue(xp, x, draw["shift"])
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.take_step(xp, x, colour_cuda.HUE, draw["shift"])
+
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
         colour_core.hue(x, draw["shift"], out)
@@ -299,6 +330,10 @@ class Gamma(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.gamma(xp, x, draw["factor"], self.gain)
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.gamma(xp, x, draw["factor"], self.gain)
 
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
@@ -341,6 +376,10 @@ class Sharpness(_Factor):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.sharpness(xp, x, draw["factor"])
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.sharpness(xp, x, draw["factor"])
 
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""

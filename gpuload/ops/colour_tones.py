@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core
-from gpuload.ops.base import VARYING, Draw, RowForm, Sizes
+from gpuload.ops import arguments, colour, colour_core, colour_cuda, pixels
+from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import ColourOp
 from gpuload.spec import Field
 
@@ -63,11 +63,9 @@ class Chance(ColourOp):
         else:
             np.copyto(out, x)
 
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
+    def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
         apply = draw["apply"].astype(np.bool_)
-        if isinstance(x, VARYING):
-            return super().array_batch(xp, x, draw)
         if not apply.any():
             return x
         result = self.change(xp, x, draw)
@@ -96,6 +94,10 @@ class Invert(Chance):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.invert(xp, x)
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.tone(xp, x, colour_cuda.INVERT, draw["apply"])
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,12 @@ class Posterize(Chance):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.posterize(xp, x, self.bits)
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        levels = 1 << self.bits
+        words = pixels.constants(len(x), levels, 1 / levels)
+        return colour_cuda.tone(xp, x, colour_cuda.POSTERIZE, draw["apply"], words)
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,11 @@ class Solarize(Chance):
         """See ``ColourOp``."""
         return colour.solarize(xp, x, self.threshold)
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        threshold = pixels.constants(len(x), self.threshold)
+        return colour_cuda.tone(xp, x, colour_cuda.SOLARIZE, draw["apply"], threshold)
+
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
         colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
@@ -203,6 +216,10 @@ class AutoContrast(Chance):
         """See ``ColourOp``."""
         return colour.autocontrast(xp, x)
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.autocontrast(xp, x, draw["apply"])
+
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""
         colour_core.autocontrast(x, out)
@@ -226,6 +243,10 @@ class Equalize(Chance):
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour.equalize(xp, x)
+
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        return colour_cuda.equalize(xp, x, draw["apply"])
 
     def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """See ``ColourOp``."""

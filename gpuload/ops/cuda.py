@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 THREADS = 256  # of a block
-TYPES = {"uint8": "unsigned char", "uint16": "unsigned short", "float32": "float", "float16": "__half"}
+PARTS = 8  # of an image, see GATHER
+TYPES = {
+    "bool": "unsigned char", "uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned int",
+    "uint64": "unsigned long long", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
+    "float16": "__half", "float32": "float", "float64": "double",
+}  # fmt: skip
 RAW_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # by bytes
 
 HEAD = """
@@ -152,6 +157,38 @@ extern "C" __global__ void resize(const Image* images, const Axis* axes, const i
 }
 """
 
+# The value of an image at a place between pixels, see `ops.warp`; `pixels` are those of one channel.
+SAMPLE = """
+__device__ inline float add_product(float a, float b, float sum) {
+    return (float)((double)a * (double)b + (double)sum);
+}
+
+template <class Place, class Number>
+__device__ inline Number nearest(const Place& image, const Number* pixels, float column, float row, Number fill) {
+    column = rintf(column), row = rintf(row);
+    bool inside = column >= 0.0f && column < (float)image.width && row >= 0.0f && row < (float)image.height;
+    return inside ? pixels[(int)row * image.down + (int)column * image.across] : fill;
+}
+
+template <class Place, class Number>
+__device__ inline float linear(const Place& image, const Number* pixels, float column, float row, float fill) {
+    float total = 0.0f, weight = 0.0f;
+    bool near = column > -1.0f && column < (float)image.width && row > -1.0f && row < (float)image.height;
+    if (near) {
+        float left = floorf(column), top = floorf(row), right_part = column - left, lower_part = row - top;
+        for (int corner = 0; corner < 4; ++corner) {
+            int i = (int)left + corner % 2, j = (int)top + corner / 2;
+            float part = (corner % 2 ? right_part : 1.0f - right_part) * (corner / 2 ? lower_part : 1.0f - lower_part);
+            bool inside = i >= 0 && i < image.width && j >= 0 && j < image.height;
+            float value = inside ? (float)pixels[j * image.down + i * image.across] : 0.0f;
+            total = corner ? add_product(value, part, total) : value * part;
+            weight = weight + (inside ? part : 0.0f);
+        }
+    }
+    return (total - fill) * weight + fill;
+}
+"""
+
 # The struct is the dtype `warp.IMAGE`. Its arithmetic is told in `ops.warp`.
 WARP = """
 struct Image {
@@ -159,10 +196,6 @@ struct Image {
     int height, width, new_height, new_width, channels, is_same;
     float matrix[8];
 };
-
-__device__ inline float add_product(float a, float b, float sum) {
-    return (float)((double)a * (double)b + (double)sum);
-}
 
 extern "C" __global__ void warp(const Image* images, const Fill* fills, Pixel* out, int is_affine, int blocks)
 {
@@ -187,50 +220,11 @@ extern "C" __global__ void warp(const Image* images, const Fill* fills, Pixel* o
         if (!is_affine) place = place / divisor - 1.0f;
         places[axis] = (float)((double)(place + 1.0f) * (double)half[axis] - 0.5);
     }
-    float column = places[0], row = places[1];
 #ifdef NEAREST
-    column = rintf(column), row = rintf(row);
-    bool inside = column >= 0.0f && column < (float)image.width && row >= 0.0f && row < (float)image.height;
-    *to = inside ? pixels[(int)row * image.down + (int)column * image.across] : fills[channel];
+    *to = nearest(image, pixels, places[0], places[1], fills[channel]);
 #else
-    float fill = fills[channel], total = 0.0f, weight = 0.0f;
-    bool near = column > -1.0f && column < (float)image.width && row > -1.0f && row < (float)image.height;
-    if (near) {
-        float left = floorf(column), top = floorf(row), right_part = column - left, lower_part = row - top;
-        for (int corner = 0; corner < 4; ++corner) {
-            int i = (int)left + corner % 2, j = (int)top + corner / 2;
-            float part = (corner % 2 ? right_part : 1.0f - right_part) * (corner / 2 ? lower_part : 1.0f - lower_part);
-            bool inside = i >= 0 && i < image.width && j >= 0 && j < image.height;
-            float value = inside ? (float)pixels[j * image.down + i * image.across] : 0.0f;
-            total = corner ? add_product(value, part, total) : value * part;
-            weight = weight + (inside ? part : 0.0f);
-        }
-    }
-    store(to, (total - fill) * weight + fill);
+    store(to, linear(image, pixels, places[0], places[1], fills[channel]));
 #endif
-}
-"""
-
-# One axis of `ops.blur`: `step` elements from pixel to pixel of it, `length` pixels, `size` elements an image.
-BLUR = """
-extern "C" __global__ void blur(const In* images, Out* out, const float* weights, int taps, int length, int step,
-    int size, int blocks)
-{
-    int number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
-    if (number >= size) return;
-    Long image = blockIdx.x / blocks;
-    int place = number / step % length;
-    const In* begin = images + image * size + (number - place * step);
-    const float* line = weights + image * taps;
-    float total = 0.0f;
-    for (int tap = 0; tap < taps; ++tap) {
-        int other = place + tap - taps / 2;
-        other = other < 0 ? -other : other;
-        other = other < length ? other : 2 * (length - 1) - other;
-        float product = (float)begin[other * step] * line[tap];
-        total = tap ? total + product : product;
-    }
-    store(out + image * size + number, total);
 }
 """
 
@@ -255,6 +249,64 @@ extern "C" __global__ void words(const Word* keys, Word* out, int num_blocks, in
 """
 
 
+# Kernels over images of any sizes: `ops.pixels` launches them. `pixel` is the text of an op.
+#   In, Out               a number of an image, and of a result
+#   CHANNELS, OUT_CHANNELS
+#   Stats                 what lies behind `stats`: of `gather`, or of another kernel; `step` from image to image
+#   words, table          numbers of each image, in words of four bytes; numbers for all images
+PIXEL = """
+struct Image { Long address, down, across, deep, out; int height, width, new_height, new_width; };
+
+__device__ inline In at(const Image& image, int y, int x, int channel) {
+    return ((const In*)image.address)[y * image.down + x * image.across + channel * image.deep];
+}
+__device__ inline float number(int word) { return __int_as_float(word); }
+"""
+
+# One thread for each pixel of a result, with all of its channels.
+CHANGE = """
+extern "C" __global__ void change(const Image* images, const int* words, int num_words, const Stats* stats, Long step,
+    const float* table, Out* out, int blocks)
+{
+    Long row = blockIdx.x / blocks;
+    const Image& image = images[row];
+    unsigned place = (blockIdx.x % blocks) * blockDim.x + threadIdx.x;
+    if (place >= (unsigned)image.new_height * image.new_width) return;
+    pixel(image, place / image.new_width, place % image.new_width, words + row * num_words, stats + row * step, table,
+        out + (image.out + place) * OUT_CHANNELS);
+}
+"""
+
+# A block sums up each of PARTS parts of an image. They depend on the size of the image alone: float sums are the same
+# in any batch. `whole` adds the parts.
+GATHER = """
+extern "C" __global__ void gather(const Image* images, const int* words, int num_words, const Stats* before, Stats* out)
+{
+    __shared__ Stats sums[THREADS];
+    Long row = blockIdx.x / PARTS;
+    const Image& image = images[row];
+    Stats sum = start(image, before + row * PARTS);
+    unsigned begin = (blockIdx.x % PARTS) * THREADS + threadIdx.x, size = (unsigned)image.height * image.width;
+    for (unsigned place = begin; place < size; place += PARTS * THREADS)
+        add(sum, image, place / image.width, place % image.width, words + row * num_words);
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = THREADS / 2; half; half /= 2) {
+        if (threadIdx.x < half) merge(sums[threadIdx.x], sums[threadIdx.x + half]);
+        __syncthreads();
+    }
+    if (!threadIdx.x) out[blockIdx.x] = sums[0];
+}
+"""
+WHOLE = """
+__device__ inline Stats whole(const Stats* stats) {
+    Stats sum = stats[0];
+    for (int part = 1; part < PARTS; ++part) merge(sum, stats[part]);
+    return sum;
+}
+"""
+
+
 @cache
 def walk(before: str, after: str) -> str:
     """Return the source of the walk from images of one dtype to another, by NumPy's names."""
@@ -273,10 +325,34 @@ def warp(dtype: np.dtype[Any], *, nearest: bool) -> str:
     """Return the source of ``warp`` for images of a dtype."""
     pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
     fill = pixel if nearest else "float"
-    return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{WARP}"
+    return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{SAMPLE}{WARP}"
 
 
 @cache
-def blur(before: str, after: str) -> str:
-    """Return the source of ``blur`` from images of one dtype to another, by NumPy's names."""
-    return f"{HEAD}typedef {TYPES[before]} In;\ntypedef {TYPES[after]} Out;\n{BLUR}"
+def change(before: str, after: str, channels: tuple[int, int], pixel: str) -> str:
+    """Return the source of ``change``, where ``pixel`` is the text that makes a pixel.
+
+    Args:
+        before: the C type of a number of an image.
+        after: of a result.
+        channels: of an image and of a result.
+        pixel: defines ``Stats``, and ``pixel(image, y, x, words, stats, table, to)``.
+    """
+    return f"{_pixel_head(before, after, channels)}{pixel}{CHANGE}"
+
+
+@cache
+def gather(before: str, channels: int, sums: str) -> str:
+    """Return the source of ``gather``, where ``sums`` is the text that sums up an image.
+
+    Args:
+        before: the C type of a number of an image.
+        channels: of an image.
+        sums: defines ``Stats``, ``start(image, before)``, ``add(sum, image, y, x, words)`` and ``merge(sum, part)``.
+    """
+    return f"{_pixel_head(before, before, (channels, channels))}{sums}{GATHER}"
+
+
+def _pixel_head(before: str, after: str, channels: tuple[int, int]) -> str:
+    counts = f"CHANNELS = {channels[0]}, OUT_CHANNELS = {channels[1]}, THREADS = {THREADS}, PARTS = {PARTS}"
+    return f"{HEAD}typedef {before} In;\ntypedef {after} Out;\nenum {{ {counts} }};\n{PIXEL}"

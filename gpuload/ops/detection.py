@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images, window
+from gpuload.ops import arguments, images, pixels, window
 from gpuload.ops.base import Boxes, Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.resampling import Resampling
 from gpuload.ops.resize import Interpolation, Resize, image_shape
@@ -59,6 +59,12 @@ class Region(Op):
         begin_y, begin_x = max(-top, 0), max(-left, 0)
         result[begin_y : begin_y + inside.shape[0], begin_x : begin_x + inside.shape[1]] = inside
         return result
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, on a GPU by a kernel; what lies inside of its image is a view of it."""
+        if self.border is None or not pixels.reads(xp, x):
+            return super().array_batch(xp, x, draw)
+        return pixels.move(xp, x, start=draw["start"], size=draw["shape"], fill=self.border)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``; out of the image only if there is a border."""
@@ -292,6 +298,10 @@ class ScaleJitter(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
         return self._resize.array(xp, x, draw)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, on a GPU by kernels."""
+        return self._resize.array_batch(xp, x, draw)
 
     def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
         """Of all of each image."""

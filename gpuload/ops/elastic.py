@@ -22,15 +22,69 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, noise
+from gpuload.ops import arguments, cuda, noise, pixels
 from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
-from gpuload.ops.blur import blur, blur_into, weights
+from gpuload.ops.blur import MEAN, blur, blur_into, taps, weights
 from gpuload.ops.warp import Interpolation, Warp, sample, sample_into
 from gpuload.spec import Field
 
 STEPS = 20  # each brings a point some two times nearer to its place, where the sheet is not folded
 
 f32 = np.float32
+
+# Down the columns the noise is blurred, a number for each axis; `words` has the number of weights and these.
+NOISE_DOWN = (
+    MEAN
+    + """
+typedef unsigned int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    int taps = words[0];
+    for (int axis = 0; axis < 2; ++axis) {
+        float total = 0.0f;
+        for (int tap = 0; tap < taps; ++tap) {
+            int row = axis * image.height + mirrored(y + tap - taps / 2, image.height);
+            float noise = (float)(stats[row * image.width + x] >> 8) * 1.1920928955078125e-07f - 1.0f;
+            float part = noise * number(words[1 + tap]);
+            total = tap ? total + part : part;
+        }
+        to[axis] = total;
+    }
+}
+"""
+)
+# Along the rows, too; then a pixel is taken from its place. Behind the weights `words` has alpha, a zero and the fill.
+DISTORT = """
+typedef float Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    int taps = words[0], lengths[] = {image.width, image.height}, offsets[] = {x, y};
+    const Stats* row = stats + 2 * (image.out + (Long)y * image.width);
+    float places[2];
+    for (int axis = 0; axis < 2; ++axis) {
+        float total = 0.0f, length = (float)lengths[axis];
+        for (int tap = 0; tap < taps; ++tap) {
+            float part = row[2 * mirrored(x + tap - taps / 2, image.width) + axis] * number(words[1 + tap]);
+            total = tap ? total + part : part;
+        }
+        float grid = (float)(2 * offsets[axis] + 1 - lengths[axis]) / length;
+        float place = total * number(words[1 + taps]) / length + grid;
+        places[axis] = (float)((double)(place + 1.0f) * ((double)length / 2) - 0.5);
+    }
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        const In* pixels = (const In*)image.address + channel * image.deep;
+        TAKE
+    }
+}
+"""
+TAKE = {
+    "nearest": """const Out* fill = (const Out*)(words + 3 + taps + 2 * channel);
+        to[channel] = nearest(image, pixels, places[0], places[1], *fill);""",
+    "linear": "store(to + channel, linear(image, pixels, places[0], places[1], number(words[3 + taps + channel])));",
+}
+KERNELS = {name: cuda.SAMPLE + MEAN + DISTORT.replace("TAKE", text) for name, text in TAKE.items()}
 
 
 @dataclass(frozen=True)
@@ -93,8 +147,19 @@ class Elastic(Warp):
         return sample(xp, x, *self._places(xp, draw, x.shape[:2]), *self._sampling)
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Image by image: the noise of one is as large as the image."""
-        return super(Warp, self).array_batch(xp, x, draw)
+        """The same for a batch at once, on a GPU by three kernels; else image by image, whose noise is as large."""
+        if not pixels.reads(xp, x):
+            return super(Warp, self).array_batch(xp, x, draw)
+        interpolation, fill = self._sampling
+        dtype, channels, is_nearest = x[0].dtype, x[0].shape[2], interpolation == "nearest"
+        line = taps(np.broadcast_to(weights(np.array([self.sigma]), self._side), (len(x), self._side)))
+        fills = pixels.colors(fill, dtype, channels, len(x))
+        if not is_nearest:
+            fills = pixels.constants(len(x), *np.broadcast_to(np.asarray(fill, f32), channels).tolist())
+        images = pixels.Pixels(xp, x, *line, pixels.constants(len(x), self.alpha, 0), fills, raw=is_nearest)
+        words = noise.word_blocks(xp, draw["key"], int(images.sizes.max()))
+        smooth = images.change(NOISE_DOWN, stats=words, step=2 * words.shape[1], channels=2, dtype=f32)
+        return images.change(KERNELS[interpolation], stats=smooth[0])
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import arguments, images, window
+from gpuload.ops import arguments, cover_cuda, images, window
 from gpuload.ops.base import Draw, Op, Sizes
-from gpuload.ops.noise import KEY_WORDS, WHITE, keys, normal
+from gpuload.ops.noise import KEY_WORDS, WHITE, keys, normal, quantiles_on_device, word_blocks
+from gpuload.ops.pixels import Pixels, colors, constants, reads
 from gpuload.spec import Field
 
 MODES = ("const", "rand", "pixel")
@@ -36,6 +37,18 @@ class _Cover(Op):
         shape = images.image(self, field)
         window.check_colors(self, field, self._color, shape[2])
         return field.with_(shape=shape, axes="HWC")
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch at once, on a GPU by at most two kernels."""
+        return self.cover_on_device(xp, x, draw) if reads(xp, x) else super().array_batch(xp, x, draw)
+
+    def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return images of any sizes for which `pixels.reads` is True, by kernels."""
+        raise NotImplementedError
+
+    def _colors(self, x: Any) -> NDArray[np.uint8]:
+        """Return the colour as words of a kernel."""
+        return colors(self._color, x[0].dtype, x[0].shape[2], len(x))
 
     @property
     def _color(self) -> float | tuple[float, ...]:
@@ -135,6 +148,21 @@ class Erasing(_Cover):
             result[part] = xp.asarray(self._color, x.dtype) if color is None else color
         return result
 
+    def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``_Cover``: noise is made by a kernel of its own."""
+        boxes = draw["boxes"]
+        if self.mode == "const":
+            return Pixels(xp, x, boxes, self._colors(x), raw=True).change(cover_cuda.boxes(self.count))
+        channels, of_pixels = x[0].shape[2], self.mode == "pixel"
+        count = int(boxes[..., 2:].astype(np.int64).prod(axis=-1).sum(axis=1).max()) if of_pixels else self.count
+        noise = word_blocks(xp, draw["key"], -(-max(count, 1) * channels // 4))
+        mean = np.broadcast_to(np.asarray(self._color, np.float32), channels)
+        numbers = constants(len(x), self.std, *mean.tolist())
+        return Pixels(xp, x, boxes, numbers).change(
+            cover_cuda.noise(self.count, of_pixels=of_pixels), stats=noise, step=4 * noise.shape[1],
+            table=quantiles_on_device(),
+        )  # fmt: skip
+
     def _values(self, xp: ModuleType, counts: list[int], draw: Draw, dtype: np.dtype[Any]) -> list[Any]:
         """Return noise for boxes of so many values, one behind the other; None where there is a colour instead."""
         if self.mode == "const":
@@ -206,6 +234,10 @@ class Cutout(_Cover):
             result[top : top + height, left : left + width] = color
         return result
 
+    def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``_Cover``."""
+        return Pixels(xp, x, draw["boxes"], self._colors(x), raw=True).change(cover_cuda.boxes(self.count))
+
 
 @dataclass(frozen=True)
 class GridMask(_Cover):
@@ -265,3 +297,7 @@ class GridMask(_Cover):
         rows = (xp.arange(x.shape[0]) + (unit - top)) % unit >= stays
         columns = (xp.arange(x.shape[1]) + (unit - left)) % unit >= stays
         return xp.where((rows[:, None] & columns)[..., None], xp.asarray(self._color, x.dtype), x)
+
+    def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``_Cover``."""
+        return Pixels(xp, x, draw["grid"], self._colors(x), raw=True).change(cover_cuda.GRID)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
@@ -72,9 +72,11 @@ class RandomFlip(Op):
         return x[:: -1 if draw["vertical"] else 1, :: -1 if draw["horizontal"] else 1]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The images of a batch of one size, taken by index."""
+        """The images of a batch of one size, taken by index; on a GPU by a kernel."""
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
+        if pixels.reads(xp, x):
+            return pixels.move(xp, x, mirror=np.stack([draw["vertical"], draw["horizontal"]], axis=1))
         rows = _order(xp, x.shape[1], draw["vertical"])
         columns = _order(xp, x.shape[2], draw["horizontal"])
         return x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]

@@ -27,12 +27,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import PARTNER, Draw, Op, Sizes
 from gpuload.spec import Field, Spec
 
 NODES = 1 << 14  # of the tables of weights: to 1e-7 of the exact ones
 LABEL = "label"
+# `words` has how many images further the partner is, 0 for none, and the weight.
+BLEND = """
+typedef int Stats;
+typedef WIDE Wide;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    In value = at(image, y, x, 0);
+    *to = value;
+    if (!words[0]) return;
+    Wide partner = (Wide)at((&image)[words[0]], y, x, 0), share = (Wide)number(words[1]);
+    Wide mixture = (Wide)value * share + partner * (Wide)(1.0f - number(words[1]));
+    *to = (Out)(sizeof(In) == 1 ? floorf((float)mixture + 0.5f) : mixture);
+}
+"""
+BLENDS = {dtype: BLEND.replace("WIDE", dtype) for dtype in ("float", "double")}
+# Behind the partner `words` has the box, top, left, bottom and right, and the rows of a plane.
+PASTE = """
+typedef int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    int row = y % words[5];
+    bool inside = row >= words[1] && row < words[3] && x >= words[2] && x < words[4];
+    const Image& source = inside ? (&image)[words[0]] : image;
+    for (int channel = 0; channel < CHANNELS; ++channel) to[channel] = at(source, y, x, channel);
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -190,6 +218,11 @@ class CutMix(_Mix):
         if not _is_image(field):
             return blend(xp, x, partners, draw["weight"])
         if xp is not np:
+            rows = np.full((len(x), 1), _size(field)[0], np.int32)
+            lines = x.reshape(len(x), -1, x.shape[3], 1) if planes else x
+            if pixels.reads(xp, lines):
+                windows = pixels.Pixels(xp, lines, partners[:, None], boxes, rows, raw=True)
+                return windows.change(PASTE).reshape(x.shape)
             places = [xp.arange(length) for length in _size(field)]
             top, left, bottom, right = (
                 xp.asarray(boxes * (partners != 0)[:, None])[:, side, None] for side in range(4)
@@ -223,6 +256,11 @@ def blend(xp: ModuleType, x: Any, partners: NDArray[np.int32], weight: NDArray[n
             mixture = x[row].astype(wide, copy=False) * wide(share) + partner * wide(1 - share)
             result[row] = _rounded(np, mixture, x.dtype)
         return result
+    row_length = x.size // max(len(x), 1)
+    flat = x.reshape(len(x), 1, row_length, 1)
+    if pixels.reads(xp, flat):
+        rows = pixels.Pixels(xp, flat, partners[:, None], weight[:, None])
+        return rows.change(BLENDS["double" if wide is np.float64 else "float"]).reshape(x.shape)
     share, has_partner = (
         xp.asarray(values).reshape(-1, *(1,) * (x.ndim - 1)) for values in (weight.astype(wide), partners != 0)
     )

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device, rng
-from gpuload.ops import arguments, cuda, images
-from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops import arguments, cuda, images, pixels
+from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.spec import Field
 
 KEY_WORDS = 4  # of 32 bits
@@ -29,6 +29,41 @@ WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}  # the value of white; bla
 
 Keys = NDArray[np.int32]
 f32 = np.float32
+
+# `words` has the deviation, the mean, white, and whether floats are clipped; `table` the quantiles.
+ADD_NOISE = """
+typedef unsigned short Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    float scale = number(words[0]), mean = number(words[1]), white = number(words[2]);
+    const Stats* levels = stats + (y * image.width + x) * CHANNELS;
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        float value = (float)at(image, y, x, channel), noise = table[levels[channel]] * scale + mean;
+        if (sizeof(In) < 4) {
+            noise = truncf(noise < -white ? -white : noise > white ? white : noise);
+            value = value + noise;
+            value = value < 0.0f ? 0.0f : value > white ? white : value;
+        } else {
+            value = value + noise;
+            if (number(words[3]) != 0.0f) value = value < 0.0f ? 0.0f : value > 1.0f ? 1.0f : value;
+        }
+        to[channel] = (Out)value;
+    }
+}
+"""
+# `words` has the first number that changes nothing, the first that does not make white, and white.
+SET_PIXELS = """
+typedef unsigned int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    const Long* last = (const Long*)words;
+    Long word = stats[y * image.width + x];
+    for (int channel = 0; channel < CHANNELS; ++channel)
+        to[channel] = word >= last[0] ? at(image, y, x, channel) : word < last[1] ? (Out)number(words[4]) : (Out)0;
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -49,13 +84,15 @@ class _Noise(Op):
         return self.with_noise(xp, x[None], {name: values[None] for name, values in draw.items()})[0]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once on a GPU; on a CPU image by image, which stay in the cache."""
-        if isinstance(x, VARYING) or not device.compiles(xp) or not len(x):
-            return super().array_batch(xp, x, draw)
-        return self.with_noise(xp, x, draw)
+        """The same for a batch at once on a GPU, by two kernels; on a CPU image by image, which stay in the cache."""
+        return self.noise_on_device(xp, x, draw) if pixels.reads(xp, x) else super().array_batch(xp, x, draw)
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images ``[N, H, W, C]`` with noise."""
+        raise NotImplementedError
+
+    def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return images of any sizes for which `pixels.reads` is True, with noise, by kernels."""
         raise NotImplementedError
 
 
@@ -105,6 +142,14 @@ class GaussianNoise(_Noise):
         whole = xp.trunc(noise.clip(-white, white)).astype(xp.int32)
         return (x.astype(xp.int32) + whole).clip(0, int(white)).astype(x.dtype)
 
+    def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``_Noise``."""
+        white = f32(WHITE[x[0].dtype.name])
+        numbers = np.stack([draw["sigma"] * white, np.full(len(x), f32(self.mean) * white, f32)], axis=1)
+        images = pixels.Pixels(xp, x, numbers, pixels.constants(len(x), float(white), self.clip))
+        noise = word_blocks(xp, draw["key"], -(-int(images.sizes.max()) * images.channels // 4))
+        return images.change(ADD_NOISE, stats=noise, step=4 * noise.shape[1], table=quantiles_on_device())
+
 
 @dataclass(frozen=True)
 class SaltAndPepper(_Noise):
@@ -148,6 +193,14 @@ class SaltAndPepper(_Noise):
         white, black = (x.dtype.type(value) for value in (WHITE[x.dtype.name], 0))
         return xp.where(is_changed, xp.where(is_white, white, black), x)
 
+    def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``_Noise``."""
+        changes = draw["amount"].astype(np.float64) * 2.0**32
+        last = np.stack([changes, changes * self.salt], axis=1).astype(np.int64)
+        images = pixels.Pixels(xp, x, last, pixels.constants(len(x), WHITE[x[0].dtype.name], 0))
+        noise = word_blocks(xp, draw["key"], -(-int(images.sizes.max()) // 2))
+        return images.change(SET_PIXELS, stats=noise, step=2 * noise.shape[1])
+
 
 def keys(u: NDArray[np.float64]) -> Keys:
     """Return the keys of records' noise, int32 ``[N, 4]``, of as many uniform numbers."""
@@ -162,26 +215,31 @@ def words(xp: ModuleType, key: Keys, count: int) -> Any:
         key: int32 ``[N, 4]``, on the host.
         count: words of a record.
     """
-    pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     if device.compiles(xp):
-        blocks = -(-count // 4)
-        out = xp.empty((len(pairs), blocks * 4), xp.uint64)
-        num_blocks = -(-blocks // cuda.THREADS)
-        device.kernel(cuda.WORDS, "words")(
-            (num_blocks * len(pairs),),
-            (cuda.THREADS,),
-            (xp.asarray(pairs), out, np.int32(blocks), np.int32(num_blocks)),
-        )
-        return xp.ascontiguousarray(out[:, :count])
+        return xp.ascontiguousarray(word_blocks(xp, key, count)[:, :count])
+    pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
     record = np.zeros(1, np.int64)
     rows = [rng.bits(count, seed=seed, epoch=0, records=record, stream=stream) for seed, stream in pairs.tolist()]
     return xp.asarray(np.concatenate(rows))
 
 
+def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
+    """Return what ``words`` returns on a GPU, up to three words more of each record; one launch."""
+    pairs = np.ascontiguousarray(key).view(np.uint64).reshape(-1, 2)
+    blocks = -(-count // 4)
+    out = xp.empty((len(pairs), blocks * 4), xp.uint64)
+    num_blocks = -(-blocks // cuda.THREADS)
+    device.kernel(cuda.WORDS, "words")(
+        (num_blocks * len(pairs),), (cuda.THREADS,), (xp.asarray(pairs), out, np.int32(blocks), np.int32(num_blocks))
+    )
+    return out
+
+
 def normal(xp: ModuleType, key: Keys, count: int) -> Any:
     """Return normal numbers for the elements of records, float32 ``[N, count]``: mean 0, standard deviation 1."""
     number = words(xp, key, -(-count // 4)).view(xp.uint16)[:, :count]
-    return xp.asarray(quantiles()).take(number)
+    table = quantiles_on_device() if device.compiles(xp) else xp.asarray(quantiles())
+    return table.take(number)
 
 
 @cache
@@ -191,3 +249,8 @@ def quantiles() -> NDArray[np.float32]:
     lower = np.array([NormalDist().inv_cdf(place) for place in places.tolist()])
     numbers = np.concatenate([lower, -lower[::-1]])
     return np.asarray(numbers / numbers.std(), f32)
+
+
+def quantiles_on_device() -> Any:
+    """Return `quantiles` on the current GPU, where they are kept."""
+    return device.constant(quantiles)

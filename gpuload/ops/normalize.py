@@ -15,13 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
 FUSED = ("uint8", "int16", "uint16", "int32", "float16", "float32")  # what crop_mirror_normalize takes
+# `words` has the means and the scales.
+NORMALIZE = """
+typedef int Stats;
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        float difference = (float)at(image, y, x, channel) - number(words[channel]);
+        store(to + channel, difference * number(words[CHANNELS + channel]));
+    }
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,14 @@ class Normalize(Op):
         mean, scale = (xp.asarray(constant) for constant in self.constants)
         with np.errstate(over="ignore"):  # too large for float16 is infinite, as in DALI
             return ((x.astype(xp.float32) - mean) * scale).astype(self.dtype)
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, of images on a GPU by a kernel."""
+        if not len(x) or x[0].ndim != 3 or not pixels.reads(xp, x):
+            return super().array_batch(xp, x, draw)
+        numbers = [np.broadcast_to(constant, x[0].shape[2]).tolist() for constant in self.constants]
+        words = pixels.constants(len(x), *numbers[0], *numbers[1])
+        return pixels.Pixels(xp, x, words).change(NORMALIZE, dtype=self.dtype)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""

@@ -8,11 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op, RowError
 from gpuload.ops.cast import DALI_TYPES
 from gpuload.spec import Field, Spec
+
+# Kernels of CuPy: what they read, what they write, what they do with element i, and their names.
+OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
+VECTORS = "raw T labels, int64 num", "U hot", "hot = (float)(labels[i / num] == i % num)", "gpuload_vectors"
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,9 @@ class OneHot(Op):
     def check(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a label that is no class."""
         if isinstance(x, VARYING):
-            return xp.stack([self._outside(labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
-        return self._outside(x).reshape(len(x), -1).any(axis=1)
+            return xp.stack([self._outside(xp, labels).any() for labels in x]) if len(x) else xp.zeros(0, bool)
+        outside = self._outside(xp, x)
+        return outside if outside.ndim == 1 else outside.reshape(len(x), -1).any(axis=1)
 
     def complaint(self, value: Any) -> RowError:
         """Return the error that says which label it is, and how many classes it needs."""
@@ -70,11 +76,17 @@ class OneHot(Op):
             remedy = f"if it is a class, gl.ops.OneHot({wrong + 1}) or more; else leave it out with source.select(...)"
         return RowError(0, reason, cause=cause, remedy=remedy)
 
-    def _outside(self, x: Any) -> Any:
+    def _outside(self, xp: ModuleType, x: Any) -> Any:
+        if device.compiles(xp):
+            return device.elementwise(*OUTSIDE)(x, self.num_classes)
         return (x < 0) | (x >= self.num_classes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the vector of one label (or of an array of labels)."""
+        if device.compiles(xp):
+            labels = xp.asarray(x)
+            vectors = xp.empty((*labels.shape, self.num_classes), self.dtype)
+            return device.elementwise(*VECTORS)(labels, self.num_classes, vectors)
         return (xp.asarray(x)[..., None] == xp.arange(self.num_classes)).astype(self.dtype)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:

@@ -28,12 +28,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core
+from gpuload.ops.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
 UNIT = 65536  # of Pillow's fixed-point numbers
 SUPPORTS = {"linear": 1, "cubic": 2, "lanczos": 3}  # pixels on each side, where the image does not become smaller
 BITS = 22  # of the fraction of a weight for bytes
 LIMIT = 32768  # pixels: points beyond are not in its fixed-point numbers
+
+# One axis lies in the table as the first pixels, and then the weights of each. `words` has where, and how many weights
+# there are of a pixel: down the columns, then along the rows; none where the axis stays. Each pass ends in a number of
+# an image.
+RESIZE = """
+typedef KIND Stats;
+__device__ inline In number_of(int total) {
+    total >>= 22;
+    return (In)(total < 0 ? 0 : total > 255 ? 255 : total);
+}
+__device__ inline In number_of(double total) { return (In)total; }
+
+__device__ inline In across(const Image& image, int y, int x, int channel, const Stats* steps, int support) {
+    if (!support) return at(image, y, x, channel);
+    const Stats* weights = steps + image.new_width + (Long)x * support;
+    Stats total = HALF;
+    for (int tap = 0; tap < support; ++tap)
+        total = total + (Stats)at(image, y, clipped((int)steps[x] + tap, image.width), channel) * weights[tap];
+    return number_of(total);
+}
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{
+    const Stats *down = stats + words[0], *steps = stats + words[2];
+    const Stats* weights = down + image.new_height + (Long)y * words[1];
+    for (int channel = 0; channel < CHANNELS; ++channel) {
+        Stats total = HALF;
+        for (int tap = 0; tap < words[1]; ++tap) {
+            int row = clipped((int)down[y] + tap, image.height);
+            total = total + (Stats)across(image, row, x, channel, steps, words[3]) * weights[tap];
+        }
+        to[channel] = words[1] ? number_of(total) : across(image, y, x, channel, steps, words[3]);
+    }
+}
+"""
+RESIZE_BYTES = RESIZE.replace("KIND", "int").replace("HALF", f"{1 << (BITS - 1)}").replace("22", f"{BITS}")
+RESIZE_FLOATS = RESIZE.replace("KIND", "double").replace("HALF", "0.0")
 
 
 def rotation(angle: float, size: tuple[int, int]) -> Matrix:
@@ -163,6 +201,36 @@ def resize(xp: ModuleType, x: Any, new: tuple[int, int], interpolation: str) -> 
         if x.shape[axis] != new[axis]:
             x = _resize_axis(xp, x, axis, steps(x.shape[axis], new[axis], interpolation))
     return x
+
+
+def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation: str) -> Any:
+    """Return boxes of images of any sizes, resized on a GPU by one kernel: the same as ``resize`` of each.
+
+    Args:
+        xp: CuPy.
+        x: images for which `pixels.reads` is True, uint8 or float32.
+        boxes: int ``[N, 4]``, top, left, height and width of each box, pixels; inside its image.
+        new: int ``[N, 2]``, height and width of each result.
+        interpolation: as of ``resize``.
+
+    Returns:
+        An array where all results have one size, else a list of arrays.
+    """
+    is_bytes = x[0].dtype == np.uint8
+    tables: list[NDArray[Any]] = [np.zeros(1, np.int32 if is_bytes else np.float64)]
+    words, places, end = np.zeros((len(x), 4), np.int32), {}, 1
+    for row, lengths in enumerate(np.concatenate([boxes[:, 2:], new], axis=1).tolist()):
+        for axis in (0, 1):
+            before, after = lengths[axis], lengths[axis + 2]
+            if before != after and (before, after) not in places:
+                axis_steps = steps(before, after, interpolation)
+                numbers = axis_steps.fixed if is_bytes else axis_steps.weights
+                tables += [axis_steps.first.astype(numbers.dtype), numbers.reshape(-1)]
+                places[before, after] = end, numbers.shape[1]
+                end += after + numbers.size
+            words[row, 2 * axis : 2 * axis + 2] = places.get((before, after), (0, 0))
+    images = Pixels(xp, x, words, boxes=boxes, size=new)
+    return images.change(RESIZE_BYTES if is_bytes else RESIZE_FLOATS, stats=xp.asarray(np.concatenate(tables)))
 
 
 def resize_into(image: NDArray[Any], box: tuple[int, int, int, int], interpolation: str, out: NDArray[Any]) -> None:

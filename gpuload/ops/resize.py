@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images, pillow, resampling
+from gpuload.ops import arguments, images, pillow, pixels, resampling
 from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
 from gpuload.spec import Field
 
@@ -135,14 +135,13 @@ class Resize(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
-        if not device.compiles(xp) or not len(x) or _is_pillow(self):
+        if not _has_kernels(xp, self, x):
             return super().array_batch(xp, x, draw)
         sizes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
         size = np.broadcast_to(np.array(sizes, np.int32), (len(x), 2))
         boxes = np.concatenate([np.zeros_like(size), size], axis=1)
-        return resampling.resize_batch(
-            xp, x, boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True
-        )
+        new = self.size_after(size, draw) if self._is_fixed else draw["size"].astype(np.int32)
+        return _resize_batch(xp, self, x, boxes, new)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
@@ -265,11 +264,11 @@ class RandomResizedCrop(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch at once, on a GPU by kernels."""
-        if not device.compiles(xp) or not len(x) or _is_pillow(self):
+        if not _has_kernels(xp, self, x):
             return super().array_batch(xp, x, draw)
         boxes = np.concatenate([draw["start"], draw["shape"]], axis=1)
         new = np.broadcast_to(np.array(self.window), (len(x), 2))
-        return resampling.resize_batch(xp, x, boxes, new, _interpolation(self), self.antialias is True)
+        return _resize_batch(xp, self, x, boxes, new)
 
     def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
@@ -317,6 +316,20 @@ def _resize(xp: ModuleType, op: Resize | RandomResizedCrop, image: Any, size: tu
     if _is_pillow(op):
         return pillow.resize(xp, image, size, _interpolation(op))
     return resampling.resize(xp, image, size, _interpolation(op), op.antialias is True)
+
+
+def _has_kernels(xp: ModuleType, op: Resize | RandomResizedCrop, x: Any) -> bool:
+    if _is_pillow(op):
+        return pixels.reads(xp, x)
+    return device.compiles(xp) and len(x) > 0
+
+
+def _resize_batch(
+    xp: ModuleType, op: Resize | RandomResizedCrop, x: Any, boxes: pixels.Boxes, new: pixels.Boxes
+) -> Any:  # fmt: skip
+    if _is_pillow(op):
+        return pillow.resize_batch(xp, x, boxes, new, _interpolation(op))
+    return resampling.resize_batch(xp, x, boxes, new, _interpolation(op), op.antialias is True)
 
 
 def _resize_box(op: Resize | RandomResizedCrop, image: NDArray[Any], box: resampling.Box, out: NDArray[Any]) -> None:

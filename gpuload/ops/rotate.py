@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.affine import matrices
-from gpuload.ops.base import Draw, Op, Points, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.warp import Warp
 from gpuload.spec import Field
 
@@ -125,6 +125,13 @@ class Rotate90(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, turned."""
         return xp.rot90(x, int(draw["quarters"]))
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, of one size on a GPU by a kernel."""
+        if isinstance(x, VARYING) or not pixels.reads(xp, x):
+            return super().array_batch(xp, x, draw)
+        size = self.size_after(np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2)), draw)
+        return pixels.move(xp, x, quarters=draw["quarters"], size=size)
 
 
 def _expanded_size(matrix: NDArray[np.float32], size: Sizes) -> Sizes:

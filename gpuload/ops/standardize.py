@@ -17,9 +17,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import images
+from gpuload.ops import cuda, images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.pixels import Pixels, reads
 from gpuload.spec import Field
+
+SUMS_BYTES = 16  # of Stats
+# `mean` is known from the second sum on, which is of squares.
+SUMS = """
+struct Stats { double total; float mean; };
+__device__ inline void merge(Stats& sum, const Stats& part) { sum.total += part.total; }
+"""
+VALUES = f"""{SUMS}
+__device__ inline Stats start(const Image& image, const Stats* before) {{ return {{0.0, 0.0f}}; }}
+__device__ inline void add(Stats& sum, const Image& image, int y, int x, const int* words) {{
+    for (int channel = 0; channel < CHANNELS; ++channel) sum.total += (double)(float)at(image, y, x, channel);
+}}
+"""
+MEAN = f"""{cuda.WHOLE}
+__device__ inline double mean(const Image& image, const Stats* stats) {{
+    return whole(stats).total / ((double)image.height * image.width * CHANNELS);
+}}
+"""
+SQUARES = f"""{SUMS}{MEAN}
+__device__ inline Stats start(const Image& image, const Stats* before) {{ return {{0.0, (float)mean(image, before)}}; }}
+__device__ inline void add(Stats& sum, const Image& image, int y, int x, const int* words) {{
+    for (int channel = 0; channel < CHANNELS; ++channel) {{
+        float centred = (float)at(image, y, x, channel) - sum.mean;
+        sum.total += (double)(centred * centred);
+    }}
+}}
+"""
+STANDARDIZE = f"""{SUMS}{MEAN}
+__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
+    Out* to)
+{{
+    float deviation = (float)sqrt(mean(image, stats)), least = number(words[0]);
+    for (int channel = 0; channel < CHANNELS; ++channel)
+        to[channel] = ((float)at(image, y, x, channel) - stats->mean) / (deviation > least ? deviation : least);
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +90,12 @@ class PerImageStandardization(Op):
         return self.array_batch(xp, x[None], {"least": draw["least"][None]})[0]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once."""
+        """The same for a batch at once, on a GPU by three kernels."""
+        if reads(xp, x):
+            channels = x[0].shape[2]
+            pixels = Pixels(xp, x, draw["least"] * _of_channels(channels))
+            squares = pixels.gather(SQUARES, SUMS_BYTES, pixels.gather(VALUES, SUMS_BYTES))
+            return pixels.change(STANDARDIZE, stats=squares, step=cuda.PARTS, dtype=np.float32)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         x = x.astype(xp.float32)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
@@ -53,7 +53,11 @@ class Window(Op):
         return self.array_batch(xp, x[None], {"start": draw["start"][None]})[0]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The windows of a batch of one size, taken by index."""
+        """The windows of a batch of one size, taken by index; on a GPU by a kernel, of images of any sizes."""
+        if pixels.reads(xp, x):
+            shapes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
+            size = np.broadcast_to(self.window_of(np.array(shapes, np.int32)), (len(x), 2))
+            return pixels.move(xp, x, start=draw["start"], size=size, fill=self.border or 0)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         height, width = self._of(x.shape[1:3])

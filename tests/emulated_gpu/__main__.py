@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     else:
         report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
         report = (*report, "--patience", "10")  # g++ compiles each kernel once, which takes longer than NVRTC
-        parts = [report, (*pytest, "tests/emulated_gpu"), counts, ("tests.emulated_gpu.nvrtc",)]
+        parts = [report, (*pytest, "tests/emulated_gpu"), (*counts, "--ops"), ("tests.emulated_gpu.nvrtc",)]
     options = {"GPULOAD_REQUIRE_GPU": "1", "EMULATED_GPU_LATE_US": "200"}
     environment = {**os.environ, **options}
     in_all = {**emulated_gpu.environment(), **options, "PYTEST_PLUGINS": PLUGIN}  # also in what it starts

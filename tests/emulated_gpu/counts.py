@@ -1,11 +1,12 @@
-"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME ...] [--host]`.
+"""What a batch costs on a GPU, in calls of CUDA: `python -m tests.emulated_gpu.counts [--only NAME ...] [--ops]`.
 
 Counts   of a whole epoch of each work on the emulated GPU, after one that warms up, divided by its batches: kernels
          launched, uploads and their bytes, uploads from memory that is not pinned (each waits for the stream), waits
          of the host (and how many for the whole device), memory taken from CUDA (device or pinned), streams and events
          made.
-Result   ``benchmarks/results/gpu-counts.md`` (``--write``). ``--check`` compares with it and fails for a count that
-         grew by more than `TOLERANCE`.
+Ops      With ``--ops`` also what each op costs: `opcounts`.
+Result   ``benchmarks/results/gpu-counts.md`` (``--write``, with all works and ops). ``--check`` compares with it and
+         fails for a count that grew by more than `TOLERANCE`, and for an op of more launches than it may have.
 Host     ``--host`` runs the works on a device that does nothing, and prints the processor time of a batch, of all
          threads.
 """
@@ -16,7 +17,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ import numpy as np
 import gpuload as gl
 from gpuload import device as devices
 from tests import emulated_gpu
+from tests.emulated_gpu import opcounts
 
 RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
+WORKS_HEADING, CHANGES_HEADING, OPS_HEADING = "## Works", "## At the start and today", "## Each op"
 NUM_BATCHES, WARM_EPOCHS, HOST_EPOCHS = 24, 1, 10
 # A count may grow by a tenth of itself and by this. How far ahead the loader is when an epoch ends varies; on a busy
 # machine more memory and more events are in flight at once.
@@ -51,6 +54,17 @@ COLUMNS = {
     ),
 }
 BYTES = "KB uploaded"
+# Before the lane was made for few calls (2026-11-22), counted in the same way.
+AT_THE_START = {
+    "Resize": {"launches": 576, "uploads": 352},
+    "RandomResizedCrop": {"launches": 576, "uploads": 352},
+    "CIFAR-10 chain: transpose, crop, flip, normalise": {"launches": 33, "uploads": 5.5},
+    "rows of 3 KiB": {"uploads": 1},
+    "rows, handed over by DLPack that names a stream (torch)": {"of them for the whole device": 0.1},
+    "rows, handed over by DLPack without a stream (JAX, TensorFlow)": {"of them for the whole device": 0.1},
+    "OneHot, a checked op": {"waits": 1, "streams and events": 1},
+}
+Counts = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0, or 1 if a count grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.emulated_gpu.counts", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="works whose names contain one of these")
+    parser.add_argument("--ops", action="store_true", help="each op, too")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     parser.add_argument("--check", action="store_true", help=f"compare with {RESULT.name}")
     parser.add_argument("--host", action="store_true", help="processor time of a batch in place of counts")
@@ -162,11 +177,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     counts = {name: count(work) for name, work in works.items()}
     print(table(counts), end="")
+    ops = opcounts.count() if options.ops or options.write else {}
+    print(ops_table(ops), end="")
     if options.write:
         if options.only:
             parser.error("--write takes all works")
-        RESULT.write_text(page(counts), encoding="utf-8")
-    growth = grown(counts, read(RESULT.read_text(encoding="utf-8"))) if options.check else []
+        RESULT.write_text(page(counts, ops), encoding="utf-8")
+    growth = opcounts.above(ops)
+    if options.check:
+        before, ops_before = read(RESULT.read_text(encoding="utf-8"))
+        growth += grown(counts, before) + grown(ops, ops_before)
     for line in growth:
         print(line)
     return 1 if growth else 0
@@ -206,41 +226,89 @@ def _run(work: Work, loader: Any) -> None:
         del batch
 
 
-def table(counts: dict[str, dict[str, float]]) -> str:
-    """Return the counts as a table of Markdown."""
-    lines = [["a batch of", "work", *COLUMNS], ["---:", "---", *("---:" for _ in COLUMNS)]]
-    lines += [
-        [str(WORKS[name].batch_size), name, *(f"{row[column]:.1f}".removesuffix(".0") for column in COLUMNS)]
-        for name, row in counts.items()
+def table(counts: Counts) -> str:
+    """Return the counts of works as a table of Markdown."""
+    rows = {name: [str(WORKS[name].batch_size), name, *_texts(row, COLUMNS)] for name, row in counts.items()}
+    return _table(["a batch of", "work", *COLUMNS], rows.values())
+
+
+def ops_table(ops: Counts) -> str:
+    """Return the counts of ops as a table of Markdown, empty without ops."""
+    columns = list(dict.fromkeys(column for row in ops.values() for column in row))
+    return _table(["images", "op", *columns], [["64", name, *_texts(row, columns)] for name, row in ops.items()])
+
+
+def changes_table(counts: Counts) -> str:
+    """Return how counts changed since the start as a table of Markdown."""
+    rows = [
+        [str(WORKS[name].batch_size), name, column, _text(before), _text(counts[name][column])]
+        for name, row in AT_THE_START.items()
+        for column, before in row.items()
     ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _table(["a batch of", "work", "count", "at the start", "today"], rows)
 
 
-def page(counts: dict[str, dict[str, float]]) -> str:
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---:", "---", *("---:" for _ in head[2:])], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if len(head) > 2 else ""
+
+
+def _texts(row: dict[str, float], columns: Iterable[str]) -> list[str]:
+    return [_text(row[column]) if column in row else "" for column in columns]
+
+
+def _text(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def page(counts: Counts, ops: Counts) -> str:
     """Return the text of the results file."""
-    return (
-        "# What a batch costs on a GPU, in calls of CUDA\n\n"
-        "Counted with the real CuPy on the emulated GPU (`tests/emulated_gpu`), which knows no times; the machine\n"
-        "does not matter. Array executor, whole epochs, a mean over their batches. `make emulated-gpu` compares with\n"
-        "this table; `python -m tests.emulated_gpu.counts --write` renews it.\n\n" + table(counts)
-    )
+    return f"""# What a batch costs on a GPU, in calls of CUDA
+
+Counted with the real CuPy on the emulated GPU (`tests/emulated_gpu`), which knows no times; the machine
+does not matter. `make emulated-gpu` compares with these tables; `python -m tests.emulated_gpu.counts --write` renews
+them.
+
+{WORKS_HEADING}
+
+Array executor, whole epochs, a mean over their batches.
+
+{table(counts)}
+{CHANGES_HEADING}
+
+The counts that were too large when they were first counted.
+
+{changes_table(counts)}
+{OPS_HEADING}
+
+{opcounts.ABOUT}
+
+{ops_table(ops)}"""
 
 
-def read(text: str) -> dict[str, dict[str, float]]:
-    """Return the counts of a results file."""
+def read(text: str) -> tuple[Counts, Counts]:
+    """Return the counts of works and of ops of a results file."""
+    works, _, rest = text.partition(CHANGES_HEADING)
+    return _read_table(works), _read_table(rest.partition(OPS_HEADING)[2])
+
+
+def _read_table(text: str) -> Counts:
     lines = [
         [cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line.startswith("|")
     ]
     columns = lines[0][2:] if lines else []
-    return {line[1]: dict(zip(columns, map(float, line[2:]), strict=True)) for line in lines[2:]}
+    return {
+        line[1]: {column: float(cell) for column, cell in zip(columns, line[2:], strict=True) if cell}
+        for line in lines[2:]
+    }
 
 
-def grown(counts: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> list[str]:
+def grown(counts: Counts, before: Counts) -> list[str]:
     """Return a line for each count that is larger than it was."""
     return [
         f"{name}: {column} {row[column]:g} a batch, before {before[name][column]:g}"
         for name, row in counts.items()
-        for column in COLUMNS
+        for column in row
         if column in before.get(name, {}) and row[column] > _most(column, before[name][column])
     ]
 

@@ -1,0 +1,115 @@
+"""What each op costs on a GPU: kernels and uploads of a batch of 64 images, by the op's array form for a batch.
+
+Each op is that of its docstring's example. Crops, flips and normalisations that follow one another are one kernel in an
+executor; here each is by itself. Ops that run on the host, or in DALI alone, and the user's own are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import gpuload as gl
+from gpuload import device as devices
+from gpuload.executors.checks import Checks
+from gpuload.ops.base import PARTNER, Op
+from gpuload.ragged import Ragged
+from gpuload.spec import Field, Spec
+from tests import emulated_gpu, opexamples
+
+BATCH_SIZE, SIDE = 64, 32
+LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
+MOST_LAUNCHES = 3  # of an op and batch
+# These draw ops for each record: at most 3 launches for each op that was drawn for a record of the batch, and some that
+# bring its records together and back.
+DRAW_OPS = (
+    "OneOf", "Sometimes", "Shuffle", "AugMix", "AutoAugment", "RandAugment", "TimmAugment", "TrivialAugmentWide",
+)  # fmt: skip
+ABOUT = f"""\
+One batch of {BATCH_SIZE} images of {SIDE} x {SIDE} pixels, or a little smaller, by each op of `gl.ops` in its form
+for a batch: the op of its docstring's example. Crops, flips and normalisations that follow one another are one kernel
+in a loader. An op may have {MOST_LAUNCHES} launches. Those that draw ops for each record
+({", ".join(DRAW_OPS)})
+may have as many for each op that is drawn for a record of the batch, and some that bring its records together."""
+
+FORMS = ("images of one size", "images of different sizes")
+COUNTS = {"launches": "cuLaunchKernel", "uploads": "uploads"}
+
+
+def count() -> dict[str, dict[str, float]]:
+    """Return the counts of each op, by its name: ``{"launches, images of one size": 1, ...}``."""
+    return {name: row for name in opexamples.NAMES if (row := count_op(opexamples.example(name)))}
+
+
+def runs_on_a_gpu(op: Op) -> bool:
+    """Return True if an op has an array form that a GPU runs, of which something is to be counted."""
+    return not (op.codec or op.needs_numpy or op.needs_dali) and type(op).__name__ not in LEFT_OUT
+
+
+def count_op(op: Op) -> dict[str, float]:
+    """Return the counts of an op; empty if it runs elsewhere."""
+    if not runs_on_a_gpu(op):
+        return {}
+    row: dict[str, float] = {}
+    for form, values in zip(FORMS, _values(op), strict=False):
+        run = _prepare(op, values)
+        run()  # kernels are compiled, tables uploaded
+        before = emulated_gpu.calls()
+        run()
+        since = emulated_gpu.since(before)
+        row |= {f"{column}, {form}": since.get(name, 0) for column, name in COUNTS.items()}
+    return row
+
+
+def _values(op: Op) -> list[Any]:
+    """Return batches that an op acts on, on the host: of one size, and of different sizes if it takes such."""
+    random = np.random.default_rng(0)
+    if isinstance(op, gl.ops.OneHot):
+        return [np.arange(BATCH_SIZE) % op.num_classes]
+    if isinstance(op, gl.ops.PadTo):
+        return [Ragged.of([np.arange(1 + row % op.length) for row in range(BATCH_SIZE)], np.dtype(np.int64))]
+    images = random.integers(0, 256, (BATCH_SIZE, SIDE, SIDE, 3), np.uint8)
+    if isinstance(op, (gl.ops.Reshape, gl.ops.MixUp, gl.ops.CutMix)):
+        return [images]
+    return [images, [image[: SIDE - row % 4, : SIDE - row % 3] for row, image in enumerate(images)]]
+
+
+def _prepare(op: Op, values: Any) -> Callable[[], Any]:
+    """Return a call that runs an op on a batch on the GPU."""
+    xp = devices.cupy()
+    if isinstance(values, Ragged):
+        on_device: Any = values.with_payload(xp.asarray(values.flat))
+    else:
+        on_device = [xp.asarray(value) for value in values] if isinstance(values, list) else xp.asarray(values)
+    sizes = np.array([value.shape[:2] if value.ndim > 1 else (0, 0) for value in values], np.int32)
+    u = np.random.default_rng(1).random((BATCH_SIZE, op.num_uniforms))
+    if isinstance(op, gl.ops.RandomIoUCrop):
+        draw = op.draw_beside(u, sizes, [np.array([[4.0, 6.0, 20.0, 24.0]])] * BATCH_SIZE)
+    else:
+        draw = op.draw(u, sizes)
+    if not op.joint:
+        return lambda: _run(op.of("image"), xp, on_device, draw)
+    draw[PARTNER] = (np.arange(BATCH_SIZE) ^ 1) - np.arange(BATCH_SIZE, dtype=np.int32)
+    after = Spec((Field("image", values.dtype, values.shape[1:], axes="HWC"),))
+    return lambda: op.array_fields(xp, {"image": on_device}, draw, after)
+
+
+def _run(op: Op, xp: Any, values: Any, draw: Any) -> Any:
+    checks = Checks(xp)
+    if op.checks:
+        checks.ask(op, values)
+    result = op.array_batch(xp, values, draw)
+    checks.send()
+    return result
+
+
+def above(counts: dict[str, dict[str, float]]) -> list[str]:
+    """Return a line for each op that needs more launches than it may."""
+    return [
+        f"{name}: {row[column]:g} {column}, at most {MOST_LAUNCHES}"
+        for name, row in counts.items()
+        for column in row
+        if column.startswith("launches") and name not in DRAW_OPS and row[column] > MOST_LAUNCHES
+    ]
