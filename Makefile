@@ -49,6 +49,8 @@ TORCH_PACKAGES := torchvision==0.28.0 timm==1.0.31
 setup: $(STAMP) $(CORE_STAMP)
 
 core: $(CORE_STAMP)
+	@$(BIN)/python -c 'import sys; from gpuload import core; sys.exit("other C++ files" in core.problem)' \
+	  || $(MAKE) --no-print-directory core-now
 
 # A core that is there has to be built again: so the compiler's errors are shown, and not taken for a missing compiler.
 $(CORE_STAMP): $(CORE) | $(STAMP)
@@ -174,9 +176,10 @@ fuzz: setup
 # The core's tests, and those of what reads hostile files, in a copy of the checkout whose core is built with
 # AddressSanitizer and UndefinedBehaviorSanitizer. The leaks that Python has of its own at its end are not looked for.
 SANITIZED := build/sanitize
-SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+SANITIZERS := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer -g
 SANITIZED_TESTS := tests/core tests/storage tests/images tests/executors/test_images.py tests/sources/test_tfrecord.py \
-  tests/sources/test_tfrecord_files.py tests/sources/test_arrays.py tests/test_rng.py tests/test_order.py
+  tests/sources/test_tfrecord_files.py tests/sources/test_arrays.py tests/ops/test_blur.py tests/ops/test_pillow.py \
+  tests/ops/test_warp.py tests/test_rng.py tests/test_order.py
 # nvImageCodec finds nvJPEG and others by its own RUNPATH. The dlopen of AddressSanitizer stands between it and that of
 # glibc, which looks into the RUNPATH of its caller: so the libraries would not be found, and nvImageCodec would say so.
 SANITIZED_LIBRARIES = $$(ls -d $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/*/lib 2>/dev/null | paste -sd:)

@@ -8,6 +8,7 @@ In place         setuptools builds the core in place for an editable install, so
 """
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 HERE = Path(__file__).parent
 NANOBIND = Path(nanobind.include_dir()).parent
+SOURCE = runpy.run_path(str(HERE / "gpuload" / "core" / "source.py"))["checksum"]()
 
 
 def files(pattern: str) -> list[str]:
@@ -48,12 +50,19 @@ class BuildCore(build_ext):
                 path.unlink(missing_ok=True)
             self.extensions = self.distribution.ext_modules = []
 
+    def build_extension(self, extension: Extension) -> None:
+        """Run the compiler unless a core of just these C++ files is there; setuptools compares times alone."""
+        path = Path(self.get_ext_fullpath(extension.name))
+        self.force = self.force or not path.exists() or SOURCE.encode() not in path.read_bytes()
+        super().build_extension(extension)
+
 
 class Wheel(bdist_wheel):
     """A wheel that is named after what it holds."""
 
     def run(self) -> None:
-        """Build first: only then it is known whether there is a core."""
+        """Build first, and anew: then it is known whether there is a core, and that no other machine built it."""
+        self.get_finalized_command("build_ext").force = True
         self.run_command("build")
         self.root_is_pure = not self.distribution.has_ext_modules()
         super().run()
@@ -61,7 +70,7 @@ class Wheel(bdist_wheel):
 
 # One wheel for all Pythons from 3.12 on; nanobind has no stable ABI before.
 IS_STABLE = sys.version_info >= (3, 12) and "t" not in getattr(sys, "abiflags", "")
-MACROS = [("NDEBUG", None), ("NB_COMPACT_ASSERTIONS", None)]
+MACROS = [("NDEBUG", None), ("NB_COMPACT_ASSERTIONS", None), ("GPULOAD_SOURCE", f'"{SOURCE}"')]
 
 core = Extension(
     "gpuload.core._native",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tarfile
@@ -133,3 +134,49 @@ def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(ma
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(LEFT_OUT) == 1
     assert not old.exists()
+
+
+STUB = """
+extern "C" __attribute__((visibility("default"))) const char* PyInit__native() {{ return "{text} " GPULOAD_SOURCE; }}
+"""
+
+
+def stub_tree(folder: Path) -> Path:
+    """Copy what gpuload is built from, with one file in place of the core's: it is compiled in a moment."""
+    tree = source_tree(folder)
+    for path in (tree / "gpuload" / "core" / "cpp").iterdir():
+        path.unlink()
+    (tree / "gpuload" / "core" / "cpp" / "stub.cpp").write_text(STUB.format(text="the first"))
+    return tree
+
+
+def test_a_core_of_other_files_is_built_again_whatever_their_times_are(machine, tmp_path):
+    tree = stub_tree(tmp_path / "source")
+    build = (machine.python, "setup.py", "-q", "build_ext", "--inplace")
+    assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0
+    (built,) = tree.glob("gpuload/core/_native*.so")
+    assert b"the first" in built.read_bytes()
+    stub = tree / "gpuload" / "core" / "cpp" / "stub.cpp"
+    stub.write_text(STUB.format(text="the second"))
+    os.utime(stub, (0, 0))
+
+    assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0
+
+    assert b"the second" in built.read_bytes()
+
+
+def test_no_wheel_holds_a_core_that_another_machine_built_in_the_same_folder(machine, tmp_path):
+    """As where cibuildwheel copies a checkout into its container, with all that lies in its build folder."""
+    tree = stub_tree(tmp_path / "source")
+    build = (machine.python, "setup.py", "-q", "bdist_wheel", "--dist-dir", tmp_path)
+    assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0
+    (built,) = tree.glob("build/lib*/gpuload/core/_native*.so")
+    built.write_bytes(built.read_bytes() + b"of another machine")
+
+    assert machine.run(*build, cwd=tree, GPULOAD_CORE="1").returncode == 0
+
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".so"))
+        assert b"the first" in wheel.read(name)
+        assert b"of another machine" not in wheel.read(name)

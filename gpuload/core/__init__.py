@@ -19,30 +19,36 @@ import logging
 import os
 from typing import cast
 
+from gpuload.core import source
 from gpuload.core.face import Native
 
 SWITCH = "GPULOAD_CORE"
+INSTALL = (
+    "install a C++ compiler (g++), then gpuload again (pip install -v --force-reinstall --no-deps --no-cache-dir says "
+    "why the core cannot be built)"
+)
+BUILD = "make core builds it again"
 
 log = logging.getLogger("gpuload")
 
 
-def _load() -> tuple[Native | None, str]:
-    """Return the extension, or None and the reason."""
+def _load() -> tuple[Native | None, str, str]:
+    """Return the extension; or None, the reason, and what to do about it."""
     if os.environ.get(SWITCH) == "0":
-        return None, f"the compiled core is switched off: {SWITCH}=0"
+        return None, f"the compiled core is switched off: {SWITCH}=0", ""
     try:
         extension = importlib.import_module("gpuload.core._native")
     except ModuleNotFoundError:
-        return None, "the compiled core is not installed: there was no C++ compiler, or it failed"
+        return None, "the compiled core is not installed: there was no C++ compiler, or it failed", INSTALL
     except ImportError as error:
-        return None, f"the compiled core cannot be loaded: {error}"
-    for name in (*vars(Native), *Native.__annotations__):
-        if not name.startswith("_") and not hasattr(extension, name):  # a checkout with new source
-            return None, f"the compiled core was built from older source and has no {name}; make core builds it again"
-    return cast(Native, extension), ""
+        return None, f"the compiled core cannot be loaded: {error}", INSTALL
+    checksum = source.checksum()
+    if checksum and getattr(extension, "source", "") != checksum:
+        return None, "the compiled core was built from other C++ files than those beside it", BUILD
+    return cast(Native, extension), "", ""
 
 
-native, problem = _load()
+native, problem, _remedy = _load()
 """The extension, None where it is not there; and then why."""
 
 
@@ -56,9 +62,8 @@ def warn_if_missing() -> None:
     """Log a warning, once in a process, if there is no core although nobody switched it off."""
     if native is None and os.environ.get(SWITCH) != "0":
         log.warning(
-            "hot loops run in NumPy, many times slower; cause: %s; remedy: install a C++ compiler (g++), then gpuload "
-            "again (pip install -v --force-reinstall --no-deps --no-cache-dir says why the core cannot be built); or "
-            "set %s=0, and this is not logged",
+            "hot loops run in NumPy, many times slower; cause: %s; remedy: %s; or set %s=0, and this is not logged",
             problem,
+            _remedy,
             SWITCH,
         )

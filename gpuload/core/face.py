@@ -55,7 +55,7 @@ class Maps(Protocol):
         """Map the files that these extents make worth it; errors are left to ``copy``."""
 
     def advise(self, files: Int64s, offsets: Int64s, lengths: Int64s, piece_bytes: int) -> None:
-        """Ask the system to have these bytes in memory soon, of files that are mapped."""
+        """Ask the system to load these bytes into memory soon; only of files that are mapped."""
 
     def states(self, files: Int64s, out: NDArray[np.int8]) -> None:
         """Write REFUSED, UNTRIED or MAPPED for each file."""
@@ -107,7 +107,7 @@ class Codec(Protocol):
             out_height: of each row of the result, and so is the next.
             out_width: as before.
             out: one axis: the result, uint8, or float32 after a walk.
-            declined: 1 for each row that was not made: its file is damaged, or is not decoded here; int8 ``[n]``.
+            declined: 1 for each row that was not written, whose file is damaged or is not decoded here; int8 ``[n]``.
         """
 
 
@@ -117,7 +117,7 @@ class Queue(Protocol):
     def __init__(self) -> None: ...
 
     def serve(self) -> int:
-        """Do work until there is a call; returns the largest number that calls have allowed, -1 after ``end``."""
+        """Do work until there is a call; returns the largest number that a call has allowed, -1 after ``end``."""
 
     def call(self, until: int, num_threads: int) -> None:
         """Call threads out of ``serve``, and allow a number."""
@@ -187,8 +187,13 @@ class Copies(Protocol):
 
 
 class Native(Protocol):
-    """The extension module."""
+    """The extension module.
 
+    Attributes:
+        source: a checksum of the C++ files that it was built from, see `core.source`.
+    """
+
+    source: str
     Codec: type[Codec]
     Maps: type[Maps]
     Queue: type[Queue]
@@ -304,7 +309,7 @@ class Native(Protocol):
         """Return how many bytes LZW data of TIFF come to, up to the first Clear at which they are enough.
 
         Returns:
-            The number; -1 where the data do not begin with Clear, -2 where a code means nothing.
+            The number; -1 where the data do not begin with Clear, -2 where a code is not in the table.
         """
 
     def read_scans(

@@ -40,7 +40,7 @@ from gpuload.sources.compose import concat
 from gpuload.sources.leaf import Indices, Share, starts_of
 
 BLOCK = 32  # numbers whose turns are shuffled
-MOST_EPOCHS = 4  # of a part that are computed one after the other by a compiled kernel; more at once by NumPy
+MOST_EPOCHS = 4  # of a part that are computed one after the other by the core; more at once by NumPy
 LARGEST_DENOMINATOR = (1 << 31) - 1  # of a share: its products fit into 64 bits
 Parts = Mapping[Source, float] | Sequence[tuple[Source, float]]
 

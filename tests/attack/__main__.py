@@ -29,7 +29,7 @@ PARTS = {
     "interrupts": 4, "bridges": 2, "kills": 2, "forks": 2, "changes": 3, "endings": 2, "derived": 3,
 }  # fmt: skip
 ADDRESS_BYTES = 12 << 30  # of each process, so that one that wants all memory does not get it
-START_S = 300  # for imports, for what is compiled first, and to end
+START_S = 300  # for imports, and to end; the part `natives` builds its program, too
 ENDED = "it ended by itself"
 
 

@@ -28,7 +28,7 @@ from gpuload.errors import GpuloadError
 
 KEPT = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
 HANG_S = 30  # for one trial; nearly all take milliseconds
-COMPILING_S = 120  # in the first trials, which wait for the compiler where nothing is in its cache
+IMPORTS_S = 120  # in the first trials, which import packages
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
 WARM = 3  # trials that are not held to this: packages are imported in them
 MOST_FINDINGS = 10  # of one part; what is broken so often is found again with any seed
@@ -87,7 +87,7 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
         if number and (time.monotonic() >= end or len(report.findings) >= MOST_FINDINGS):
             break
         folder = Path(tempfile.mkdtemp(prefix=f"seed-{seed + number}-"))
-        limit_s = hang_s if number >= WARM else max(hang_s, COMPILING_S)
+        limit_s = hang_s if number >= WARM else max(hang_s, IMPORTS_S)
         faulthandler.dump_traceback_later(limit_s, exit=True, file=sys.__stderr__)
         before = _watch_memory()
         try:

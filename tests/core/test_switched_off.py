@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,10 +42,10 @@ with gl.Loader(source, **arguments) as loader:
 needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 
 
-def run(code, *arguments, **settings):
+def run(code, *arguments, folder=ROOT, **settings):
     environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=100)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -105,23 +106,31 @@ def test_a_core_that_is_missing_is_told_once_in_the_log_with_its_remedy():
     assert "remedy: install a C++ compiler (g++), then gpuload again" in printed
 
 
-def test_a_core_of_older_source_is_not_used_and_the_log_says_so():
+def test_a_core_that_was_built_from_other_files_is_not_used_and_the_log_says_so():
     printed = run(WARN.format(native="type(sys)('gpuload.core._native')")).stdout
 
     assert printed.count("LOG WARNING hot loops run in NumPy, many times slower") == 1
-    assert "cause: the compiled core was built from older source and has no " in printed
-    assert "make core builds it again" in printed
+    assert "cause: the compiled core was built from other C++ files than those beside it" in printed
+    assert "remedy: make core builds it again; or set GPULOAD_CORE=0" in printed
 
 
-def test_a_core_that_lacks_a_class_is_of_older_source_too():
-    code = """
-import sys
-from gpuload import core
-names = {*dir(core.native), *vars(core.face.Native)} - {"Queue", "__dict__", "__weakref__"}
-sys.modules["gpuload.core._native"] = type("Older", (), dict.fromkeys(names))
-print(core._load()[1])
-"""
-    assert "was built from older source and has no Queue;" in run(code).stdout
+@needs_core
+def test_a_core_is_used_beside_the_files_that_it_was_built_from_and_where_there_are_none(tmp_path):
+    shutil.copytree(ROOT / "gpuload", tmp_path / "gpuload", ignore=shutil.ignore_patterns("__pycache__"))
+    files = tmp_path / "gpuload" / "core" / "cpp"
+
+    def how():
+        return run("from gpuload import core; print(core.how())", folder=tmp_path).stdout
+
+    assert how() == "compiled\n"
+    content = (files / "walk.cpp").read_text()
+    (files / "walk.cpp").write_text(content + "\n")
+    assert how().startswith("NumPy, many times slower (the compiled core was built from other C++ files")
+    (files / "walk.cpp").write_text(content)
+    (files / "walk.cpp").rename(files / "walks.cpp")
+    assert how().startswith("NumPy, many times slower (the compiled core was built from other C++ files")
+    shutil.rmtree(files)  # as a wheel
+    assert how() == "compiled\n"
 
 
 def test_one_that_was_switched_off_is_not_told_in_the_log():

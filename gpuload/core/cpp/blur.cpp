@@ -60,24 +60,14 @@ INLINE void any_blur(const Image<const T>& from, const Line& down, const Line& a
 
 }  // namespace
 
-CLONES void blur_bytes(const Image<const uint8_t>& from, const Line& down, const Line& across, const Image<uint8_t>& to) {
+CLONES void blur(const Image<const uint8_t>& from, const Line& down, const Line& across, const Image<uint8_t>& to) {
     any_blur(from, down, across, to);
 }
-CLONES void blur_shorts(const Image<const uint16_t>& from, const Line& down, const Line& across, const Image<uint16_t>& to) {
+CLONES void blur(const Image<const uint16_t>& from, const Line& down, const Line& across, const Image<uint16_t>& to) {
     any_blur(from, down, across, to);
 }
-CLONES void blur_floats(const Image<const float>& from, const Line& down, const Line& across, const Image<float>& to) {
+CLONES void blur(const Image<const float>& from, const Line& down, const Line& across, const Image<float>& to) {
     any_blur(from, down, across, to);
-}
-
-void blur(const Image<const uint8_t>& from, const Line& down, const Line& across, const Image<uint8_t>& to) {
-    blur_bytes(from, down, across, to);
-}
-void blur(const Image<const uint16_t>& from, const Line& down, const Line& across, const Image<uint16_t>& to) {
-    blur_shorts(from, down, across, to);
-}
-void blur(const Image<const float>& from, const Line& down, const Line& across, const Image<float>& to) {
-    blur_floats(from, down, across, to);
 }
 
 }  // namespace core

@@ -1,5 +1,5 @@
-// Clones: a function compiled for several kinds of processor; the loader of the program picks one. All have the same
-// bits as results: -ffp-contract=off keeps the compiler from fusing a multiplication and an addition.
+// Clones: a function with CLONES in front of it is compiled for three kinds of processor. The dynamic loader chooses the one to
+// call. All return the same bits: -ffp-contract=off keeps the compiler from fusing a multiplication and an addition.
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
@@ -8,5 +8,6 @@
 #else
 #define CLONES
 #endif
-#define INLINE static inline __attribute__((always_inline))  // what a clone calls is compiled for its processor only so
-#define INLINE_MEMBER inline __attribute__((always_inline))  // the same for a function of a class
+
+// A function is compiled for the processor of a clone if it is inlined into it.
+#define INLINE static inline __attribute__((always_inline))  // for functions that clones call

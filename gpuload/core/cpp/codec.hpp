@@ -1,5 +1,5 @@
-// The image codec: pixels of JPEG files, whole or a region, by nvImageCodec of the installed Python package. They are those
-// of `images/decode.py`; what this codec declines is decoded there, and what is wrong with a file is said there.
+// The image codec: pixels of JPEG files, whole or a region, by nvImageCodec of the installed Python package. They are the
+// same as those of `images/decode.py`, which decodes the files that are declined here, and raises the errors.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct Box {
     int64_t top, left, height, width;  // pixels
 };
 
-// A decoder, with its memory. Used by one thread at a time: two threads in one decoder end the process.
+// A decoder and its memory. One thread uses it at a time: two threads in one decoder end the process.
 class Decoder {
   public:
     Decoder(const nvimgcodec::Functions& functions, nvimgcodec::Instance instance);
     Decoder(const Decoder&) = delete;
 
-    // Returns the pixels of a region of the upright image, RGB, rows side by side; they stay until the next call. nullptr
-    // if the file is declined: it is damaged, or of a kind that is not decoded here.
+    // Returns the pixels of a region of the upright image, RGB, rows side by side; they stay until the next call. Returns
+    // nullptr if the file is declined: it is damaged, or of a kind that is not decoded here.
     //
     // Assumes: `head` is that of the file, and the region lies in the image.
     const uint8_t* decode(const uint8_t* data, int64_t size, const JpegHead& head, const Box& region, bool is_whole);

@@ -54,9 +54,9 @@ bool Copies::copy(const Rows& all, int64_t first, int64_t after) const {
     for (int64_t i = 0; i < count; ++i) {
         const int64_t number = all.numbers[size_t(begin + i)];
         const int64_t row = all.rows.empty() ? begin + i : all.rows[size_t(begin + i)];
-        const int64_t* const behind =
+        const int64_t* const next =
             all.num_files == 1 ? all.starts + 1 : std::upper_bound(all.starts, all.starts + all.num_files, number);
-        const int64_t file = behind - all.starts - 1;
+        const int64_t file = next - all.starts - 1;
         files[i] = all.files[file];
         offsets[i] = all.offsets[file] + (number - all.starts[file]) * all.record_bytes;
         lengths[i] = all.record_bytes;

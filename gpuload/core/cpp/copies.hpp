@@ -18,7 +18,7 @@ struct Rows {
     size_t block;                             // which block of memory they go to
 };
 
-// Where the records of some steps lie. It stays as it is, and must live as long as work of it does.
+// Where the records of some steps lie. It is not changed, and lives longer than the copies that use it.
 struct Plan {
     std::vector<int64_t> ends;  // the row behind the last of each step
     std::vector<Rows> rows;

@@ -57,7 +57,7 @@ Range ranges[MAX_RANGES];
 std::atomic<int> next{0};  // where the search for a free range begins
 std::atomic<int> range_count{0};  // 0: not counted yet
 std::atomic<uintptr_t> page_size{4096};
-Action old_action;  // of the handler that stood there; written before `passed_on`
+Action old_action;  // of the handler before ours; written before `passed_on`
 std::atomic<bool> passed_on{false};
 
 int count_ranges() {  // a quarter of the maps that the system allows a process; the rest is for others
@@ -93,11 +93,11 @@ void on_bus_error(int number, siginfo_t* information, void*) {  // integers only
             if (range->end.load(std::memory_order_acquire) != end) continue;
             range->broken.store(true, std::memory_order_release);
             const uintptr_t page = address - address % page_size.load(std::memory_order_relaxed);
-            void* wanted = reinterpret_cast<void*>(page);
+            void* place = reinterpret_cast<void*>(page);
             const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-            const bool zeros = mmap(wanted, end - page, PROT_READ, flags, -1, 0) == wanted;
+            const bool has_zeros = mmap(place, end - page, PROT_READ, flags, -1, 0) == place;
             errno = error;
-            if (zeros) return;
+            if (has_zeros) return;
             break;
         }
     }
@@ -108,7 +108,7 @@ void on_bus_error(int number, siginfo_t* information, void*) {  // integers only
     errno = error;
 }
 
-struct sigaction action_of_ours() {
+struct sigaction guard_action() {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
@@ -130,7 +130,7 @@ void install() {
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error) return;
     old_action.store(now);
     passed_on.store(false);
-    const struct sigaction action = action_of_ours();
+    const struct sigaction action = guard_action();
     sigaction(SIGBUS, &action, nullptr);
 }
 
@@ -140,8 +140,8 @@ bool is_installed() {
     sigset_t bus;
     sigemptyset(&bus);
     sigaddset(&bus, SIGBUS);
-    const bool ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error;
-    return pthread_sigmask(SIG_UNBLOCK, &bus, nullptr) == 0 && ours;
+    const bool is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error;
+    return pthread_sigmask(SIG_UNBLOCK, &bus, nullptr) == 0 && is_ours;
 }
 
 int protect(const uint8_t* address, int64_t num_bytes) {

@@ -2,8 +2,8 @@
 //
 // Where a mapped file has lost its pages, or its disk fails, the system sends SIGBUS to the thread that reads them. For
 // addresses inside a registered range the handler here marks the range as broken, puts pages of zeros in place of what is
-// left of the range and returns, so that the copy goes on; whoever copied asks `broken` before the bytes are used. Any
-// other SIGBUS goes where it went before: the handler that stood there is put back and the fault happens again.
+// left of the range and returns, so that the copy goes on; the code that copied calls `broken` before the bytes are used. Any
+// other SIGBUS goes where it went before: the former handler is installed again and the fault happens again.
 //
 // Limits  Linux with statx.
 // Locks   none. A range may be released at any line of any thread, and a lock that a thread holds while another one forks
@@ -21,7 +21,7 @@ bool supported();       // files can be mapped here
 void install();         // makes SIGBUS come here; the handler that stands there is kept for the faults that are not ours
 bool is_installed();    // SIGBUS still comes here; it is let through in this thread, too: blocked, it ends the process
 int protect(const uint8_t* address, int64_t num_bytes);  // registers mapped memory; its number, -1 if all are taken
-void release(int range);  // forgets a range; before the memory is unmapped, when nobody reads it any more
+void release(int range);  // forgets a range; to be called when no thread reads it any more, before the memory is unmapped
 bool broken(int range);   // pages of it were lost
 int num_free();
 

@@ -1,4 +1,6 @@
 // Rows of images: see imagerows.hpp.
+//
+// Assumes: what imagerows.hpp says. Numbers of one image are compared with each other here, before they are used.
 #include "imagerows.hpp"
 
 #include <algorithm>
@@ -26,7 +28,7 @@ bool is_inside(const Box& box, int64_t height, int64_t width) {
 
 Box box_of(const int32_t* numbers) { return {numbers[0], numbers[1], numbers[2], numbers[3]}; }
 
-class Row {  // makes one after the other
+class Row {  // makes the rows of a batch, one after the other
   public:
     explicit Row(Decoder& decoder) : decoder_(decoder) {}
 
@@ -140,10 +142,10 @@ void make_rows(Codec& codec, const Files& files, const Resizing& resizing, const
         for (int64_t i = 0; i < files.count; ++i) {
             try {
                 declined[i] = !make_row(row, files, resizing, walking, i, out + i * walking.height * walking.width * CHANNELS);
-            } catch (const std::exception&) {  // too little memory for this image: Python has the same error, and names the file
+            } catch (const std::exception&) {  // no memory for this image: Python meets the same error, and names the file
             }
         }
-    } catch (const std::exception&) {  // no decoder: Python has the same error
+    } catch (const std::exception&) {  // no decoder: Python meets the same error
     }
 }
 

@@ -1,5 +1,5 @@
 // Rows of images: each file is decoded, resized, and walked over while it lies in the cache, into its row of a batch.
-// `executors.array.stages.ImageStage` says what the parts are; each has a file of its own.
+// `executors.array.stages.ImageStage` says what each step means; codec, resize and walk have files of their own.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ struct Walking {
     int64_t height, width;  // of the result
 };
 
-// Writes image i to `out + i * height * width * 3`, and 0 to `declined[i]`, or 1 where it made nothing.
+// Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1.
 //
-// Assumes: bytes of each file can be read. What heads, regions, boxes and sizes say is compared with each other, with the
-// files and with the result: a row where they do not fit is declined.
+// Assumes: the bytes of each file can be read. Heads, regions, boxes and sizes are compared with each other, with the files and
+// with the result: a row is declined if they do not fit.
 template <class Out>
 void make_rows(Codec& codec, const Files& files, const Resizing& resizing, const Walking<Out>& walking, Out* out,
                int8_t* declined);

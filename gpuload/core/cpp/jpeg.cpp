@@ -106,45 +106,52 @@ bool read_frame(Reader segment, JpegHead& head) {
            height > 0 && width > 0 && std::max(head.height, head.width) <= MAX_SIDE;
 }
 
+struct Header {  // what stands in front of the first scan
+    int64_t frame = 0;         // where the segment of the frame begins; 0: there is none
+    unsigned orientation = 0;  // 0: nothing says it
+    std::vector<Segment> settings;
+};
+
+// Reads the segments up to the first scan. Returns false if the file is refused.
+bool read_header(const uint8_t* data, int64_t size, Reader& file, JpegHead& head, Header& header) {
+    for (unsigned marker = 0;;) {
+        if (!read_marker(file, marker)) return false;
+        if (marker == SOS) return header.frame > 0;
+        if (!is_segment(marker) || (is_frame(marker) && header.frame > 0)) return false;
+        const int64_t place = file.place() - data;
+        unsigned length = 0;
+        Reader segment;
+        if (!file.big_16(length) || length < 2 || !file.part(length - 2, segment)) return false;
+        if (is_frame(marker)) {
+            header.frame = place;
+            if (!read_frame(segment, head)) return false;
+        } else if (marker == APP1 && size - place >= 8 && std::memcmp(data + place + 2, "Exif\0\0", 6) == 0) {
+            const unsigned before = header.orientation;
+            if (!segment.skip(6)) return false;
+            header.orientation = read_orientation(segment);
+            if (header.orientation == 0 || (before != 0 && before != header.orientation)) return false;
+        } else if (marker == DHT || marker == DRI) {
+            header.settings.push_back({marker, place});
+        }
+    }
+}
+
 }  // namespace
 
 bool read_jpeg_head(const uint8_t* data, int64_t size, JpegHead& head) {
     // What begins like this in front of "ftyp" may be another format.
     if (size < 8 || std::memcmp(data, "\xFF\xD8\xFF", 3) != 0 || std::memcmp(data + 4, "ftyp", 4) == 0) return false;
     Reader file(data + 2, size_t(size - 2));
-    const auto place = [&] { return int64_t(file.place() - data); };
-    std::vector<Segment> settings;
-    int64_t frame = 0;
-    unsigned orientation = 0, marker = 0;
-    for (;;) {
-        if (!read_marker(file, marker)) return false;
-        if (marker == SOS) break;
-        if (!is_segment(marker) || (is_frame(marker) && frame > 0)) return false;
-        const int64_t at = place();
-        unsigned length = 0;
-        Reader segment;
-        if (!file.big_16(length) || length < 2 || !file.part(length - 2, segment)) return false;
-        if (is_frame(marker)) {
-            frame = at;
-            if (!read_frame(segment, head)) return false;
-        } else if (marker == APP1 && size - at >= 8 && std::memcmp(data + at + 2, "Exif\0\0", 6) == 0) {
-            const unsigned before = orientation;
-            if (!segment.skip(6)) return false;
-            orientation = read_orientation(segment);
-            if (orientation == 0 || (before != 0 && before != orientation)) return false;
-        } else if (marker == DHT || marker == DRI) {
-            settings.push_back({marker, at});
-        }
-    }
-    if (frame == 0) return false;
-    const int64_t pixels = head.height * head.width;
-    const int64_t per_byte = is_arithmetic(data[frame - 1]) ? ARITHMETIC_PIXELS_PER_BYTE : HUFFMAN_PIXELS_PER_BYTE;
-    if (pixels > MAX_PIXELS || pixels > (size - place()) * per_byte) return false;
-    const Scans scans = read_scans(data, size, frame, place(), settings, MAX_SCANS);
+    Header header;
+    if (!read_header(data, size, file, head, header)) return false;
+    const int64_t place = file.place() - data, pixels = head.height * head.width;
+    const int64_t per_byte = is_arithmetic(data[header.frame - 1]) ? ARITHMETIC_PIXELS_PER_BYTE : HUFFMAN_PIXELS_PER_BYTE;
+    if (pixels > MAX_PIXELS || pixels > (size - place) * per_byte) return false;
+    const Scans scans = read_scans(data, size, header.frame, place, header.settings, MAX_SCANS);
     if (scans.number < 0) return false;
     head.scans = scans.number;
     head.scan_end = scans.end;
-    head.orientation = orientation == 0 ? 1 : orientation;
+    head.orientation = header.orientation == 0 ? 1 : header.orientation;
     if (head.orientation > 4) std::swap(head.height, head.width);  // a quarter turn
     return true;
 }

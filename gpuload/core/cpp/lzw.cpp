@@ -12,23 +12,23 @@ constexpr unsigned MAX_ENTRIES = 3838;                   // between two Clear co
 int64_t lzw_bytes(Reader coded, int64_t enough) {
     std::array<int64_t, MAX_ENTRIES> lengths;  // of the entries of the table, from FIRST on
     int64_t count = 0;
-    unsigned num_entries = 0, width = 9, bits = 0, have = 0;
-    bool begun = false;
+    unsigned num_entries = 0, width = 9, buffer = 0, num_bits = 0;  // the last bits that were read, of which so many are left
+    bool has_begun = false;
     for (;;) {
-        while (have < width) {
+        while (num_bits < width) {
             uint8_t byte;
-            if (!coded.byte(byte)) return begun ? count : NO_CLEAR;
-            bits = (bits << 8 | byte) & 0xFFFFFF;
-            have += 8;
+            if (!coded.byte(byte)) return has_begun ? count : NO_CLEAR;
+            buffer = (buffer << 8 | byte) & 0xFFFFFF;
+            num_bits += 8;
         }
-        have -= width;
-        const unsigned code = bits >> have & ((1u << width) - 1);
+        num_bits -= width;
+        const unsigned code = buffer >> num_bits & ((1u << width) - 1);
         if (code == CLEAR) {
             if (count >= enough) return count;
-            begun = true;
+            has_begun = true;
             num_entries = 0;
             width = 9;
-        } else if (!begun) {
+        } else if (!has_begun) {
             return NO_CLEAR;
         } else if (code == END) {
             return count;
@@ -36,7 +36,7 @@ int64_t lzw_bytes(Reader coded, int64_t enough) {
             if (code >= FIRST + num_entries || num_entries == MAX_ENTRIES) return BAD_CODE;
             lengths[num_entries] = code < CLEAR ? 1 : lengths[code - FIRST] + 1;
             count += lengths[num_entries++];
-            if (num_entries == 254 || num_entries == 766 || num_entries == 1790) ++width;
+            if (num_entries == 254 || num_entries == 766 || num_entries == 1790) ++width;  // TIFF: one code early
         }
     }
 }

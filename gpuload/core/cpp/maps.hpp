@@ -1,14 +1,14 @@
 // Maps: bytes at (file, offset, length) into places of one block of memory, from memory maps or by positioned reads,
 // checked before and after.
 //
-// Maps    A file is mapped when less than 1 / MAP_PARTS of it is asked for and it has MAP_BYTES: who reads most of a file
-//         at once will seldom come back, and one read is faster than map, page faults and unmap together. There are as
-//         many maps as the guard has ranges. A map costs no memory of its own and keeps no file open.
-// Checks  Numbers, offsets, lengths and places are checked before the first address is made of them. Afterwards each file
-//         that was touched is asked whether it still is what it was when it was opened, so that no bytes of a changed
-//         file leave this module.
-// Life    A `Maps` owns its maps. Whoever reads refers to it, so nobody can be reading when it goes. No lock is taken, so
-//         it may go in any thread; a child of a fork may go on with its copy.
+// Maps    A file is mapped when less than 1 / MAP_PARTS of it is wanted and it has MAP_BYTES: a file that is read as a whole is
+//         seldom read again, and one read is faster than map, page faults and unmap together. There are as many maps as
+//         the guard has ranges. A map costs no memory of its own and keeps no file open.
+// Checks  Numbers, offsets, lengths and places are checked before the first address is computed. Afterwards the size, time and
+//         inode of each file that was read are compared with those at its opening, so that no bytes of a changed file leave
+//         this module.
+// Life    A `Maps` owns its maps. A reader refers to it, so none is reading when it goes. It takes no lock, so it may go in
+//         any thread; a child of a fork may go on with its copy.
 // Source  statx(2), mmap(2), madvise(2).
 #pragma once
 
@@ -42,7 +42,7 @@ class Maps {
     // or file; nothing was written for OUTSIDE.
     std::pair<int64_t, Result> copy(const Extents& extents, const int64_t* begins, uint8_t* out, int64_t out_bytes);
 
-    // Maps the files that these extents make worth it. What cannot be done is left to `copy`.
+    // Maps the files of which these extents want little enough (see Maps). Errors are left to `copy`.
     void map(const Extents& extents);
 
     // Asks the system to have these bytes in memory soon, of files that are mapped.
@@ -54,7 +54,7 @@ class Maps {
 
   private:
     struct File {
-        std::atomic<uint8_t*> address{nullptr};  // written last: whoever copies meanwhile takes it as soon as it is there
+        std::atomic<uint8_t*> address{nullptr};  // written last: from then on copies read the map
         std::atomic<int> range{-1};              // of the guard; of two threads that map a file one writes it
         std::atomic<bool> refused{false};
         int64_t path = 0, size = 0, mtime_ns = 0, inode = 0;

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <list>
 #include <memory>
@@ -43,7 +44,7 @@ using Release = nb::gil_scoped_release;
 
 namespace {
 
-constexpr int64_t SHORT = 4096;  // numbers that are made in some microseconds
+constexpr int64_t SHORT = 4096;  // numbers that are computed in some microseconds
 
 void require(bool fits, const char* what) {
     if (!fits) throw std::invalid_argument(what);
@@ -140,7 +141,7 @@ void states(const core::Maps& maps, const Int64s& files, const Array<int8_t, 1>&
 
 constexpr auto WAIT = std::chrono::milliseconds(20);  // then Python may run signal handlers
 
-// A queue as Python has it. In a child of a fork its memory stays: the threads that wait in it are in the parent.
+// Queue for Python. In a child of a fork its memory is not freed: the threads that wait in it are in the parent.
 class PyQueue {
   public:
     PyQueue() : queue_(new core::Queue) {}
@@ -161,48 +162,42 @@ class PyQueue {
     core::Queue* queue_;
 };
 
-// A plan as Python has it: it holds the maps, and the arrays about files.
+// Plan for Python. It holds the maps and the arrays about files.
 class PyPlan {
   public:
     explicit PyPlan(const Int64s& ends) : plan_{{ends.data(), ends.data() + ends.size()}, {}} {
-        const std::vector<int64_t>& copies = plan_.ends;
-        require(copies.empty() || copies.front() >= 0, "Plan: ends of steps ascend from 0");
-        require(std::is_sorted(copies.begin(), copies.end()), "Plan: ends of steps ascend from 0");
+        const std::vector<int64_t>& copy = plan_.ends;  // others may write to the array meanwhile
+        const bool ascend = copy.empty() || (copy.front() >= 0 && std::is_sorted(copy.begin(), copy.end()));
+        require(ascend, "Plan: ends of steps ascend from 0");
     }
     PyPlan(const PyPlan&) = delete;
 
-    // Numbers and rows are copied, and the copies checked: others may write to these arrays while threads copy records. The
-    // arrays about files are those of a leaf, which nobody writes to.
+    // Adds records: see `Plan.add` of `face.py`. Numbers and rows are copied, and the copies checked: others may write to these
+    // arrays while threads copy records. The arrays about files are those of a leaf, to which nothing writes.
     void add(nb::object maps, nb::handle starts, nb::handle files, nb::handle offsets, int64_t record_bytes,
              const Int64s& numbers, nb::handle rows, int64_t block) {
         require(!is_used_, "Plan: it is used already");
-        Held& held = held_.emplace_back();
-        held.maps = std::move(maps);
-        const bool taken = held.starts.take(starts.ptr()) && held.files.take(files.ptr()) && held.offsets.take(offsets.ptr());
-        require(taken, "Plan: arrays of another kind");
-        const int64_t num_files = held.files.size(), *start = held.starts.data();
-        require(num_files > 0 && held.starts.size() == num_files + 1 && held.offsets.size() == num_files, "Plan: files");
-        require(start[0] == 0 && std::is_sorted(start, start + num_files + 1), "Plan: starts ascend from 0");
-        const int64_t most = std::numeric_limits<int64_t>::max(), num_records = start[num_files];
-        require(record_bytes >= 0 && block >= 0 && record_bytes <= most / std::max<int64_t>(num_records, 1), "Plan: sizes");
-        for (int64_t i = 0; i < num_files; ++i) {
-            const int64_t offset = held.offsets.data()[i];
-            require(offset >= 0 && offset <= most - num_records * record_bytes, "Plan: offsets");
-        }
-        core::Rows all{&nb::cast<core::Maps&>(held.maps), start, held.files.data(), held.offsets.data(), num_files,
-                       record_bytes, copied(numbers), {}, size_t(block)};
-        for (int64_t number : all.numbers)
+        FileArrays& arrays = arrays_.emplace_back();
+        arrays.maps = std::move(maps);
+        const bool fits =
+            arrays.starts.take(starts.ptr()) && arrays.files.take(files.ptr()) && arrays.offsets.take(offsets.ptr());
+        require(fits, "Plan: arrays of another kind");
+        require(record_bytes >= 0 && block >= 0, "Plan: sizes");
+        const int64_t num_records = count_records(arrays, record_bytes);
+        core::Rows entry{&nb::cast<core::Maps&>(arrays.maps), arrays.starts.data(), arrays.files.data(), arrays.offsets.data(),
+                         arrays.files.size(), record_bytes, copy_of(numbers), {}, size_t(block)};
+        for (int64_t number : entry.numbers)
             if (uint64_t(number) >= uint64_t(num_records)) throw std::out_of_range("Plan: no such record");
         if (rows.is_none()) {
             require(numbers.size() <= begin(num_steps()), "Plan: a row a record");
         } else {
             Int64s array;
             require(array.take(rows.ptr()) && array.size() == numbers.size(), "Plan: a row a record");
-            all.rows = copied(array);
-            const bool fit = all.rows.empty() || (all.rows.front() >= 0 && all.rows.back() < begin(num_steps()));
-            require(fit && std::is_sorted(all.rows.begin(), all.rows.end()), "Plan: rows ascend");
+            entry.rows = copy_of(array);
+            const bool lie_inside = entry.rows.empty() || (entry.rows.front() >= 0 && entry.rows.back() < begin(num_steps()));
+            require(lie_inside && std::is_sorted(entry.rows.begin(), entry.rows.end()), "Plan: rows ascend");
         }
-        plan_.rows.push_back(std::move(all));
+        plan_.rows.push_back(std::move(entry));
     }
 
     const core::Plan& use() {
@@ -213,19 +208,33 @@ class PyPlan {
     int64_t begin(int64_t step) const { return plan_.begin(step); }
 
   private:
-    struct Held {
+    struct FileArrays {
         nb::object maps;
         Int64s starts, files, offsets;
     };
 
-    static std::vector<int64_t> copied(const Int64s& array) { return {array.data(), array.data() + array.size()}; }
+    // Returns the number of all records, after it has checked that no place of one is beyond the largest number.
+    static int64_t count_records(const FileArrays& arrays, int64_t record_bytes) {
+        const int64_t num_files = arrays.files.size(), *starts = arrays.starts.data();
+        require(num_files > 0 && arrays.starts.size() == num_files + 1 && arrays.offsets.size() == num_files, "Plan: files");
+        require(starts[0] == 0 && std::is_sorted(starts, starts + num_files + 1), "Plan: starts ascend from 0");
+        const int64_t most = std::numeric_limits<int64_t>::max(), num_records = starts[num_files];
+        require(record_bytes <= most / std::max<int64_t>(num_records, 1), "Plan: sizes");
+        for (int64_t i = 0; i < num_files; ++i) {
+            const int64_t offset = arrays.offsets.data()[i];
+            require(offset >= 0 && offset <= most - num_records * record_bytes, "Plan: offsets");
+        }
+        return num_records;
+    }
+
+    static std::vector<int64_t> copy_of(const Int64s& array) { return {array.data(), array.data() + array.size()}; }
 
     core::Plan plan_;
-    std::list<Held> held_;
+    std::list<FileArrays> arrays_;
     bool is_used_ = false;
 };
 
-// Copies as Python has them: they hold queue, plan and memory until no thread uses them any more.
+// Copies for Python. They hold queue, plan and memory until no thread uses them any more.
 class PyCopies {
   public:
     PyCopies(nb::object queue, nb::object plan, int64_t first_step, int64_t num_steps, int64_t piece_rows,
@@ -289,7 +298,7 @@ uint32_t crc32c_by_tables(const Bytes& data, uint32_t before) {
     return core::crc32c_by_tables(data.data(), size_t(data.size()), before);
 }
 
-// Checks that `margin` bytes before each begin and `behind` bytes after each end lie in `raw`.
+// Checks that each row lies in `raw`, with `before` bytes in front of it and `behind` bytes after it.
 void check_rows(const Bytes& raw, const Int64s& begins, const Int64s& ends, int64_t before, int64_t behind) {
     require(begins.size() == ends.size(), "a begin and an end a row");
     for (int64_t i = 0; i < begins.size(); ++i) {
@@ -547,12 +556,14 @@ void make_gray(const Image& image, const Result& out) {
 
 void saturate(const Image& image, float factor, float weight, const Result& out) {
     require_rgb(image, out, "saturate: three channels, and a result of one shape");
+    require(std::isfinite(factor) && std::isfinite(weight), "saturate: finite numbers");
     Release lock;
     core::saturate(image.data(), pixels_of(image), factor, weight, out.data());
 }
 
 void turn_hue(const Image& image, float shift, const Result& out) {
     require_rgb(image, out, "turn_hue: three channels, and a result of one shape");
+    require(std::isfinite(shift), "turn_hue: a finite number");
     Release lock;
     core::turn_hue(image.data(), pixels_of(image), shift, out.data());
 }
@@ -561,6 +572,7 @@ void sharpen(const Image& image, float weight, const Result& out) {
     require_one_shape(image, out, "sharpen: a result of one shape");
     require(image.shape(0) > 2 && image.shape(1) > 2 && image.shape(2) > 0, "sharpen: at least 3 x 3 pixels");
     require(image.data() != out.data(), "sharpen: a result in other memory");
+    require(std::isfinite(weight), "sharpen: a finite number");
     Release lock;
     core::sharpen(image.data(), image.shape(0), image.shape(1), image.shape(2), weight, out.data());
 }
@@ -576,18 +588,32 @@ core::Image<T> image_of(const Array<T, 3>& image) {
 }
 
 template <class T>
-void check_warp(const core::Image<const T>& from, const core::Image<T>& to, const Array<const float, 1>& matrix, int64_t fill) {
+void check_channels(const core::Image<const T>& from, const core::Image<T>& to, int64_t fill) {
     require(from.channels == to.channels && fill == from.channels, "warp: channels");
+}
+
+template <class T>
+core::MatrixPlaces places_of(const core::Image<const T>& from, const core::Image<T>& to, const Array<const float, 1>& matrix) {
     require(matrix.size() == 6 || matrix.size() == 8, "warp: a matrix has six numbers or eight");
+    return {{matrix.data(), matrix.size()}, from.height, from.width, to.height, to.width};
+}
+
+template <class T>
+core::GridPlaces places_of(const core::Image<T>& to, const Array<const float, 2>& columns, const Array<const float, 2>& rows) {
+    const bool fits = columns.shape(0) == to.height && columns.shape(1) == to.width && rows.shape(0) == to.height &&
+                      rows.shape(1) == to.width;
+    require(fits, "sample: a place a pixel");
+    return {{columns.data(), rows.data()}, to.width};
 }
 
 void warp_nearest(const Array<const uint8_t, 3>& image, const Array<const float, 1>& matrix, const Bytes& fill,
                   const Array<uint8_t, 3>& out) {
     const core::Image<const uint8_t> from = image_of(image);
     const core::Image<uint8_t> to = image_of(out);
-    check_warp(from, to, matrix, fill.size());
+    check_channels(from, to, fill.size());
     Release lock;
-    core::warp_nearest(from, {matrix.data(), matrix.size()}, fill.data(), to);
+    core::MatrixPlaces places = places_of(from, to, matrix);
+    core::warp_nearest(from, places, fill.data(), to);
 }
 
 template <class T>
@@ -595,24 +621,20 @@ void warp_linear(const Array<const T, 3>& image, const Array<const float, 1>& ma
                  const Array<T, 3>& out) {
     const core::Image<const T> from = image_of(image);
     const core::Image<T> to = image_of(out);
-    check_warp(from, to, matrix, fill.size());
+    check_channels(from, to, fill.size());
     Release lock;
-    core::warp_linear(from, {matrix.data(), matrix.size()}, fill.data(), to);
-}
-
-void check_grid(const Array<const float, 2>& columns, const Array<const float, 2>& rows, int64_t height, int64_t width) {
-    const bool fits = columns.shape(0) == height && columns.shape(1) == width && rows.shape(0) == height && rows.shape(1) == width;
-    require(fits, "sample: a place a pixel");
+    core::MatrixPlaces places = places_of(from, to, matrix);
+    core::warp_linear(from, places, fill.data(), to);
 }
 
 void sample_nearest(const Array<const uint8_t, 3>& image, const Array<const float, 2>& columns,
                     const Array<const float, 2>& rows, const Bytes& fill, const Array<uint8_t, 3>& out) {
     const core::Image<const uint8_t> from = image_of(image);
     const core::Image<uint8_t> to = image_of(out);
-    require(from.channels == to.channels && fill.size() == from.channels, "sample: channels");
-    check_grid(columns, rows, to.height, to.width);
+    check_channels(from, to, fill.size());
+    core::GridPlaces places = places_of(to, columns, rows);
     Release lock;
-    core::sample_nearest(from, {columns.data(), rows.data()}, fill.data(), to);
+    core::warp_nearest(from, places, fill.data(), to);
 }
 
 template <class T>
@@ -620,10 +642,10 @@ void sample_linear(const Array<const T, 3>& image, const Array<const float, 2>& 
                    const Array<const float, 1>& fill, const Array<T, 3>& out) {
     const core::Image<const T> from = image_of(image);
     const core::Image<T> to = image_of(out);
-    require(from.channels == to.channels && fill.size() == from.channels, "sample: channels");
-    check_grid(columns, rows, to.height, to.width);
+    check_channels(from, to, fill.size());
+    core::GridPlaces places = places_of(to, columns, rows);
     Release lock;
-    core::sample_linear(from, {columns.data(), rows.data()}, fill.data(), to);
+    core::warp_linear(from, places, fill.data(), to);
 }
 
 template <class T>
@@ -638,14 +660,22 @@ void blur(const Array<const T, 3>& image, const Array<const float, 1>& down, con
     core::blur(from, {down.data(), down.size()}, {across.data(), across.size()}, to);
 }
 
+// Checks that what Python makes of an axis reads pixels of the image alone, and that its sums fit into 32 bits.
 core::Steps steps_of(const Array<const int32_t, 1>& first, const Array<const int32_t, 1>& count,
                      const Array<const int32_t, 2>& weights, int64_t length) {
     require(count.size() == first.size() && weights.shape(0) == first.size(), "resize_as_pillow: steps");
+    const int64_t support = weights.shape(1);
     for (int64_t i = 0; i < first.size(); ++i) {
         const int64_t begin = first.data()[i], taps = count.data()[i];
-        require(begin >= 0 && taps >= 0 && taps <= weights.shape(1) && begin <= length - taps, "resize_as_pillow: a step reads outside");
+        require(begin >= 0 && taps >= 0 && taps <= support && begin <= length - taps, "resize_as_pillow: a step reads outside");
+        int64_t positive = 0, negative = 0;
+        for (int64_t tap = 0; tap < taps; ++tap) {
+            const int64_t weight = weights.data()[i * support + tap];
+            (weight > 0 ? positive : negative) += weight;
+        }
+        require(positive <= core::MOST_WEIGHT && negative >= -core::MOST_WEIGHT, "resize_as_pillow: weights are too large");
     }
-    return {first.data(), count.data(), weights.data(), weights.shape(1), first.size()};
+    return {first.data(), count.data(), weights.data(), support, first.size()};
 }
 
 void resize_as_pillow(const Array<const uint8_t, 1>& image, int64_t offset, int64_t stride, int64_t height, int64_t width,
@@ -715,7 +745,8 @@ void taps(const Array<const float, 1>& table, float width, bool antialias, int64
 }  // namespace
 
 NB_MODULE(_native, module) {
-    nb::set_leak_warnings(false);  // what a thread uses when Python ends is left to it
+    nb::set_leak_warnings(false);  // objects that a thread uses when Python ends stay in memory
+    module.attr("source") = GPULOAD_SOURCE;  // a checksum of these C++ files: `core/source.py`
 
     module.def("philox", philox);
     module.def("uniform", uniform);

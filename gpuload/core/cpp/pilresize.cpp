@@ -1,6 +1,6 @@
 // Resize as Pillow: see pilresize.hpp.
 //
-// Assumes: each output pixel reads pixels of the image alone, and weights whose sums times 255 fit into 32 bits; the Python
+// Assumes: each output pixel reads pixels of the image alone, and its weights are at most MOST_WEIGHT; the Python
 // face checked it.
 #include "pilresize.hpp"
 

@@ -7,6 +7,10 @@
 
 namespace core {
 
+// The weights of an output pixel are at most this, the positive ones together and the negative ones together. So sums of 255
+// times a weight, and of the half that rounds, fit into 32 bits.
+constexpr int64_t MOST_WEIGHT = (INT32_MAX - (1 << 21)) / 255;
+
 struct Steps {  // of one axis: for each output pixel its first source pixel, how many there are, and their weights
     const int32_t* first;
     const int32_t* count;

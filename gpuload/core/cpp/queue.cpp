@@ -1,6 +1,6 @@
 // Queue: see queue.hpp.
 //
-// Assumes: work lives until it was withdrawn. `run` of a work takes no lock and does not call the queue.
+// Assumes: a work lives until it was withdrawn. Its `run` takes no lock and does not call the queue.
 #include "queue.hpp"
 
 #include <unistd.h>
@@ -54,7 +54,7 @@ void Queue::run_piece(Work& work, Guard& guard) {
 
 int64_t Queue::serve() {
     Guard guard(lock_);
-    if (num_called_ > 0) --num_called_;  // one that has never been called is counted as one that is back
+    if (num_called_ > 0) --num_called_;  // a thread that comes for the first time is counted as one that is back
     for (;;) {
         if (ended_) return -1;
         if (num_calls_ > 0) {

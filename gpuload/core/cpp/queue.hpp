@@ -1,11 +1,11 @@
 // Queue: work on steps, cut into pieces, that threads do without the interpreter's lock.
 //
-// Threads   Python starts them. They call `serve`, which does pieces and comes back when there is a call: then something
-//           is to be done in Python, the next work to be prepared. Who waits for a step does pieces of its work, too.
+// Threads   Python starts them. They call `serve`, which does pieces and returns when there is a call: then the next
+//           work has to be prepared in Python. A thread that waits for a step does pieces of its work, too.
 // Order     Work is done in the order in which it was submitted, its pieces in theirs. A step is done when all of its
 //           pieces are; a step of which one piece failed is to be done again by Python, which finds the reason.
-// Life      Work is withdrawn before it goes: nobody begins a piece of it after that, and what was begun has ended.
-//           In a child of a fork there are no threads, and the mutex may be locked for ever: nobody waits there.
+// Life      Work is withdrawn before its memory goes: then all pieces that were begun have ended, and no other begins.
+//           In a child of a fork there are no threads, and the mutex may be locked for ever: no function waits there.
 #pragma once
 
 #include <atomic>
@@ -86,7 +86,7 @@ class Queue {
     Work::State wait_until(Work& work, int64_t step, std::chrono::steady_clock::time_point limit);
 
     std::mutex lock_;
-    std::condition_variable news_, done_;  // for those who serve; for those who wait for a step, or withdraw
+    std::condition_variable news_, done_;  // wakes `serve`; wakes `wait` and `withdraw`
     std::deque<Work*> works_;              // of which pieces are left
     int64_t allowed_ = 0, num_calls_ = 0, num_idle_ = 0;
     int64_t num_called_ = 0;  // threads that came back from `serve` and are not there again

@@ -187,7 +187,7 @@ INLINE void any_resize(const Image<const T>& from, const Pass& vertical, const P
 
 }  // namespace
 
-// What is called once an image or a row: there is a clone of each for the processor.
+// These are called once an image or a row. Each has a clone for the processor.
 
 CLONES void resize_bytes(const Image<const uint8_t>& from, const Pass& vertical, const Pass& horizontal,
                          bool vertical_first, const RowWriter& to) {

@@ -27,7 +27,7 @@ struct Channel {
 
 struct Data {  // of a scan
     int64_t end, num_restarts, last_restart;
-    bool in_turn;  // the numbers of the restart markers
+    bool is_in_turn;  // the numbers of the restart markers
 };
 
 class File {
@@ -37,35 +37,18 @@ class File {
     Scans read(int64_t frame, int64_t place, const std::vector<Segment>& segments) {
         const Scans damaged{-1, 0};
         for (const Segment& segment : segments)
-            if (!take(unsigned(segment.marker), segment.place)) return damaged;
+            if (!read_segment(unsigned(segment.marker), segment.place)) return damaged;
         if (!read_frame(frame)) return damaged;
-        const bool one_scan = is_sequential(kind_) && has(place, 3) && data_[place + 2] == channels_.size();
-        std::vector<unsigned> missing;
-        for (const Channel& channel : channels_) missing.push_back(channel.id);
+        const bool has_single_scan = is_sequential(kind_) && has(place, 3) && data_[place + 2] == channels_.size();
+        for (const Channel& channel : channels_) missing_.push_back(channel.id);
         Scans scans{0, 0};
-        while (scans.number < (one_scan ? 1 : max_scans_)) {
-            int64_t begin = 0;
-            if (!read_header(place, begin)) return damaged;
-            const Data data = read_data(begin);
-            int64_t expected = 0;
-            if (data.end < 0 || (interval_ > 0 && !count_restarts(expected))) return damaged;
-            const bool has_zeros = is_huffman(kind_) && std::any_of(tables_.begin(), tables_.end(), [this](unsigned table) {
-                                       return first_values_[table] & 15;
-                                   });
-            if (has_zeros && lost_bytes(begin, data.end)) return damaged;
-            if (is_sequential(kind_) || data_[begin - 3] == 0)  // the scan has the means of the blocks
-                for (const Channel& channel : chosen_)
-                    missing.erase(std::remove(missing.begin(), missing.end(), channel.id), missing.end());
-            ++scans.number;
-            scans.end = data.end;
-            unsigned marker = 0;
-            if (!next_header(data.end, marker, place)) return damaged;
-            if ((expected > 0 || data.num_restarts > 0) && !restarts_are_right(data, expected)) return damaged;
-            if (marker == EOI) break;
-            if (one_scan) return damaged;
+        const int64_t most = has_single_scan ? 1 : max_scans_;
+        for (unsigned marker = SOS; marker != EOI && scans.number < most; ++scans.number) {
+            if (!read_scan(place, scans.end, marker)) return damaged;
+            if (has_single_scan && marker != EOI) return damaged;
         }
-        if (!missing.empty() && scans.number < max_scans_) return damaged;
-        if (!one_scan || !is_huffman(kind_)) scans.end = 0;
+        if (!missing_.empty() && scans.number < max_scans_) return damaged;
+        if (!has_single_scan || !is_huffman(kind_)) scans.end = 0;
         return scans;
     }
 
@@ -73,8 +56,29 @@ class File {
     bool has(int64_t place, int64_t count) const { return place >= 0 && place <= size_ && count <= size_ - place; }
     int64_t big_16(int64_t place) const { return int64_t(data_[place]) << 8 | data_[place + 1]; }
 
-    // Takes from a segment what it sets for the scans behind it.
-    bool take(unsigned marker, int64_t place) {
+    // Reads the scan whose header stands at `place`. Writes where its data end, and which marker follows it, SOS or EOI; then
+    // `place` is behind that. Returns false if it is damaged.
+    bool read_scan(int64_t& place, int64_t& end, unsigned& marker) {
+        int64_t begin = 0, num_restarts = 0;
+        if (!read_header(place, begin)) return false;
+        const Data data = read_data(begin);
+        if (data.end < 0 || (interval_ > 0 && !count_restarts(num_restarts))) return false;
+        if (is_huffman(kind_) && has_zero_codes() && lost_bytes(begin, data.end)) return false;
+        if (is_sequential(kind_) || data_[begin - 3] == 0)  // the scan has the means of the blocks
+            for (const Channel& channel : scan_channels_)
+                missing_.erase(std::remove(missing_.begin(), missing_.end(), channel.id), missing_.end());
+        end = data.end;
+        if (!next_header(data.end, marker, place)) return false;
+        return (num_restarts <= 0 && data.num_restarts == 0) || restarts_are_right(data, num_restarts);
+    }
+
+    // Returns true if zero bits are values other than 0 in this scan: then no data have a long run of them.
+    bool has_zero_codes() const {
+        return std::any_of(tables_.begin(), tables_.end(), [this](unsigned table) { return first_values_[table] & 15; });
+    }
+
+    // Reads a segment that sets something for the scans behind it. Returns false if it does not lie in the file.
+    bool read_segment(unsigned marker, int64_t place) {
         if (!has(place, 2) || !has(place, big_16(place))) return false;
         const int64_t end = place + big_16(place);
         if (marker == DRI && end == place + 4) interval_ = big_16(place + 2);
@@ -108,8 +112,9 @@ class File {
     }
 
     Channel* find(unsigned id) {
-        const auto found = std::find_if(channels_.begin(), channels_.end(), [id](const Channel& one) { return one.id == id; });
-        return found == channels_.end() ? nullptr : &*found;
+        for (Channel& channel : channels_)
+            if (channel.id == id) return &channel;
+        return nullptr;
     }
 
     // Reads the header of a scan: which channels it has, with which tables, and where its data begin.
@@ -118,14 +123,14 @@ class File {
         const int64_t length = big_16(place), count = data_[place + 2];
         if (count < 1 || count > 4 || length != 6 + 2 * count || !has(place, length + 1)) return false;
         begin = place + length;
-        chosen_.clear();
+        scan_channels_.clear();
         tables_.clear();
         for (int64_t at = place + 3; at < place + 3 + 2 * count; at += 2) {
             const Channel* channel = find(data_[at]);
             if (channel == nullptr) return false;
-            for (const Channel& other : chosen_)
+            for (const Channel& other : scan_channels_)
                 if (other.id == channel->id) return false;
-            chosen_.push_back(*channel);
+            scan_channels_.push_back(*channel);
             tables_.push_back(data_[at + 1] & 15);
         }
         return true;
@@ -135,16 +140,16 @@ class File {
     Data read_data(int64_t begin) const {
         Data data{-1, 0, 0, true};
         for (int64_t place = begin; place < size_ - 1; ++place) {
-            const void* found = std::memchr(data_ + place, 0xFF, size_t(size_ - 1 - place));
-            if (found == nullptr) break;
-            place = static_cast<const uint8_t*>(found) - data_;
+            const void* next = std::memchr(data_ + place, 0xFF, size_t(size_ - 1 - place));
+            if (next == nullptr) break;
+            place = static_cast<const uint8_t*>(next) - data_;
             const unsigned marker = data_[place + 1];
             if (marker == 0 || marker == 0xFF) continue;  // a value; fill bytes before a marker
             if (!is_restart(marker)) {
                 data.end = place;
                 break;
             }
-            data.in_turn = data.in_turn && int64_t(marker & 7) == data.num_restarts % 8;
+            data.is_in_turn = data.is_in_turn && int64_t(marker & 7) == data.num_restarts % 8;
             ++data.num_restarts;
             data.last_restart = place;
         }
@@ -159,8 +164,8 @@ class File {
             most_across = std::max(most_across, channel.across);
             most_down = std::max(most_down, channel.down);
         }
-        const bool alone = chosen_.size() == 1;
-        const int64_t across = alone ? chosen_[0].across : 1, down = alone ? chosen_[0].down : 1;
+        const bool is_single = scan_channels_.size() == 1;
+        const int64_t across = is_single ? scan_channels_[0].across : 1, down = is_single ? scan_channels_[0].down : 1;
         const int64_t units = divided_up(width_ * across, 8 * most_across) * divided_up(height_ * down, 8 * most_down);
         expected = divided_up(units, interval_) - 1;
         return true;
@@ -170,7 +175,7 @@ class File {
 
     static bool restarts_are_right(const Data& data, int64_t expected) {
         if (data.num_restarts == expected + 1 && data.last_restart + 2 == data.end) ++expected;
-        return data.num_restarts == expected && data.in_turn;
+        return data.num_restarts == expected && data.is_in_turn;
     }
 
     // Returns true if a long run of zeros stands in front of other data.
@@ -198,7 +203,7 @@ class File {
             if (place == size_) return false;
             marker = data_[place++];
             if (marker == SOS || marker == EOI) return true;
-            if (!is_segment(marker) || !has(place, 2) || big_16(place) < 2 || !take(marker, place)) return false;
+            if (!is_segment(marker) || !has(place, 2) || big_16(place) < 2 || !read_segment(marker, place)) return false;
             end = place + big_16(place);
         }
     }
@@ -207,8 +212,9 @@ class File {
     int64_t size_, max_scans_;
     unsigned kind_ = 0;
     int64_t height_ = 0, width_ = 0;
-    std::vector<Channel> channels_, chosen_;
-    std::vector<unsigned> tables_;  // of the AC codes of the chosen channels
+    std::vector<Channel> channels_, scan_channels_;
+    std::vector<unsigned> missing_;  // channels without a scan
+    std::vector<unsigned> tables_;   // of the AC codes of the channels of a scan
     int64_t interval_ = 0;          // of restart markers, in units; 0 for none
     std::array<uint8_t, 240> first_values_{};  // of each AC table the value whose code is all zeros
 };

@@ -1,5 +1,5 @@
-// Scans of a JPEG: whether their bytes show damage. `images/scans.py` says what is looked for and why; it is the same in
-// NumPy, and reads what is refused here again, to say what is wrong.
+// Scans of a JPEG: whether their bytes show damage. `images/scans.py` is the same in NumPy and says why; it
+// reads a file that is refused here again, for the text of the error.
 #pragma once
 
 #include <cstdint>

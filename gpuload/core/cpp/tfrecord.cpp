@@ -75,8 +75,8 @@ bool next_field(Reader& message, Field& field) {
     return field.wire != GROUP_END;
 }
 
-// What the lists of a feature have come to. Another kind of list begins anew: of the members of a `oneof` the last one
-// stays. Values of the wanted kind are written, at most `room`: those of a list that begins anew overwrite the others.
+// The values of a feature, as far as its lists were read. A list of another kind replaces those before it, for of the members
+// of a `oneof` the last holds. Values of the wanted kind are written, at most `room` of them.
 struct Values {
     List wanted;
     uint8_t* to = nullptr;
@@ -173,14 +173,53 @@ int64_t read_steps(Bytes raw, Reader entry, int64_t* steps, int64_t room) {
 // Finds a key among those of a section. Most records have their keys in one order: the one at `hint` is likely.
 int64_t find_key(const Keys& keys, int64_t section, const Reader& key, int64_t hint) {
     for (int64_t step = 0; step < keys.count; ++step) {
-        const int64_t which = hint + step < keys.count ? hint + step : hint + step - keys.count;
-        const int64_t size = keys.begins[which + 1] - keys.begins[which];
-        if (keys.sections[which] == section && size == int64_t(key.left()) &&
-            std::equal(key.place(), key.place() + size, keys.text + keys.begins[which]))
-            return which;
+        const int64_t number = hint + step < keys.count ? hint + step : hint + step - keys.count;
+        const int64_t size = keys.begins[number + 1] - keys.begins[number];
+        if (keys.sections[number] == section && size == int64_t(key.left()) &&
+            std::equal(key.place(), key.place() + size, keys.text + keys.begins[number]))
+            return number;
     }
     return MISSING;
 }
+
+// A search for map entries of some keys in the message of one row.
+struct Search {
+    Bytes raw;
+    const Keys& keys;
+    int64_t* spans;  // of the row: begin and end of the entry of key k stand at 2 * num_rows * k
+    int64_t num_rows;
+    int64_t hint = 0;  // the key that probably comes next
+
+    // Reads a map entry, and writes its place if its key is searched for. Returns false if it cannot be read.
+    bool read_entry(int64_t section, const Reader& entry) {
+        Reader fields = entry, key(entry.place(), 0);
+        for (Field field; fields.left();) {
+            if (!next_field(fields, field)) return false;
+            if (field.is(1)) key = field.bytes;
+        }
+        const int64_t number = find_key(keys, section, key, hint);
+        if (number == MISSING) return true;
+        const Place place = place_of(raw, entry);
+        int64_t* span = spans + 2 * num_rows * number;
+        span[0] = place.begin;
+        span[1] = place.end;
+        hint = number + 1;
+        return true;
+    }
+
+    // Reads the sections of a message that may have such entries. Returns false if it cannot be read.
+    bool read_message(Reader message, const bool (&has_keys)[3]) {
+        for (Field section; message.left();) {
+            if (!next_field(message, section)) return false;
+            if (section.wire != SPAN || section.number > 2 || !has_keys[section.number]) continue;
+            for (Field entry; section.bytes.left();) {
+                if (!next_field(section.bytes, entry)) return false;
+                if (entry.is(1) && !read_entry(int64_t(section.number), entry.bytes)) return false;
+            }
+        }
+        return true;
+    }
+};
 
 }  // namespace
 
@@ -220,32 +259,12 @@ std::pair<int64_t, int64_t> verify(Bytes raw, const int64_t* begins, const int64
 int64_t find_entries(Bytes raw, const int64_t* begins, const int64_t* ends, int64_t num_rows, const Keys& keys,
                      int64_t* spans) {
     std::fill(spans, spans + 2 * keys.count * num_rows, MISSING);
-    // An Example has no feature lists: what stands in their place is a field that nobody knows.
-    bool has[3] = {};
-    for (int64_t which = 0; which < keys.count; ++which) has[keys.sections[which]] = true;
+    // An Example has no feature lists: a field with their number is unknown there, and is skipped.
+    bool has_keys[3] = {};
+    for (int64_t key = 0; key < keys.count; ++key) has_keys[keys.sections[key]] = true;
     for (int64_t row = 0; row < num_rows; ++row) {
-        Reader message = reader_of(raw, begins[row], ends[row]);
-        int64_t hint = 0;
-        for (Field section; message.left();) {
-            if (!next_field(message, section)) return row;
-            if (section.wire != SPAN || section.number > 2 || !has[section.number]) continue;
-            for (Field entry; section.bytes.left();) {
-                if (!next_field(section.bytes, entry)) return row;
-                if (!entry.is(1)) continue;
-                Reader inner = entry.bytes, key(inner.place(), 0);
-                for (Field field; inner.left();) {
-                    if (!next_field(inner, field)) return row;
-                    if (field.is(1)) key = field.bytes;
-                }
-                const int64_t which = find_key(keys, int64_t(section.number), key, hint);
-                if (which == MISSING) continue;
-                const Place place = place_of(raw, entry.bytes);
-                int64_t* span = spans + 2 * (which * num_rows + row);
-                span[0] = place.begin;
-                span[1] = place.end;
-                hint = which + 1;
-            }
-        }
+        Search search{raw, keys, spans + 2 * row, num_rows};
+        if (!search.read_message(reader_of(raw, begins[row], ends[row]), has_keys)) return row;
     }
     return DONE;
 }

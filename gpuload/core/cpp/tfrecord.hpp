@@ -6,10 +6,10 @@
 //     FeatureList      feature = 1           Feature          bytes_list = 1, float_list = 2, int64_list = 3: one of them
 //     BytesList, FloatList, Int64List        value = 1
 //
-// Errors: a function says which row it cannot read, and nothing more. `formats/tfrecord/wire.py` reads that row again
-// and says why.
+// Errors: a function returns the number of the row that it cannot read. `formats/tfrecord/wire.py` reads that row again and
+// says why.
 // Source: https://protobuf.dev/programming-guides/encoding: varints, tags, packed fields, the last value of a field wins,
-// messages that occur twice are merged; groups, and fields that nobody knows, are skipped.
+// messages that occur twice are merged; groups, and unknown fields, are skipped.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct Bytes {
 };
 
 // Finds records that begin in a piece of a file, at its first byte; `left` is how many bytes the file has from there on.
-// Writes the lengths of their payloads, at most `room`. Returns how many there are, and where the next one begins, or
-// what is none. Without `verify` lengths are believed.
+// Writes the lengths of their payloads, at most `room`. Returns how many there are, and where the next record begins, or
+// bytes begin that are no record. Without `verify` the checksums of lengths are not compared.
 std::pair<int64_t, int64_t> frames(Bytes piece, int64_t left, bool verify, int64_t* lengths, int64_t room);
 
 // Compares records with their frames: each payload lies from begins[i] to ends[i]. Returns the first that is damaged.

@@ -39,7 +39,8 @@ INLINE Out value_of(In value, float mean, float scale) {
 }
 
 template <class In, class Out>  // one mean and scale for each element
-INLINE void emit(Out* __restrict to, const In* __restrict line, const float* __restrict means, const float* __restrict scales, int64_t count) {
+INLINE void emit(Out* __restrict to, const In* __restrict line, const float* __restrict means,
+                 const float* __restrict scales, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = value_of<In, Out>(line[i], means[i], scales[i]);
 }
 
@@ -271,12 +272,8 @@ INLINE void any_walk(const Walk<In, Out>& walk) {
 
 }  // namespace
 
-CLONES void walk_bytes(const Walk<uint8_t, uint8_t>& walk) { any_walk(walk); }
-CLONES void walk_bytes_to_floats(const Walk<uint8_t, float>& walk) { any_walk(walk); }
-CLONES void walk_floats(const Walk<float, float>& walk) { any_walk(walk); }
-
-void walk(const Walk<uint8_t, uint8_t>& walk) { walk_bytes(walk); }
-void walk(const Walk<uint8_t, float>& walk) { walk_bytes_to_floats(walk); }
-void walk(const Walk<float, float>& walk) { walk_floats(walk); }
+CLONES void walk(const Walk<uint8_t, uint8_t>& walk) { any_walk(walk); }
+CLONES void walk(const Walk<uint8_t, float>& walk) { any_walk(walk); }
+CLONES void walk(const Walk<float, float>& walk) { any_walk(walk); }
 
 }  // namespace core

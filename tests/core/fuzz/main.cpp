@@ -18,12 +18,27 @@ void planted(fuzz::Input input) {  // a fault that has to be found
 }
 
 constexpr Target TARGETS[] = {
-    {"checksums", fuzz::checksums}, {"copies", fuzz::copies}, {"examples", fuzz::examples},
-    {"frames", fuzz::frames},       {"lzw", fuzz::lzw},       {"maps", fuzz::maps},
-    {"permutations", fuzz::permutations}, {"resizes", fuzz::resizes}, {"scans", fuzz::scans},
-    {"heads", fuzz::heads},         {"rows", fuzz::rows},           {"steps", fuzz::steps},
-    {"walks", fuzz::walks},
+    {"blurs", fuzz::blurs},
+    {"checksums", fuzz::checksums},
+    {"colours", fuzz::colours},
+    {"copies", fuzz::copies},
+    {"examples", fuzz::examples},
+    {"frames", fuzz::frames},
+    {"heads", fuzz::heads},
+    {"lzw", fuzz::lzw},
+    {"maps", fuzz::maps},
+    {"permutations", fuzz::permutations},
+    {"pillow_resizes", fuzz::pillow_resizes},
     {"planted", planted},
+    {"resizes", fuzz::resizes},
+    {"roundings", fuzz::roundings},
+    {"rows", fuzz::rows},
+    {"scans", fuzz::scans},
+    {"steps", fuzz::steps},
+    {"taps", fuzz::taps},
+    {"walks", fuzz::walks},
+    {"warps", fuzz::warps},
+    {"windows", fuzz::windows},
 };
 
 const Target* target = nullptr;

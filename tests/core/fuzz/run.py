@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 CORPUS = programs.ROOT / "build" / "fuzz"
 CLANGS = ("clang++", *(f"clang++-{version}" for version in range(21, 13, -1)))
 EMPTY_TARGET = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 OPTIONS = {"UBSAN_OPTIONS": "print_stacktrace=1"}
 MOST_BYTES, MOST_MB, SHOWN = 1 << 14, 4096, 6000
 MOST_S = 100  # for one input; nearly all take microseconds, but a loaded machine may not come to one for a while

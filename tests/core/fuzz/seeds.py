@@ -89,8 +89,11 @@ def _rows() -> Iterator[bytes]:
             yield data + np.random.default_rng([number, seed]).bytes(NUM_CHOICES)
 
 
+NUMBERS = (  # targets whose inputs are numbers alone
+    "blurs", "colours", "copies", "maps", "permutations", "pillow_resizes", "resizes", "roundings", "steps", "taps",
+    "walks", "warps", "windows",
+)  # fmt: skip
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "checksums": _checksums, "copies": _numbers, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw,
-    "maps": _numbers, "permutations": _numbers, "resizes": _numbers, "rows": _rows, "scans": _scans, "steps": _numbers,
-    "walks": _numbers,
+    "checksums": _checksums, "examples": _examples, "frames": _frames, "heads": _heads, "lzw": _lzw, "rows": _rows,
+    "scans": _scans, **dict.fromkeys(NUMBERS, _numbers),
 }  # fmt: skip

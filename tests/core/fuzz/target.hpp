@@ -85,8 +85,10 @@ class Input {
     size_t size_;
 };
 
-// One function a target; see the files of these names.
+// One function a target.
+void blurs(Input input);
 void checksums(Input input);
+void colours(Input input);
 void copies(Input input);
 void examples(Input input);
 void frames(Input input);
@@ -94,10 +96,15 @@ void heads(Input input);
 void lzw(Input input);
 void maps(Input input);
 void permutations(Input input);
+void pillow_resizes(Input input);
 void resizes(Input input);
+void roundings(Input input);
 void rows(Input input);
 void scans(Input input);
 void steps(Input input);
+void taps(Input input);
 void walks(Input input);
+void warps(Input input);
+void windows(Input input);
 
 }  // namespace fuzz

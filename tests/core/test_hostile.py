@@ -1,0 +1,205 @@
+"""The functions of the core refuse any arguments, or stay inside them; under `make sanitize` each access is seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuload import core
+
+pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
+
+NUM_ROUNDS = 150
+PADDING = 64  # bytes beside an array that nothing may write to
+UNTOUCHED = 0xA5
+REFUSALS = (ValueError, IndexError, TypeError)
+WHOLE_NUMBERS = (0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**32, 2**62, 2**63 - 1, -(2**63))
+NUMBERS = (0.0, -1.0, 1e38, -1e38, float("nan"), float("inf"))
+
+
+def numbers(*values, dtype="int64"):
+    return np.array(values, dtype)
+
+
+def pixels(*shape, dtype="uint8"):
+    return (np.arange(np.prod(shape)) * 7 % 251).astype(dtype).reshape(shape)
+
+
+def windows():
+    return np.array([[1, 2], [-3, 4]], np.int32), np.array([[0, 1], [1, 0]], np.int32)
+
+
+def steps(count, support, length):
+    """Return what ``resize_as_pillow`` gets of an axis: two pixels each, of equal weights."""
+    first = (np.arange(count) * (length - 1) // count).astype(np.int32)
+    weights = np.zeros((count, support), np.int32)
+    weights[:, :2] = 1 << 21
+    return first, np.full(count, 2, np.int32), weights
+
+
+def places(height, width):
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
+    return columns + np.float32(0.25), rows - np.float32(0.5)
+
+
+AFFINE = (0.9, 0.1, 1, -0.1, 0.9, 2)
+PERSPECTIVE = (*AFFINE, 0.01, 0.02)
+MEAN = np.array([1, 2, 3], np.float32)
+
+# Arguments that each function takes.
+CALLS = {
+    "gather_rows": lambda: (pixels(5, 12), numbers(4, 0, 2), np.zeros(40, np.uint8), numbers(0, 13, 28)),
+    "gather_pieces": lambda: (
+        pixels(60), numbers(0, 50, 7), numbers(9, 10, 0), np.zeros(40, np.uint8), numbers(30, 5, 0),
+    ),
+    "philox": lambda: (numbers(3, 1), 1, 2, 3, np.zeros((2, 8), np.uint64)),
+    "uniform": lambda: (numbers(3, 1), 1, 2, 3, np.zeros((2, 5))),
+    "frames": lambda: (pixels(100), 200, True, np.zeros(6, np.int64)),
+    "verify": lambda: (pixels(100), numbers(12, 50), numbers(20, 60)),
+    "count_values": lambda: (pixels(60), numbers(0, 20, -1, -1).reshape(2, 2), 3, np.zeros(2, np.int64)),
+    "count_steps": lambda: (pixels(60), numbers(0, 20, -1, -1).reshape(2, 2), np.zeros(2, np.int64)),
+    "fill_steps": lambda: (pixels(60), numbers(0, 20, 20, 60).reshape(2, 2), np.zeros((4, 2), np.int64)),
+    "fill_ints": lambda: (
+        np.frombuffer(b"\x1a\x04\x0a\x02\x05\x06" * 2, np.uint8), numbers(0, 6, 6, 12).reshape(2, 2), False,
+        numbers(2, 2), np.zeros(4, np.int64),
+    ),
+    "fill_floats": lambda: (
+        np.frombuffer(b"\x12\x0a\x0a\x08abcdefgh", np.uint8), numbers(0, 12).reshape(1, 2), False, numbers(2),
+        np.zeros(2, np.float32),
+    ),
+    "fill_bytes": lambda: (
+        np.frombuffer(b"\x0a\x05\x0a\x03abc", np.uint8), numbers(0, 7).reshape(1, 2), False, numbers(1),
+        np.zeros(1, np.int64), np.zeros(1, np.int64),
+    ),
+    "lzw_bytes": lambda: (pixels(60), 40),
+    "read_jpeg_heads": lambda: (pixels(60), numbers(0, 20), numbers(20, 60), np.zeros((2, 6), np.int32)),
+    "walk": lambda: (
+        pixels(2 * 5 * 20 * 3), 300, 5, 20, 3, False, True, *windows(), 7.0, MEAN, MEAN,
+        np.zeros(2 * 4 * 18 * 3, np.float32), 4, 18,
+    ),
+    "resize": lambda: (
+        pixels(7 * 40 + 31), 5, 40, 6, 8, 3, np.array([-1, 0, 2, 4], np.int32), np.ones((4, 3), np.float32),
+        np.array([-1, 0, 2, 4, 7], np.int32), np.ones((5, 2), np.float32), True, np.zeros(4 * 5 * 3, np.uint8), 5,
+    ),
+    "look_up": lambda: (pixels(2, 4, 5, 3), pixels(2, 3, 256), np.zeros((2, 4, 5, 3), np.uint8)),
+    "sum_grays": lambda: (pixels(4, 5, 3),),
+    "make_gray": lambda: (pixels(4, 5, 3), np.zeros((4, 5, 1), np.uint8)),
+    "saturate": lambda: (pixels(4, 5, 3), 1.5, -0.5, np.zeros((4, 5, 3), np.uint8)),
+    "turn_hue": lambda: (pixels(4, 5, 3), 0.3, np.zeros((4, 5, 3), np.uint8)),
+    "sharpen": lambda: (pixels(4, 5, 3), 1.5, np.zeros((4, 5, 3), np.uint8)),
+    "warp_nearest": lambda: (pixels(4, 5, 6), numbers(*AFFINE, dtype="f4"), pixels(6), np.zeros((3, 7, 6), np.uint8)),
+    "warp_linear": lambda: (pixels(4, 5, 3), numbers(*PERSPECTIVE, dtype="f4"), MEAN, np.zeros((3, 7, 3), np.uint8)),
+    "sample_nearest": lambda: (pixels(4, 5, 6), *places(3, 7), pixels(6), np.zeros((3, 7, 6), np.uint8)),
+    "sample_linear": lambda: (
+        pixels(4, 5, 3, dtype="u2"), *places(3, 7), MEAN, np.zeros((3, 7, 3), np.uint16),
+    ),
+    "blur": lambda: (
+        pixels(4, 5, 3, dtype="f4"), np.ones(5, np.float32), np.ones(3, np.float32), np.zeros((4, 5, 3), np.float32),
+    ),
+    "resize_as_pillow": lambda: (
+        pixels(7 * 40 + 31), 5, 40, 6, 8, *steps(4, 3, 6), *steps(5, 2, 8), np.zeros((4, 5, 3), np.uint8),
+    ),
+}  # fmt: skip
+
+
+def choice(rng, values):
+    return values[int(rng.integers(len(values)))]
+
+
+def other_shape(array, rng):
+    shape = list(array.shape)
+    axis = int(rng.integers(array.ndim))
+    shape[axis] = max(0, choice(rng, (0, shape[axis] - 1, shape[axis] + 1, 2 * shape[axis])))
+    return np.resize(array, shape)
+
+
+def other_values(array, rng):
+    array = array.copy()
+    if array.size and array.dtype.kind == "f":
+        array.reshape(-1)[int(rng.integers(array.size))] = choice(rng, NUMBERS)
+    elif array.size:
+        limits = np.iinfo(array.dtype)
+        values = [limits.min, limits.max, *range(max(limits.min, -2), 100)]
+        array.reshape(-1)[int(rng.integers(array.size))] = choice(rng, values)
+    return array
+
+
+def hostile(argument, rng):
+    """Return an argument of another value, size or dtype."""
+    if isinstance(argument, bool):
+        return not argument
+    if isinstance(argument, int):
+        return choice(rng, (argument - 1, argument + 1, *WHOLE_NUMBERS))
+    if isinstance(argument, float):
+        return choice(rng, NUMBERS)
+    change = choice(rng, (other_shape, other_values, other_values, lambda array, _: array.astype(np.float64)))
+    return change(argument, rng)
+
+
+def padded(array):
+    """Return a copy of an array with memory beside it that is looked at afterwards, and this memory."""
+    memory = np.full(array.nbytes + 2 * PADDING, UNTOUCHED, np.uint8)
+    copy = memory[PADDING : PADDING + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy, memory
+
+
+def is_untouched(memory):
+    return (memory[:PADDING] == UNTOUCHED).all() and (memory[memory.size - PADDING :] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("has_padding", [False, True])  # without it a sanitizer sees what is read beyond an array
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_refuses_its_arguments_or_stays_inside_them(name, has_padding):
+    function, rng, num_refused = getattr(core.native, name), np.random.default_rng([has_padding, *name.encode()]), 0
+    function(*CALLS[name]())
+
+    for _ in range(NUM_ROUNDS):
+        arguments, memories = list(CALLS[name]()), []
+        for _ in range(int(rng.integers(1, 3))):
+            place = int(rng.integers(len(arguments)))
+            arguments[place] = hostile(arguments[place], rng)
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                arguments[place] = argument.copy()
+                if has_padding:
+                    arguments[place], memory = padded(argument)
+                    memories.append(memory)
+        try:
+            function(*arguments)
+        except REFUSALS:
+            num_refused += 1
+        assert all(is_untouched(memory) for memory in memories)
+
+    assert num_refused > NUM_ROUNDS // 10
+
+
+NOT_FINITE = (float("nan"), float("inf"), float("-inf"))
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_colours_are_changed_by_finite_numbers_alone(number):
+    image = pixels(4, 5, 3)
+    for call in (
+        lambda: core.native.saturate(image, number, 1, image.copy()),
+        lambda: core.native.saturate(image, 1, number, image.copy()),
+        lambda: core.native.turn_hue(image, number, image.copy()),
+        lambda: core.native.sharpen(image, number, image.copy()),
+    ):
+        with pytest.raises(ValueError, match="finite number"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("weight", "fits"), [(8_413_280, True), (8_413_281, False), (-8_413_280, True), (-8_413_281, False)]
+)
+def test_weights_as_of_pillow_are_refused_where_a_sum_would_not_fit_into_32_bits(weight, fits):
+    """255 * 8,413,281 + 2**21 is above 2**31 - 1."""
+    image, out, none = pixels(2, 2, 1), np.zeros((2, 1, 1), np.uint8), (numbers(dtype="i4"),) * 2
+    axis = (numbers(0, dtype="i4"), numbers(2, dtype="i4"), np.array([[weight // 2, weight - weight // 2]], np.int32))
+    arguments = (image.reshape(-1), 0, 2, 2, 2, *none, np.zeros((0, 0), np.int32), *axis, out)
+    if fits:
+        core.native.resize_as_pillow(*arguments)
+    else:
+        with pytest.raises(ValueError, match="weights are too large"):
+            core.native.resize_as_pillow(*arguments)
