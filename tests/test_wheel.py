@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -180,3 +182,14 @@ def test_no_wheel_holds_a_core_that_another_machine_built_in_the_same_folder(mac
         (name,) = (name for name in wheel.namelist() if name.endswith(".so"))
         assert b"the first" in wheel.read(name)
         assert b"of another machine" not in wheel.read(name)
+
+
+def test_cibuildwheel_takes_the_settings_and_builds_for_each_python_and_processor():
+    pytest.importorskip("cibuildwheel")
+    command = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--print-build-identifiers"]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
+
+    assert done.returncode == 0, done.stderr
+    pythons, processors = ("cp310", "cp311", "cp312", "cp313"), ("x86_64", "aarch64")
+    assert set(done.stdout.split()) == {f"{python}-manylinux_{name}" for python in pythons for name in processors}
