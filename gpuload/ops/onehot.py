@@ -1,12 +1,13 @@
-"""OneHot: a class number to a vector with a 1 at its place."""
+"""OneHot: a class number to a vector with a 1 at its place, or to one that is smoothed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuload import device
 from gpuload.errors import SpecError
@@ -17,12 +18,21 @@ from gpuload.spec import Field, Spec
 
 # Kernels of CuPy: what they read, what they write, what they do with element i, and their names.
 OUTSIDE = "T label, int64 count", "bool outside", "outside = label < 0 || label >= count", "gpuload_outside"
-VECTORS = "raw T labels, int64 num", "U hot", "hot = (float)(labels[i / num] == i % num)", "gpuload_vectors"
+VECTORS = (
+    "raw T labels, int64 num, float32 off, float32 on",
+    "U hot",
+    "hot = labels[i / num] == i % num ? on : off",
+    "gpuload_vectors",
+)
 
 
 @dataclass(frozen=True)
 class OneHot(Op):
     """Make a vector of zeros with a 1 at the label's place, along a new last axis; on ``"label"`` by default.
+
+    With ``smoothing`` s and n classes the label's place has ``1 - s + s / n`` and each other one ``s / n``: what
+    ``torch.nn.CrossEntropyLoss(label_smoothing=s)``, ``tf.keras.losses.CategoricalCrossentropy(label_smoothing=s)`` and
+    timm's ``Mixup`` make of labels. Leave it out of the loss then.
 
     Example:
         ``gl.ops.OneHot(10)``
@@ -30,10 +40,12 @@ class OneHot(Op):
     Args:
         num_classes: how many; labels are 0 to ``num_classes - 1``, others are an error that names the record.
         dtype: dtype of the vector.
+        smoothing: 0 to 1; of a floating-point dtype.
     """
 
     num_classes: int
     dtype: str = "float32"
+    smoothing: float = field(default=0.0, kw_only=True)
 
     elementwise: ClassVar[bool] = True
     checks: ClassVar[bool] = True
@@ -42,6 +54,25 @@ class OneHot(Op):
         super().__post_init__()
         dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
         arguments.keep(self, num_classes=arguments.whole(self, "num_classes", self.num_classes), dtype=dtype)
+        smoothing = arguments.number(self, "smoothing", self.smoothing)
+        if not 0 <= smoothing <= 1:
+            raise arguments.refuse(self, "smoothing", self.smoothing, "a number from 0 to 1")
+        if smoothing and np.dtype(dtype).kind != "f":
+            remedy = "write dtype='float32', or leave smoothing out"
+            raise arguments.refuse(self, "smoothing", smoothing, f"0 for {dtype}, which holds no parts of 1", remedy)
+        arguments.keep(self, smoothing=smoothing)
+
+    @property
+    def levels(self) -> NDArray[Any]:
+        """What stands at the places of other classes, and at the label's; ``[2]`` of the dtype."""
+        off = self.smoothing / self.num_classes
+        exact = np.array([off, 1 - self.smoothing + off])
+        return (exact.astype(np.float32) if self.dtype == "float16" else exact).astype(self.dtype)
+
+    @property
+    def has_dali_form(self) -> bool:
+        """True but for smoothed float64: DALI takes both numbers as float32."""
+        return not (self.smoothing and self.dtype == "float64")
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the field ``"label"`` unless ``on`` says otherwise."""
@@ -83,17 +114,17 @@ class OneHot(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the vector of one label (or of an array of labels)."""
-        if device.compiles(xp):
-            labels = xp.asarray(x)
+        if device.compiles(xp) and self.has_dali_form:  # the kernel takes float32 as DALI does
+            labels, (off, on) = xp.asarray(x), np.asarray(self.levels, np.float32).tolist()
             vectors = xp.empty((*labels.shape, self.num_classes), self.dtype)
-            return device.elementwise(*VECTORS)(labels, self.num_classes, vectors)
-        return (xp.asarray(x)[..., None] == xp.arange(self.num_classes)).astype(self.dtype)
+            return device.elementwise(*VECTORS)(labels, self.num_classes, off, on, vectors)
+        is_label = xp.asarray(x)[..., None] == xp.arange(self.num_classes)
+        return xp.where(is_label, *xp.asarray(self.levels[::-1])) if self.smoothing else is_label.astype(self.dtype)
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``one_hot``, cast where it does not make the dtype itself."""
-        fn, types = dali.fn, dali.types
-        if self.dtype == "float16":
-            hot = fn.one_hot(x, num_classes=self.num_classes, dtype=types.FLOAT, axis=-1)
-            return fn.cast(hot, dtype=types.FLOAT16)  # which is exact
-        dtype = getattr(types, DALI_TYPES[self.dtype])
-        return fn.one_hot(x, num_classes=self.num_classes, dtype=dtype, axis=-1)
+        off, on = np.asarray(self.levels, np.float32).tolist()
+        dtype = getattr(dali.types, DALI_TYPES["float32" if self.dtype == "float16" else self.dtype])
+        settings = {"num_classes": self.num_classes, "on_value": on, "off_value": off, "axis": -1}
+        hot = dali.fn.one_hot(x, dtype=dtype, **settings)
+        return dali.fn.cast(hot, dtype=dali.types.FLOAT16) if self.dtype == "float16" else hot  # which is exact

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import state
 from gpuload.errors import RecordError, SpecError
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.ops import OneHot
@@ -23,6 +24,8 @@ class TestOneHot(OpContract):
         (OneHot(5), uniform("uint8", 1, name="label")),
         (OneHot(5, on="mask"), uniform("uint8", 3, 4, name="mask")),
         (OneHot(5), Field("label", np.dtype("int32"), (None,))),
+        *((OneHot(5, dtype, smoothing=0.1), uniform("int64", name="label")) for dtype in ("f2", "f4", "f8")),
+        (OneHot(5, smoothing=0.3), Field("label", np.dtype("int32"), (None,))),
     )
     refused = (
         (OneHot(5), uniform("float32", name="label")),
@@ -106,3 +109,28 @@ def test_of_an_array_of_labels_the_largest_wrong_one_is_named_and_of_negative_on
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="OneHot"):
         OneHot(*arguments)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_smoothed_labels_are_what_keras_makes_of_them(dtype):
+    """Keras: ``y * (1 - s) + s / n``, printed in its documentation; of 4 classes and s = 0.2: 0.85 and 0.05."""
+    labels = OneHot(4, dtype, smoothing=0.2).array(np, np.array([2, 0]), {})
+
+    assert labels.dtype == dtype
+    np.testing.assert_allclose(labels, [[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]], rtol=1e-3)
+    np.testing.assert_allclose(labels.astype(float).sum(axis=1), 1, rtol=1e-3)
+
+
+def test_smoothing_of_1_leaves_nothing_of_the_label():
+    assert OneHot(4, smoothing=1).array(np, np.array([2]), {}).tolist() == [[0.25] * 4]
+
+
+def test_without_smoothing_the_op_has_the_same_name_in_a_state():
+    assert state.canonical_text(OneHot(4, smoothing=0)) == "OneHot(num_classes=4)"
+    assert state.canonical_text(OneHot(4, smoothing=0.1)) == "OneHot(num_classes=4, smoothing=0.1)"
+
+
+@pytest.mark.parametrize("arguments", [{"smoothing": -0.1}, {"smoothing": 1.5}, {"dtype": "int32", "smoothing": 0.1}])
+def test_smoothing_that_cannot_be_is_refused(arguments):
+    with pytest.raises(SpecError, match="smoothing"):
+        OneHot(3, **arguments)
