@@ -31,7 +31,7 @@ from gpuload.errors import DeviceError, RecordIndexError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.ops.base import Op, labels, streams
-from gpuload.ops.graph import Graph, compile_ops, left_behind
+from gpuload.ops.graph import Graph, check_mixes, compile_ops, left_behind
 from gpuload.order import MAX_LENGTH, Blocks, Buckets, Plan, Position, check_count
 from gpuload.pipeline.damage import ON_ERROR, BadRecord, Damage
 from gpuload.pipeline.epoch import Cursor, Epoch, Moves, Place, to_batch
@@ -127,6 +127,7 @@ class Loader:
         self._names = names
         self.spec_out: Spec = whole.spec_out.only(names)
         self._graph = whole.only(names)
+        check_mixes(self._graph, names)
         self.device, self._device_reason = devices.choose(device)
         self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
         all_ops = (*source.ops, *ops)

@@ -26,7 +26,7 @@ from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
-from gpuload.spec import Field, Spec
+from gpuload.spec import MASK, Field, Spec
 
 SAME_SIZE = "fields that share one draw must have the same size"
 BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
@@ -418,6 +418,27 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
         remedy="declare height and width in out= of the op that makes it, or put gl.ops.Resize(height, width) before "
         "this op",
     )
+
+
+def check_mixes(graph: Graph, names: Sequence[str]) -> None:
+    """Raise ``SpecError`` if records of two each are made, and what is marked beside their image stays that of one.
+
+    Args:
+        graph: the ops.
+        names: the fields of a batch.
+    """
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        before = graph.before(place)
+        beside = [field for field in before if field.is_marked and field.name in names and field.name not in on]
+        if not op.mixes or not beside or follow.image_name(before) not in on:
+            continue
+        masks = [field.name for field in beside if field.kind == MASK]
+        remedy = "leave it out, or leave these fields out of output=, or the mark, if it does not belong to the image"
+        raise SpecError(
+            f"{op} beside {[f'{field.name}: {field.mark}' for field in beside]}",
+            cause="an image is mixed with that of another record, and these would still be those of one of the two",
+            remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}" if masks else remedy,
+        )
 
 
 def left_behind(graph: Graph, names: Sequence[str]) -> str | None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels
 from gpuload.ops.base import PARTNER, Draw, Op, Sizes
-from gpuload.spec import Field, Spec
+from gpuload.spec import MASK, Field, Spec
 
 NODES = 1 << 14  # of the tables of weights: to 1e-7 of the exact ones
 LABEL = "label"
@@ -108,11 +108,17 @@ class _Mix(Op):
 
     def _check_blended(self, field: Field) -> None:
         """Raise ``SpecError`` for numbers of which there is nothing between two, as class numbers."""
-        is_image = field.dtype == np.uint8 and len(field.fixed_shape) == 3
+        if field.is_marked and field.kind != MASK:
+            raise SpecError(
+                f"{self}: field {field.name!r} is marked {field.mark!r}",
+                cause="between the boxes or points of two images there are none of their mixture",
+                remedy=f"leave {field.name!r} out of on=",
+            )
+        is_image = field.dtype == np.uint8 and len(field.fixed_shape) == 3 and field.kind != MASK
         if field.dtype.kind != "f" and not is_image:
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
-                cause="a label that is a class number cannot be mixed; a label with a weight for each class can",
+                cause="a label that is a class number cannot be blended; a label with a weight for each class can",
                 remedy=f"put gl.ops.OneHot(10, on={field.name!r}) before it, with the number of classes",
             )
 

@@ -280,3 +280,47 @@ def test_images_of_different_sizes_are_refused():
     spec = Spec((Field("image", np.dtype("u1"), (None, None, 3)),))
     with pytest.raises(SpecError, match="two records are mixed, which needs one shape"):
         compile_ops(spec, [gl.ops.MixUp()])
+
+
+def marked(**marks):
+    """Return images of one size, with a label, two boxes and a mask each."""
+    fields = {
+        "image": PIXELS[:, :8, :10],
+        "label": np.eye(5, dtype=np.float32)[LABELS],
+        "boxes": np.tile(np.array([[0, 0, 4, 4], [1, 1, 5, 6]], np.float32), (LENGTH, 1, 1)),
+        "mask": np.broadcast_to((np.arange(LENGTH, dtype=np.uint8))[:, None, None, None], (LENGTH, 8, 10, 1)).copy(),
+    }
+    return gl.arrays(**fields).mark(**marks)
+
+
+@pytest.mark.parametrize("op", [gl.ops.MixUp(), gl.ops.CutMix(), gl.ops.OneOf([gl.ops.MixUp(), gl.ops.CutMix()])])
+@pytest.mark.parametrize("marks", [{"boxes": "xyxy"}, {"mask": "mask"}, {"boxes": "xyxy", "mask": "mask"}])
+def test_images_are_not_mixed_beside_boxes_or_masks_that_would_stay(op, marks):
+    with pytest.raises(SpecError, match="beside") as caught:
+        loader([op], 4, marked(**marks))
+
+    assert "would still be those of one of the two" in caught.value.cause
+    assert ("gl.ops.CutMix(on=('image', 'label', 'mask'))" in caught.value.remedy) == ("mask" in marks)
+
+
+def test_what_is_not_in_a_batch_or_not_marked_hinders_no_mixing():
+    for source_of_boxes, output in ((marked(), None), (marked(boxes="xyxy", mask="mask"), ("image", "label"))):
+        with loader([gl.ops.CutMix()], 4, source_of_boxes, output=output) as mixing:
+            assert mixing.batch_at(0)["image"].shape == (4, 8, 10, 3)
+
+
+def test_cutmix_cuts_a_marked_mask_that_it_names_and_mixup_refuses_it():
+    with loader([gl.ops.CutMix(on=("image", "mask", "label"))], 4, marked(mask="mask"), drawn=True) as cutting:
+        batch = cutting.batch_at(0)
+        images, masks = np.asarray(batch["image"]), np.asarray(batch["mask"])
+        records = batch.records
+
+    for row in range(4):
+        own, partner = records[row], records[row ^ 1]
+        is_cut = (images[row] != PIXELS[own, :8, :10]).any(axis=2)
+        assert set(masks[row].ravel().tolist()) <= {own, partner}
+        assert (masks[row][..., 0][is_cut] == partner).all()
+    with pytest.raises(SpecError, match="a class number cannot be blended"):
+        loader([gl.ops.MixUp(on=("image", "mask", "label"))], 4, marked(mask="mask"))
+    with pytest.raises(SpecError, match="is marked 'xyxy'"):
+        loader([gl.ops.MixUp(on=("image", "boxes"))], 4, marked(boxes="xyxy"))
