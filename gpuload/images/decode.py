@@ -13,6 +13,7 @@ Choice        made once in a process: nvImageCodec if it works, else Pillow. The
 Values        of 16 bits become ``rint(x / 257)`` of 8, and 8 become ``257 x`` of 16; 10 to 14 bits are moved up to 16.
               A palette is expanded, transparency and gamma are dropped; CMYK: `_ink`.
 GRAY          of the RGB pixels, by OpenCV's and DALI's fixed-point weights, for every kind of file.
+LABELS        the numbers that a PNG stores: without its palette it is a gray image of the numbers of its colours.
 Threads       any number at once, each with a decoder of its own: two threads in one decoder of nvImageCodec 0.9 end the
               process. Decoders have no threads of their own, so that a child of fork can decode too.
 Memory        the pixels of nvImageCodec are handed out without a copy. They lie in ordinary memory that the array keeps
@@ -45,6 +46,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
@@ -59,6 +61,8 @@ from gpuload.images.heads.png import CHUNK, INDEXED, SAMPLES, check_pixels
 
 Pixels = NDArray[np.uint8]
 Region = tuple[int, int, int, int]
+
+MODES = ("RGB", "GRAY", "LABELS")
 
 BLOCK_VALUES = 1 << 20  # that are converted at a time; with fewer, Pillow would be slower
 GRAY_WEIGHTS = (9798, 19235, 3735)  # .299, .587, .114 in 1 / 32768
@@ -108,9 +112,9 @@ def decode(
     Args:
         data: the file, uint8 ``[num_bytes]``.
         head: the result of `head.read` for it.
-        mode: ``"RGB"`` or ``"GRAY"``.
+        mode: ``"RGB"``, ``"GRAY"`` or ``"LABELS"``.
         region: top, left, height and width in the upright image; the result equals the same cut of the whole image.
-        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value.
+        dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not scaled.
         strict: True to look at each JPEG twice, and refuse one whose data end early also if that left no trace in the
             last pixels. Decoding a region may find such damage without it.
 
@@ -119,10 +123,12 @@ def decode(
         SpecError: the mode is another one, or the region is empty or reaches beyond the image.
         MissingPackageError: neither nvImageCodec nor Pillow is installed; of GIF and AVIF, Pillow.
     """
-    if mode not in ("RGB", "GRAY"):
-        raise SpecError(f"mode {mode!r}", cause="images are decoded to 'RGB' or 'GRAY'", remedy="take one of these")
+    if mode not in MODES:
+        raise SpecError(f"mode {mode!r}", cause=f"images are decoded to one of {MODES}", remedy="take one of these")
     if region is not None:
         _check_region(region, head)
+    if mode == "LABELS":
+        return _labels(data, head, region, dtype, strict)
     in_codec = FORMATS[head.kind].in_dali and head.form != "default bits"
     codec = _process_codec() if in_codec else _of_pillow(FORMATS[head.kind].title)
     pixels = codec.decode(data, head, region, dtype, strict)
@@ -135,6 +141,34 @@ def decode(
         return pixels
     # The weights add up to 1: where the three channels are equal, gray is any of them.
     return pixels[..., :1].copy() if head.channels < 3 else gray(pixels)
+
+
+def _labels(data: Pixels, head: Head, region: Region | None, dtype: str, strict: bool) -> NDArray[Any]:
+    """Return the numbers that a PNG stores for its pixels, not scaled; see ``decode``."""
+    if head.kind != "png" or (int(data[25]) not in (GRAYSCALE, INDEXED)):
+        raise ImageError("it has no number for each pixel: labels are stored in PNG files, gray or with a palette")
+    if head.bits > 8 and dtype == "uint8":
+        raise ImageError("its labels have 16 bits, write gl.ops.Decode('LABELS', dtype='uint16')")
+    if int(data[25]) == INDEXED:
+        data, head = _without_palette(data), replace(head, channels=1)
+    pixels = decode(data, head, "GRAY", region, dtype="uint16" if head.bits > 8 else "uint8", strict=strict)
+    step = 255 // (2**head.bits - 1) if head.bits < 8 else 1  # a codec makes the largest number white
+    return (pixels // step).astype(dtype, copy=False)
+
+
+def _without_palette(data: Pixels) -> Pixels:
+    """Return a PNG with a palette as the gray one that stores the same numbers, with its orientation."""
+    view, place = data.data, 33
+    header = b"IHDR" + bytes(view[16:25]) + bytes([GRAYSCALE]) + bytes(view[26:29])
+    parts = [bytes(view[:12]), header, zlib.crc32(header).to_bytes(4, "big")]
+    name = b""
+    while name != b"IEND":
+        length, name = CHUNK.unpack_from(view, place)
+        end = place + 12 + length
+        if name in (b"IDAT", b"IEND", b"eXIf"):
+            parts.append(bytes(view[place:end]))
+        place = end
+    return np.frombuffer(b"".join(parts), np.uint8)
 
 
 def codec() -> str | None:

@@ -6,6 +6,8 @@ Meaning  DALI's CPU decoder, which equals libjpeg-turbo (accurate DCT, fancy ups
          side by side in one scale, and a 16-bit file keeps its values in uint16.
 GRAY     .299 R + .587 G + .114 B of the RGB pixels, in DALI's and OpenCV's fixed-point form, for every kind of file:
          DALI's decoder itself would give the Y plane of a JPEG, and of a PNG something else, rounded down.
+LABELS   the numbers that a PNG stores, gray or with a palette, not scaled: Pillow's modes "L" and "P", for masks as
+         those of Pascal VOC. DALI has no such form, so it runs on the host.
 Formats  `images.head.FORMATS`. DALI has no codec for GIF and AVIF, so that its executor refuses them by name
          (``executors.dali``).
 Limits   are compared with the header of a file, before any codec sees it. A PNG of one colour takes 1000
@@ -34,7 +36,8 @@ from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
 from gpuload.spec import Field
 
-CHANNELS = {"RGB": 3, "GRAY": 1}
+LABELS = "LABELS"
+CHANNELS = {"RGB": 3, "GRAY": 1, LABELS: 1}
 DTYPES = ("uint8", "uint16")
 # nvImageCodec 0.9.0 is reported (its issue 55) to end the process on H100 and B200 where a region of a JPEG is decoded
 # on the GPU, and to fail with its error 8 on A100. 0.8.0 is fine, but DALI 2.4 takes 0.9 alone.
@@ -50,9 +53,10 @@ class Decode(Op):
         ``gl.ops.Decode()``
 
     Args:
-        mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one).
+        mode: ``"RGB"`` (three channels) or ``"GRAY"`` (one). ``"LABELS"`` (one): the numbers that a PNG stores, with a
+            palette or gray; for masks. An image that stores no such numbers is an error.
         dtype: ``"uint8"`` or ``"uint16"``. Files of more bits are rounded to uint8, and those of 8 bits multiplied by
-            257 for uint16: 0 is black, and the largest value of the dtype white.
+            257 for uint16: 0 is black, and the largest value of the dtype white. Labels are not scaled.
         max_pixels: the largest images that are decoded, 2**28 at most. Decoding takes 6 bytes for each
             pixel in each thread, 12 of 16 bits or a progressive JPEG of four channels, some 20 of JPEG 2000 and TIFF.
         max_scans: the most scans of a JPEG that is decoded; 2**16 means any number. libjpeg writes 10 (18 of four
@@ -93,6 +97,11 @@ class Decode(Op):
             arguments.keep(self, **{name: arguments.whole(self, name, value)})
             if value > limit:
                 raise arguments.refuse(self, name, value, f"at most {limit}")
+
+    @property
+    def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
+        """See ``Op``: True for labels."""
+        return self.mode == LABELS
 
     @property
     def takes_region(self) -> bool:
