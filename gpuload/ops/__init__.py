@@ -28,6 +28,7 @@ from gpuload.ops.padto import PadTo
 from gpuload.ops.perspective import Perspective
 from gpuload.ops.policies import AugMix, AutoAugment, RandAugment, TimmAugment, TrivialAugmentWide
 from gpuload.ops.python import Python
+from gpuload.ops.randomresize import RandomResize
 from gpuload.ops.resize import RandomResizedCrop, Resize
 from gpuload.ops.rotate import Rotate, Rotate90
 from gpuload.ops.standardize import PerImageStandardization
@@ -78,6 +79,7 @@ __all__ = [
     "RandomCrop",
     "RandomFlip",
     "RandomIoUCrop",
+    "RandomResize",
     "RandomResizedCrop",
     "RandomZoomOut",
     "Reshape",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, window
 from gpuload.ops.base import Draw, RowError, Sizes
-from gpuload.ops.window import Fill, Window
+from gpuload.ops.window import Color, Fill, Window
 from gpuload.spec import Field
 
 
@@ -85,7 +85,8 @@ class RandomCrop(_Crop):
         height: pixels.
         width: pixels; ``height`` if left out.
         pad: pixels that are added on each of the four sides first.
-        fill: value of the added pixels; or a dict from field names to values, ``{"mask": 255}``, the others being 0.
+        fill: colour of the added pixels, a number or one for each channel; or a dict from field names to these,
+            ``{"mask": 255}``, the others being 0.
         pad_if_needed: have pixels added where an image is smaller than the window, as torchvision does: then it lies at
             a random place of the window.
     """
@@ -107,7 +108,7 @@ class RandomCrop(_Crop):
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
         after = self._cropped(field, max(self.window) if self.pad_if_needed else self.pad)
-        window.check_holds(self, field, self.fill)
+        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
         return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -119,8 +120,8 @@ class RandomCrop(_Crop):
         return {"start": start.astype(np.int32)}
 
     @property
-    def border(self) -> float | None:
-        """The value of the added pixels."""
+    def border(self) -> Color | None:
+        """The colour of the added pixels."""
         return window.one_fill(self, self.fill) if self.pad or self.pad_if_needed else None
 
 
@@ -129,7 +130,8 @@ class CenterCrop(_Crop):
     """Cut ``height`` x ``width`` pixels out of the middle; HWC, any dtype.
 
     Of an odd number of pixels that are left over, the one more is cut off at the bottom and right, as in
-    ``tf.image.resize_with_crop_or_pad`` and Keras (torchvision rounds halves to even here).
+    ``tf.image.resize_with_crop_or_pad`` and Keras. With ``rounding="even"`` an even number is cut off at the top and
+    left then, as torchvision and timm do.
 
     Example:
         ``gl.ops.CenterCrop(28, 28)``
@@ -137,7 +139,14 @@ class CenterCrop(_Crop):
     Args:
         height: pixels.
         width: pixels; ``height`` if left out.
+        rounding: of half of what is left over: ``"down"`` or ``"even"``.
     """
+
+    rounding: str = field(default="down", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.choice(self, "rounding", self.rounding, ("down", "even"))
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
@@ -145,4 +154,6 @@ class CenterCrop(_Crop):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels."""
-        return {"start": ((self._places(size, 0) - 1) // 2).astype(np.int32)}
+        left_over = self._places(size, 0) - 1
+        start = left_over // 2 if self.rounding == "down" else np.rint(left_over / 2)
+        return {"start": start.astype(np.int32)}

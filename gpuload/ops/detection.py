@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, pixels, window
-from gpuload.ops.base import Boxes, Draw, Op, Points, RowForm, Sizes
-from gpuload.ops.resampling import Resampling
-from gpuload.ops.resize import Interpolation, Resize, image_shape
-from gpuload.ops.window import Fill
+from gpuload.ops.base import Boxes, Draw, Op, Points, Sizes
+from gpuload.ops.randomresize import SizeJitter
+from gpuload.ops.resize import Interpolation
+from gpuload.ops.window import Color, Fill
 from gpuload.spec import Field, Spec
 
 OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the least overlap, as in SSD; 1 leaves the image as it is
@@ -44,8 +44,8 @@ class Region(Op):
         return points - draw["start"][::-1]
 
     @property
-    def border(self) -> float | None:
-        """The value of pixels outside of the image; None if there are none."""
+    def border(self) -> Color | None:
+        """The colour of pixels outside of the image; None if there are none."""
         return None
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -55,7 +55,8 @@ class Region(Op):
         inside = x[max(top, 0) : min(bottom, x.shape[0]), max(left, 0) : min(right, x.shape[1])]
         if self.border is None:
             return inside
-        result = xp.full((height, width, x.shape[2]), self.border, x.dtype)
+        result = xp.empty((height, width, x.shape[2]), x.dtype)
+        result[...] = xp.asarray(self.border, x.dtype)
         begin_y, begin_x = max(-top, 0), max(-left, 0)
         result[begin_y : begin_y + inside.shape[0], begin_x : begin_x + inside.shape[1]] = inside
         return result
@@ -85,7 +86,8 @@ class RandomZoomOut(Region):
         ``gl.ops.RandomZoomOut(fill=124)``
 
     Args:
-        fill: value of the added pixels; or a dict from field names to values, ``{"mask": 255}``, the others being 0.
+        fill: colour of the added pixels, a number or one for each channel; or a dict from field names to these,
+            ``{"mask": 255}``, the others being 0.
         side_range: least and greatest factor, 1 or more.
         p: the probability that an image is zoomed out.
     """
@@ -107,12 +109,12 @@ class RandomZoomOut(Region):
 
     def field_after(self, field: Field) -> Field:
         """Height and width vary."""
-        window.check_holds(self, field, self.fill)
+        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
         return super().field_after(field)
 
     @property
-    def border(self) -> float | None:
-        """The value of the added pixels."""
+    def border(self) -> Color | None:
+        """The colour of the added pixels."""
         return window.one_fill(self, self.fill)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -236,7 +238,7 @@ class RandomIoUCrop(Region):
 
 
 @dataclass(frozen=True)
-class ScaleJitter(Op):
+class ScaleJitter(SizeJitter):
     """Resize each image by a random factor of the largest size that fits into ``height`` x ``width`` pixels.
 
     The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter, torchvision's
@@ -258,27 +260,13 @@ class ScaleJitter(Op):
     width: int | None = None
     scale: tuple[float, float] = (0.1, 2.0)
     interpolation: Interpolation = field(default="linear", hash=False)
-    antialias: bool = True
-
-    moves_pixels: ClassVar[bool] = True
-    per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
-    num_uniforms: ClassVar[int] = 1
+    antialias: bool | str = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         height = arguments.whole(self, "height", self.height)
         width = height if self.width is None else arguments.whole(self, "width", self.width)
         arguments.keep(self, height=height, width=width, scale=arguments.interval(self, "scale", self.scale))
-        arguments.keep(self, interpolation=self._resize.interpolation, antialias=self._resize.antialias)
-
-    @property
-    def _resize(self) -> Resize:
-        """The op that resizes, to sizes that are drawn here."""
-        return Resize(shorter=1, interpolation=self.interpolation, antialias=self.antialias)
-
-    def field_after(self, field: Field) -> Field:
-        """Height and width vary."""
-        return field.with_(shape=(None, None, image_shape(self, field)[2]), axes="HWC")
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``size``: the new size of each image, float32 ``[N, 2]`` as DALI wants it."""
@@ -286,34 +274,6 @@ class ScaleJitter(Op):
         fitting = (window_size / np.maximum(size, 1)).min(axis=1, keepdims=True)
         factor = fitting * (self.scale[0] + u * (self.scale[1] - self.scale[0]))
         return {"size": np.maximum((size * factor).astype(np.int64), 1).astype(np.float32)}
-
-    def size_after(self, size: Sizes, draw: Draw) -> Sizes:
-        """Return the drawn sizes."""
-        return draw["size"].astype(np.int32)
-
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
-        """They keep their place in parts of width and height."""
-        return self._resize.move_points(points, draw, size)
-
-    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image, resized."""
-        return self._resize.array(xp, x, draw)
-
-    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch, on a GPU by kernels."""
-        return self._resize.array_batch(xp, x, draw)
-
-    def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
-        """Of all of each image."""
-        return self._resize.resample(draw, size)
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        return self._resize.row_form(field)
-
-    def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
-        """``resize``."""
-        return self._resize.lower(dali, x, draw, field=field, device=device)
 
 
 def _overlaps(crops: NDArray[np.int64], boxes: Boxes) -> NDArray[np.float64]:

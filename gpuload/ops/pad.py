@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpuload.errors import SpecError
 from gpuload.ops import arguments, images, window
 from gpuload.ops.base import Draw, RowError, Sizes
-from gpuload.ops.window import Fill, Window
+from gpuload.ops.window import Color, Fill, Window
 from gpuload.spec import Field
 
 Margin = int | tuple[int, int, int, int]
@@ -32,7 +32,8 @@ class Pad(Window):
         height: pixels of the result.
         width: pixels of the result; ``height`` if left out.
         margin: in place of the size: pixels for each side, or four numbers for left, top, right and bottom.
-        fill: value of the added pixels; or a dict from field names to values, ``{"mask": 255}``, the others being 0.
+        fill: colour of the added pixels, a number or one for each channel; or a dict from field names to these,
+            ``{"mask": 255}``, the others being 0.
     """
 
     height: int | None = None
@@ -83,7 +84,7 @@ class Pad(Window):
     def field_after(self, field: Field) -> Field:
         """Height and width become the new ones."""
         height, width, channels = images.image(self, field)
-        window.check_holds(self, field, self.fill)
+        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
         before: Sizes = np.array([height or 1, width or 1], np.int32)
         after = self.window_of(before).tolist()
         if (after < before).any():
@@ -107,8 +108,8 @@ class Pad(Window):
         return {"start": np.broadcast_to(-self._sides[0], size.shape), "shape": after}
 
     @property
-    def border(self) -> float | None:
-        """The value of the added pixels."""
+    def border(self) -> Color | None:
+        """The colour of the added pixels."""
         return window.one_fill(self, self.fill)
 
     def _too_large(self, subject: str, size: list[int]) -> SpecError:

@@ -173,7 +173,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 
 def move(
     xp: ModuleType, x: Any, *, start: Any = (0, 0), mirror: Any = (0, 0), quarters: Any = 0, size: Boxes | None = None,
-    fill: float = 0,
+    fill: float | tuple[float, ...] = 0,
 ) -> Any:  # fmt: skip
     """Return windows of images, or images that are mirrored or turned, of any dtype, by one kernel.
 
@@ -184,7 +184,7 @@ def move(
         mirror: int ``[N, 2]``, 1 where a window is mirrored vertically, horizontally.
         quarters: int ``[N]``, of a turn counter-clockwise, of images that are not cut or mirrored.
         size: int ``[N, 2]``, height and width of each result; those of the images if left out.
-        fill: the value outside of an image.
+        fill: the colour outside of an image, a number or one for each channel.
     """
     places = np.zeros((len(x), 6), np.int32)
     places[:, :2], places[:, 2:4], places[:, 4] = start, mirror, quarters

@@ -17,6 +17,7 @@ from gpuload.ops.base import VARYING, Draw, Op, Points, RowForm, Sizes
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
+ROUNDINGS = ("nearest", "down")
 PIL = "pil"  # the antialias that is Pillow's
 Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
 NEAREST_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32")
@@ -37,7 +38,7 @@ class Resize(Op):
     Args:
         height: pixels; together with ``width``.
         width: pixels.
-        shorter: pixels; the longer side keeps the proportions, rounded to nearest, halves up.
+        shorter: pixels; the longer side keeps the proportions, rounded as ``rounding`` says.
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
         antialias: average over all source pixels where the image becomes smaller (linear and cubic). ``"pil"``: as
@@ -45,6 +46,7 @@ class Resize(Op):
         longer: pixels, in place of the shorter side; with ``shorter``, the longer side has at most so many, as with
             torchvision's ``max_size``.
         fit: make the image as large as fits into ``height`` x ``width``, and keep its proportions.
+        rounding: of a side that keeps the proportions: ``"nearest"``, halves up; or ``"down"``, as torchvision does.
     """
 
     height: int | None = None
@@ -54,6 +56,7 @@ class Resize(Op):
     antialias: bool | str = True
     longer: int | None = field(default=None, kw_only=True)
     fit: bool = field(default=False, kw_only=True)
+    rounding: str = field(default="nearest", kw_only=True)
 
     moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
@@ -72,6 +75,7 @@ class Resize(Op):
             if getattr(self, name) is not None:
                 arguments.keep(self, **{name: arguments.whole(self, name, getattr(self, name))})
         arguments.keep(self, fit=arguments.flag(self, "fit", self.fit))
+        arguments.choice(self, "rounding", self.rounding, ROUNDINGS)
         _check_filter(self)
 
     def field_after(self, field: Field) -> Field:
@@ -90,7 +94,8 @@ class Resize(Op):
             return np.broadcast_to(np.array([self.height, self.width], np.int32), size.shape)
         sides = size.astype(np.int64).clip(1)
         before, after = self._scale(sides)
-        return np.asarray((2 * sides * after + before) // (2 * before), np.int32).clip(1)
+        half = before if self.rounding == "nearest" else 0
+        return np.asarray((2 * sides * after + half) // (2 * before), np.int32).clip(1)
 
     @property
     def _is_fixed(self) -> bool:

@@ -19,7 +19,8 @@ from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.walk import Walk
 from gpuload.spec import Field
 
-Fill = float | dict[str, float]  # one for all fields, or by the names of fields
+Color = float | tuple[float, ...]  # of all channels, or of each
+Fill = Color | dict[str, Color]  # one for all fields, or by the names of fields
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Window(Op):
         raise NotImplementedError
 
     @property
-    def border(self) -> float | None:
-        """The value outside the image, of an op as it acts on one field; None if the window lies inside."""
+    def border(self) -> Color | None:
+        """The colour outside the image, of an op as it acts on one field; None if the window lies inside."""
         return None
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
@@ -80,8 +81,9 @@ class Window(Op):
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """A window of the walk's window: it moves, and moves the other way where the walk mirrors."""
         whole = walk.window == (walk.height, walk.width) and not walk.is_padded
-        if self.border is not None and (walk.mean is not None or not whole):
-            return None  # the border's value would have other units, or lie inside the image
+        border = self.border
+        if isinstance(border, tuple) or (border is not None and (walk.mean is not None or not whole)):
+            return None  # a walk has one value; the border's would have other units, or lie inside the image
         start, window = draw["start"], self._of(walk.window)
         if walk.mirror.any():
             rest = np.array([walk.window[0] - window[0], walk.window[1] - window[1]], np.int32)
@@ -89,8 +91,8 @@ class Window(Op):
         return walk.with_(
             start=walk.start + start,
             window=window,
-            fill=walk.fill if self.border is None else self.border,
-            is_padded=walk.is_padded or self.border is not None,
+            fill=walk.fill if border is None else border,
+            is_padded=walk.is_padded or border is not None,
         )
 
     def _of(self, size: tuple[int, ...]) -> tuple[int, int]:
@@ -111,12 +113,12 @@ def region(start: NDArray[np.int32], window: Sizes, size: Sizes) -> Draw:
 
 
 def check_fill(op: Any, fill: Any) -> Fill:
-    """Return the argument ``fill``: a number, or numbers by the names of fields."""
-    checked_value: Fill = arguments.by_field(op, "fill", fill, arguments.number, 0)
+    """Return the argument ``fill``: a colour, or colours by the names of fields."""
+    checked_value: Fill = arguments.by_field(op, "fill", fill, arguments.numbers, 0)
     return checked_value
 
 
-def one_fill(op: Any, fill: Fill) -> float:
+def one_fill(op: Any, fill: Fill) -> Color:
     """Return the fill of an op as it acts on one field."""
     if isinstance(fill, dict):
         raise RuntimeError(f"{op} is asked for one field without op.of(name)")
@@ -136,7 +138,7 @@ def check_holds(op: Any, field: Field, value: Any) -> None:
         )
 
 
-def check_colors(op: Any, field: Field, fill: float | tuple[float, ...], channels: int | None) -> None:
+def check_colors(op: Any, field: Field, fill: Color, channels: int | None) -> None:
     """Raise ``SpecError`` if a field cannot hold a colour: a number, or one for each channel."""
     numbers = fill if isinstance(fill, tuple) else (fill,)
     for number in numbers:

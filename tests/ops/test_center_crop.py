@@ -26,6 +26,8 @@ class TestCenterCrop(OpContract):
         (CenterCrop(5), uniform(np.bool_, 8, 8, 1)),
         (CenterCrop(5), uniform(np.int64, 8, 8, 2)),
         (CenterCrop(5), uniform(np.float16, 8, 8, 5)),
+        (CenterCrop(5, 6, rounding="even"), uniform(np.uint8, 8, 9, 3)),
+        (CenterCrop(33, 30, rounding="even"), varying(np.uint8, 3)),
     )
     neutral = ((CenterCrop(8, 6), uniform(np.uint8, 8, 6, 3)),)
     refused = (
@@ -68,3 +70,16 @@ def test_only_its_region_is_decoded():
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(SpecError, match="CenterCrop"):
         CenterCrop(**arguments)
+
+
+def test_half_of_an_odd_rest_is_rounded_to_even_as_torchvision_does():
+    """torchvision: ``int(round((size - crop) / 2.0))``, and Python rounds halves to even; worked by hand."""
+    sizes = np.array([[10, 11], [12, 13], [14, 9]], np.int32)
+
+    down = CenterCrop(8, 8).draw(np.empty((3, 0)), sizes)["start"]
+    even = CenterCrop(8, 8, rounding="even").draw(np.empty((3, 0)), sizes)["start"]
+
+    assert down.tolist() == [[1, 1], [2, 2], [3, 0]]
+    assert even.tolist() == [[1, 2], [2, 2], [3, 0]]
+    with pytest.raises(SpecError, match="rounding"):
+        CenterCrop(8, rounding="up")

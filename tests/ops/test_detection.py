@@ -30,10 +30,13 @@ class TestRandomZoomOut(OpContract):
         (ops.RandomZoomOut(fill=7, side_range=(1, 2), p=1), varying(np.uint8, channels=1)),
         (ops.RandomZoomOut(fill=0.5, p=1), varying(np.float32, channels=3)),
         (ops.RandomZoomOut(p=1), uniform(bool, 8, 9, 2)),
+        (ops.RandomZoomOut(fill=(123, 117, 104), p=1), varying(np.uint8, channels=3)),
     ]
     neutral: ClassVar = [(ops.RandomZoomOut(p=0), uniform(np.uint8, 8, 9, 3))]
     refused: ClassVar = [
         (ops.RandomZoomOut(fill=300), uniform(np.uint8, 8, 9, 3)),
+        (ops.RandomZoomOut(fill=(1, 2)), uniform(np.uint8, 8, 9, 3)),
+        (ops.RandomZoomOut(fill=(1, 2, 300)), uniform(np.uint8, 8, 9, 3)),
         (ops.RandomZoomOut(), uniform(np.uint8, 8, 9)),
         (ops.RandomZoomOut(), uniform(np.uint8, 3, 8, 9, axes="CHW")),
     ]
@@ -66,6 +69,10 @@ class TestRandomCropOfSmallImages(OpContract):
     cases: ClassVar = [
         (ops.RandomCrop(40, 44, pad_if_needed=True, fill=9), varying(np.uint8, channels=3)),
         (ops.RandomCrop(40, 44, pad=2, pad_if_needed=True), uniform(np.float32, 30, 50, 3)),
+        (ops.RandomCrop(40, 44, pad_if_needed=True, fill=(123, 117, 104)), varying(np.uint8, channels=3)),
+        (ops.RandomCrop(30, 30, pad=3, fill=(1.5, 0.25, -2)), uniform(np.float32, 30, 30, 3)),
+        (ops.Pad(margin=2, fill=(9, 8, 7)), uniform(np.uint8, 8, 9, 3)),
+        (ops.Pad(90, 100, fill=(9, 8, 7, 6)), varying(np.uint8, channels=4)),
     ]
 
 
@@ -188,3 +195,27 @@ def test_boxes_that_are_not_there_when_they_are_needed_are_refused():
 def test_arguments_that_do_not_fit_are_refused(name, arguments):
     with pytest.raises(SpecError, match=next(reversed(arguments))):
         getattr(ops, name)(**arguments)
+
+
+def test_a_colour_fills_what_is_added_and_a_mask_beside_it_gets_its_own():
+    image = np.full((1, 4, 4, 3), 50, np.uint8)
+    source = gl.arrays(image=image, mask=image[..., :1]).mark(mask="mask")
+    ops_of_both = [ops.Pad(margin=1, fill={"image": (1, 2, 3), "mask": 255})]
+
+    with gl.Loader(source, 1, ops=ops_of_both, device="cpu") as loader:
+        batch = loader.batch_at(0)
+
+    assert batch["image"][0, 0, 0].tolist() == [1, 2, 3]
+    assert batch["image"][0, 1, 1].tolist() == [50, 50, 50]
+    assert (batch["mask"][0, 0, 0, 0], batch["mask"][0, 1, 1, 0]) == (255, 50)
+
+
+def test_a_canvas_has_its_colour_around_the_image():
+    op = ops.RandomZoomOut(fill=(1, 2, 3), p=1, side_range=(2, 2))
+    draw = {"start": np.array([-1, -2], np.int32), "shape": np.array([4, 4], np.int32)}
+
+    result = op.array(np, np.full((2, 2, 3), 9, np.uint8), draw)
+
+    assert result[0, 0].tolist() == [1, 2, 3]
+    assert result[1, 2].tolist() == [9, 9, 9]
+    assert (result == 9).all(axis=2).sum() == 4

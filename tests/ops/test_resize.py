@@ -382,3 +382,16 @@ def test_an_image_that_fits_is_boxed_in_by_pad():
 def test_sizes_and_filters_that_say_nothing_or_too_much_are_refused(arguments):
     with pytest.raises(SpecError, match="Resize"):
         Resize(**arguments)
+
+
+def test_the_longer_side_is_rounded_down_where_torchvision_does():
+    """256 * 90 / 67 = 343.88, 256 * 500 / 375 = 341.33; torchvision takes ``int`` of it."""
+    sizes = np.array([[67, 90], [90, 67], [375, 500]], np.int32)
+
+    nearest = Resize(shorter=256).size_after(sizes, {})
+    down = Resize(shorter=256, rounding="down").size_after(sizes, {})
+
+    assert nearest.tolist() == [[256, 344], [344, 256], [256, 341]]
+    assert down.tolist() == [[256, 343], [343, 256], [256, 341]]
+    with pytest.raises(SpecError, match="rounding"):
+        Resize(shorter=256, rounding="up")
