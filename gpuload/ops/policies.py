@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_pillow, images, pillow, tables
+from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, images, pillow, tables
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY
 from gpuload.spec import Field
@@ -37,6 +37,7 @@ Levels = NDArray[np.float32]
 OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
     "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
+    "Desaturate", "GaussianBlur",
 )  # fmt: skip
 SIGNED = frozenset(OPERATIONS[1:10])  # those whose level has a sign
 NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
@@ -256,7 +257,8 @@ class TimmAugment(_Timm):
     As ``timm.data.rand_augment_transform`` on images of Pillow. The parts of the string, in any order: ``m`` magnitude
     (10), ``n`` layers (2), ``p`` probability of each (0.5), ``mstd`` standard deviation of the magnitude (0; more than
     100: uniform from 0 to the magnitude), ``mmax`` the largest magnitude (10), ``inc1`` operations that become stronger
-    with it. Other sets of operations (``t``) are refused.
+    with it; ``t3a``, ``t3aw`` or ``tweights`` another set of operations, which do so in any case: DeiT III's three
+    (solarize, desaturate, blur), these and others by weights, or all by weights. Those with weights are not repeated.
 
     Example:
         ``gl.ops.TimmAugment("rand-m9-mstd0.5-inc1")``
@@ -278,18 +280,28 @@ class TimmAugment(_Timm):
         self._parts()
 
     def _parts(self) -> dict[str, float]:
-        """Return the parts of the string by name."""
+        """Return the numbers in the string by name."""
         kind, *texts = self.config.split("-")
         parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5, "mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
+        sets = [text.removeprefix("t") for text in texts if text.startswith("t")]
+        texts = [text for text in texts if not text.startswith("t")]
         matches = [re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts]
-        if kind != "rand" or None in matches:
+        if kind != "rand" or None in matches or not set(sets) <= set(TIMM_SETS):
             raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
         parts |= {match[1]: float(match[2]) for match in matches if match}
         whole = all(parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name]))
         in_range = 1 <= parts["n"] <= 16 and parts["p"] <= 1 and 0 < parts["mmax"] < 1000 and parts["m"] < 1000
-        if not whole or not in_range or parts["inc"] > 1:
+        choices = TIMM_SETS[sets[0]] if sets else ()
+        is_long = isinstance(choices, dict) and parts["n"] > len(choices)
+        if not whole or not in_range or parts["inc"] > 1 or is_long or len(sets) > 1:
             raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
         return parts
+
+    @property
+    def _choices(self) -> tuple[str, ...] | dict[str, float]:
+        """The operations; where they have weights, an image does not get one of them twice."""
+        sets = [text.removeprefix("t") for text in self.config.split("-") if text.startswith("t")]
+        return TIMM_SETS[sets[0]] if sets else TIMM_OPERATIONS
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
@@ -300,8 +312,12 @@ class TimmAugment(_Timm):
         """Return ``op``, ``level`` and ``cubic``, int32 ``[N, K]``: 1 where pixels are taken by cubic interpolation."""
         parts = self._parts()
         choice, applied, normal, turn, sign, cubic = np.split(u, 6, axis=1)
-        numbers = np.array([OPERATIONS.index(name) for name in TIMM_OPERATIONS], np.int32)
-        number = numbers[np.floor(choice * len(numbers)).astype(np.int64)]
+        choices = self._choices
+        numbers = np.array([OPERATIONS.index(name) for name in choices], np.int32)
+        if isinstance(choices, dict):
+            number = numbers[_places(choice, np.array(list(choices.values())))]
+        else:
+            number = numbers[np.floor(choice * len(numbers)).astype(np.int64)]
         number = np.where(applied <= parts["p"], number, 0).astype(np.int32)
         level = np.full(number.shape, parts["m"])
         if parts["mstd"] > 100:
@@ -314,7 +330,7 @@ class TimmAugment(_Timm):
     @property
     def increases(self) -> bool:
         """See ``_Timm``."""
-        return bool(self._parts()["inc"])
+        return bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -400,6 +416,10 @@ def timm_argument(name: str, part: float, sign: float, shape: tuple[int, ...], i
         return sign * (part * TIMM_SHIFT) * shape[name == "TranslateX"]
     if name == "Rotate":
         return sign * (part * 30.0)
+    if name == "Desaturate":
+        return 1.0 - min(1.0, 0.5 + 0.5 * part)
+    if name == "GaussianBlur":
+        return min(2.0, 0.1 + 1.9 * part)
     if name in SIGNED:
         return max(0.1, 1.0 + sign * (part * 0.9)) if increases else part * 1.8 + 0.1
     if name == "Posterize":
@@ -428,6 +448,8 @@ def operate(
         return pillow.affine(xp, x, matrices[name], interpolation, fill)
     if name == "Rotate":
         return pillow.rotate(xp, x, value, interpolation, fill)
+    if name == "GaussianBlur":
+        return blur_pillow.gaussian_blur(xp, x, value)
     if name in FACTORS:
         return FACTORS[name](xp, x, value)
     if name == "Posterize":
@@ -443,7 +465,7 @@ def operate(
 
 FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
     "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,
-    "Sharpness": colour_pillow.sharpness,
+    "Sharpness": colour_pillow.sharpness, "Desaturate": colour_pillow.saturation,
 }  # fmt: skip
 TONES: dict[str, Callable[[ModuleType, Any], Any]] = {
     "AutoContrast": colour_pillow.autocontrast, "Equalize": colour.equalize, "Invert": colour.invert,
@@ -452,9 +474,40 @@ TIMM_OPERATIONS = (
     "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast",
     "Brightness", "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY",
 )  # fmt: skip
+TIMM_SETS: dict[str, tuple[str, ...] | dict[str, float]] = {
+    "3a": ("Solarize", "Desaturate", "GaussianBlur"),
+    "3aw": {
+        "Solarize": 6.0, "Desaturate": 6.0, "GaussianBlur": 6.0, "Rotate": 3.0, "ShearX": 2.0, "ShearY": 2.0,
+        "Posterize": 1.0, "AutoContrast": 1.0, "Color": 1.0, "Sharpness": 1.0, "Contrast": 1.0, "Brightness": 1.0,
+        "Equalize": 1.0, "Invert": 1.0,
+    },
+    "weights": {
+        "Rotate": 3.0, "ShearX": 2.0, "ShearY": 2.0, "TranslateX": 1.0, "TranslateY": 1.0, "Color": 0.25,
+        "Sharpness": 0.25, "AutoContrast": 0.25, "Solarize": 0.05, "SolarizeAdd": 0.05, "Contrast": 0.05,
+        "Brightness": 0.05, "Equalize": 0.05, "Posterize": 0.05, "Invert": 0.05,
+    },
+}  # fmt: skip
 AUGMIX_OPERATIONS = tuple(name for name in TIMM_OPERATIONS if name not in ("Invert", "SolarizeAdd"))
-_TIMM_FORM = "timm's words: 'rand', then '-m9', '-n2', '-p0.5', '-mstd0.5', '-mmax10', '-inc1'"
+_TIMM_FORM = (
+    "timm's words: 'rand', then '-m9', '-n2', '-p0.5', '-mstd0.5', '-mmax10', '-inc1', '-t3a', '-t3aw' or '-tweights'"
+)
 _TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
+
+
+def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what is drawn by weights without putting it back: int64 ``[N, K]``, the places of weights.
+
+    Args:
+        u: ``[N, K]`` in [0, 1).
+        weights: ``[M]``, M at least K.
+    """
+    left = np.tile(weights, (len(u), 1))
+    places = np.zeros(u.shape, np.int64)
+    for layer in range(u.shape[1]):
+        ends = left.cumsum(axis=1)
+        places[:, layer] = (u[:, layer, None] * ends[:, -1:] >= ends).sum(axis=1).clip(0, len(weights) - 1)
+        np.put_along_axis(left, places[:, layer, None], 0.0, axis=1)
+    return places
 
 
 def _levels(

@@ -31,6 +31,8 @@ class TestPolicies(OpContract):
         (ops.TrivialAugmentWide(), uniform(np.uint8, 12, 15, 1)),
         (ops.AutoAugment("svhn"), varying(np.uint8, channels=3)),
         (ops.TimmAugment("rand-m9-n3-p0.9-mstd0.5-inc1", fill=FILL), uniform(np.uint8, 12, 15, 3)),
+        (ops.TimmAugment("rand-m9-n3-p1-t3a"), varying(np.uint8, channels=3)),
+        (ops.TimmAugment("rand-m9-p1-tweights"), uniform(np.uint8, 12, 15, 3)),
         (ops.AugMix(5, interpolation="linear"), uniform(np.uint8, 12, 15, 3)),
     ]
     refused: ClassVar = [
@@ -165,7 +167,10 @@ def test_on_a_gpu(monkeypatch):
         (lambda: ops.TrivialAugmentWide(1), "at least 2"),
         (lambda: ops.AugMix(11), "from 1 to 10"),
         (lambda: ops.AugMix(depth=0), "at least 1"),
-        (lambda: ops.TimmAugment("rand-m9-tweights"), "timm's words"),
+        (lambda: ops.TimmAugment("rand-m9-w0"), "tweights"),
+        (lambda: ops.TimmAugment("rand-m9-t4a"), "timm's words"),
+        (lambda: ops.TimmAugment("rand-m9-t3a-tweights"), "timm's words"),
+        (lambda: ops.TimmAugment("rand-n15-t3aw"), "timm's words"),
         (lambda: ops.TimmAugment("augmix-m3"), "timm's words"),
         (lambda: ops.TimmAugment("rand-m9.5"), "timm's words"),
         (lambda: ops.TimmAugment("rand-m9", interpolation="lanczos"), "interpolation must be one of"),
@@ -176,3 +181,46 @@ def test_what_is_wrong_is_told(call, words):
         call()
     assert caught.value.cause
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("level", [0.0, 4.25, 9.0, 10.0, 20.0])
+def test_the_operations_of_deit_iii_are_pillows(level):
+    image_module = pytest.importorskip("PIL.Image")
+    enhance, image_filter = pytest.importorskip("PIL.ImageEnhance"), pytest.importorskip("PIL.ImageFilter")
+    photo = image_module.fromarray(GOLDEN["image"])
+    part = level / 10  # timm: 0.5 to 1 of the colour is taken away, and the radius is from 0.1 to 2
+    expected = {
+        "Desaturate": enhance.Color(photo).enhance(1 - min(0.5 + 0.5 * part, 1)),
+        "GaussianBlur": photo.filter(image_filter.GaussianBlur(min(0.1 + 1.9 * part, 2))),
+    }
+
+    for name, image in expected.items():
+        op = ops.TimmAugment("rand-t3a")
+        result = op.apply(np, GOLDEN["image"], name, np.float32(level), {"cubic": 0})
+        np.testing.assert_array_equal(result, np.asarray(image))
+
+
+def test_a_set_of_timm_has_its_operations_alone():
+    draw = draw_of(ops.TimmAugment("rand-m9-n3-p1-t3a"))
+
+    numbers, counts = np.unique(draw["op"], return_counts=True)
+
+    assert {OPERATIONS[number] for number in numbers} == {"Solarize", "Desaturate", "GaussianBlur"}
+    assert counts / counts.sum() == pytest.approx([1 / 3] * 3, abs=0.01)
+    assert (draw["op"][:, 0] == draw["op"][:, 1]).mean() == pytest.approx(1 / 3, abs=0.02)  # an image may get one twice
+
+
+def test_operations_with_weights_are_drawn_by_them_and_not_twice():
+    """The weights are timm's: 3 of some 10 for Rotate, 2 for each shear, 1 for each shift, and so on."""
+    draw = draw_of(ops.TimmAugment("rand-m9-n2-p1-tweights"))["op"]
+
+    first = {name: (draw[:, 0] == OPERATIONS.index(name)).mean() for name in ("Rotate", "ShearX", "TranslateY")}
+
+    total = 3 + 2 * 2 + 2 * 1 + 3 * 0.25 + 7 * 0.05
+    assert first == pytest.approx({"Rotate": 3 / total, "ShearX": 2 / total, "TranslateY": 1 / total}, abs=0.01)
+    assert (draw[:, 0] != draw[:, 1]).all()
+
+
+def test_operations_of_a_set_become_stronger_with_the_level_in_any_case():
+    assert ops.TimmAugment("rand-m9-t3a").increases
+    assert not ops.TimmAugment("rand-m9").increases
