@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuload import ops
+from gpuload import ops, recipes
 from gpuload.batch import Batch
 from gpuload.check import check
 from gpuload.convert import convert
@@ -59,6 +59,7 @@ __all__ = [
     "open",
     "ops",
     "preview",
+    "recipes",
     "records",
     "text",
     "tfrecord",

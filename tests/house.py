@@ -25,7 +25,7 @@ LINES = (
     ("open",),
     ("loader",),
     ("pipeline", "formats", "journal"),
-    ("sources", "executors", "state"),
+    ("sources", "executors", "state", "recipes"),
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
     ("spec", "rng", "device", "ragged"),

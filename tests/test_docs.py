@@ -21,6 +21,7 @@ PAGES = {  # and what a page needs
     "converting": "PIL",
     "balance": None,
     "augmentation": None,
+    "recipes": "PIL",
     "boxes": "PIL",
     "dali-op": "nvidia.dali",
     "coming-from-tf-data": "nvidia.dali_tf_plugin",
@@ -73,6 +74,13 @@ def test_the_page_about_augmentation_runs(defined):
     assert [view.shape for view in large] == [(8, 32, 32, 3)] * 2
     assert [view.shape for view in small] == [(8, 12, 12, 3)] * 8
     assert (defined["labels"] > 0).sum(axis=1).max() == 2
+
+
+@pytest.mark.parametrize("defined", ["recipes"], indirect=True)
+def test_the_page_about_recipes_runs(defined):
+    crops = defined["crops"]
+    assert [crop.shape for crop in crops] == [(4, 3, 224, 224)] * 2 + [(4, 3, 96, 96)] * 8
+    assert (defined["labels"] > 0.1).sum(axis=1).max() == 2
 
 
 @pytest.mark.parametrize("defined", ["boxes"], indirect=True)

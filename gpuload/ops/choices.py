@@ -350,8 +350,8 @@ class OneOf(_Choice):
         on: the fields that the ops act on.
     """
 
-    ops: tuple[Op | Way, ...]
-    weights: tuple[float, ...] | None = None
+    ops: Sequence[Op | Sequence[Op]]
+    weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -374,7 +374,7 @@ class OneOf(_Choice):
     @property
     def ways(self) -> tuple[Way, ...]:
         """The choices."""
-        return tuple((entry,) if isinstance(entry, Op) else entry for entry in self.ops)
+        return tuple((entry,) if isinstance(entry, Op) else tuple(entry) for entry in self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> OneOf:
         """See ``_Nest``."""
@@ -402,7 +402,7 @@ class Sometimes(_Choice):
     """
 
     p: float
-    ops: Way
+    ops: Sequence[Op]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -411,7 +411,7 @@ class Sometimes(_Choice):
     @property
     def ways(self) -> tuple[Way, ...]:
         """Nothing, or all."""
-        return (), self.ops
+        return (), tuple(self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> Sometimes:
         """See ``_Nest``."""
@@ -434,7 +434,7 @@ class Shuffle(_Nest):
         on: the fields that the ops act on.
     """
 
-    ops: Way
+    ops: Sequence[Op]
 
     def __post_init__(self) -> None:
         super().__post_init__()

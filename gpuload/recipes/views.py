@@ -1,0 +1,181 @@
+"""Recipes that train without labels: SimCLR, DINO, MAE.
+
+Sources  Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations" (2020), appendix A, and
+         https://github.com/google-research/simclr; Caron et al., "Emerging Properties in Self-Supervised Vision
+         Transformers" (2021), and main_dino.py of https://github.com/facebookresearch/dino; He et al., "Masked
+         Autoencoders Are Scalable Vision Learners" (2021), and main_pretrain.py of
+         https://github.com/facebookresearch/mae.
+Differs  docs/recipes.md
+"""
+
+from __future__ import annotations
+
+from gpuload import ops
+from gpuload.ops import Op
+from gpuload.recipes.code import Ops
+from gpuload.recipes.form import IMAGE, IMAGENET_MEAN, IMAGENET_STD, Form, Numbers
+
+SIGMA = (0.1, 2.0)  # of the blur, pixels
+DINO_KERNEL = 9  # as in DINOv2; DINO's own blur is Pillow's
+SOLARIZE_AT = 128  # where Pillow's solarize does
+
+
+def simclr(
+    *,
+    train: bool = True,
+    size: int = 224,
+    strength: float = 1.0,
+    blur: float = 0.5,
+    mean: Numbers = 0.0,
+    std: Numbers = 255.0,
+    dtype: str = "float32",
+    layout: str = "NHWC",
+    images: str = "encoded",
+    image: str = IMAGE,
+    antialias: bool | str = True,
+) -> Ops:
+    """Return the ops of SimCLR: two views of each image, the fields ``view_0`` and ``view_1``.
+
+    Pixels are from 0 to 1, as in the authors' code. For CIFAR-10 the paper has ``simclr(size=32, strength=0.5,
+    blur=0)``.
+
+    Args:
+        train: True for two views; False for evaluation: the middle of the image, in its own field.
+        size: of the result, pixels.
+        strength: of the colours' jitter, the paper's s.
+        blur: the probability that a view is blurred, by a window of a tenth of its side.
+        mean: as of `resnet50`, like all that follow.
+        std: pixels.
+        dtype: of the views.
+        layout: of a batch.
+        images: what the source has.
+        image: the field of the images.
+        antialias: of the resize.
+
+    Raises:
+        SpecError: an argument is not what it has to be.
+    """
+    form = Form("simclr", images, image, mean, std, dtype, layout, antialias)
+    if not train:
+        return form.evaluation(size, round(size / 0.875), "cubic")
+    jitter = ops.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength)
+    steps: list[Op] = [
+        ops.RandomResizedCrop(size, interpolation="cubic", antialias=antialias),
+        ops.RandomFlip(),
+        ops.Sometimes(0.8, [jitter]),
+        ops.Grayscale(p=0.2),
+    ]
+    if blur:
+        steps.append(ops.GaussianBlur(size // 10 // 2 * 2 + 1, SIGMA, p=blur))
+    views = ("view_0", "view_1")
+    copy = ops.Copy(image, to=views)
+    return Ops([*form.decode(), copy, *form.on_views(views, steps), *form.cast(views)])
+
+
+def dino(
+    *,
+    train: bool = True,
+    size: int = 224,
+    local_size: int = 96,
+    num_local: int = 8,
+    scale: tuple[float, float] = (0.4, 1.0),
+    local_scale: tuple[float, float] = (0.05, 0.4),
+    mean: Numbers = IMAGENET_MEAN,
+    std: Numbers = IMAGENET_STD,
+    dtype: str = "float32",
+    layout: str = "NHWC",
+    images: str = "encoded",
+    image: str = IMAGE,
+    antialias: bool | str = True,
+) -> Ops:
+    """Return the ops of DINO: two global and eight local crops of each image, by three different lists of ops.
+
+    The fields are ``global_0``, ``global_1``, and ``local_0`` to ``local_7``.
+
+    Args:
+        train: True for these crops; False for evaluation: the middle of the image, in its own field.
+        size: of the global crops, pixels.
+        local_size: of the local crops, pixels.
+        num_local: how many local crops.
+        scale: least and greatest part of the area in a global crop; without local ones the authors have (0.14, 1).
+        local_scale: of a local crop.
+        mean: as of `resnet50`, like all that follow.
+        std: pixels.
+        dtype: of the crops.
+        layout: of a batch.
+        images: what the source has.
+        image: the field of the images.
+        antialias: of the resize.
+
+    Raises:
+        SpecError: an argument is not what it has to be.
+    """
+    form = Form("dino", images, image, mean, std, dtype, layout, antialias)
+    if not train:
+        return form.evaluation(size, round(size * 256 / 224), "cubic")
+
+    def crop(side: int, part: tuple[float, float], blur: float, *last: Op) -> list[Op]:
+        jitter = ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+        return [
+            ops.RandomResizedCrop(side, scale=part, interpolation="cubic", antialias=antialias),
+            ops.RandomFlip(),
+            ops.Sometimes(0.8, [jitter]),
+            ops.Grayscale(p=0.2),
+            ops.GaussianBlur(DINO_KERNEL, SIGMA, p=blur),
+            *last,
+        ]
+
+    names = ("global_0", "global_1")
+    local_names = tuple(f"local_{n}" for n in range(num_local))
+    views = (*names, *local_names)
+    return Ops(
+        [
+            *form.decode(),
+            ops.Copy(image, to=views),
+            *form.on_views(names[:1], crop(size, scale, 1.0)),
+            *form.on_views(names[1:], crop(size, scale, 0.1, ops.Solarize(SOLARIZE_AT, p=0.2))),
+            *form.on_views(local_names, crop(local_size, local_scale, 0.5)),
+            *form.cast(views),
+        ]
+    )
+
+
+def mae(
+    *,
+    train: bool = True,
+    size: int = 224,
+    mean: Numbers = IMAGENET_MEAN,
+    std: Numbers = IMAGENET_STD,
+    dtype: str = "float32",
+    layout: str = "NHWC",
+    images: str = "encoded",
+    image: str = IMAGE,
+    antialias: bool | str = True,
+) -> Ops:
+    """Return the ops by which masked autoencoders are trained: a crop of 0.2 to 1 of the area, mirrored or not.
+
+    The patches are masked in the model.
+
+    Args:
+        train: True for training, False for evaluation: the middle of the image.
+        size: of the result, pixels.
+        mean: as of `resnet50`, like all that follow.
+        std: pixels.
+        dtype: of the images.
+        layout: of a batch.
+        images: what the source has.
+        image: the field of the images.
+        antialias: of the resize.
+
+    Raises:
+        SpecError: an argument is not what it has to be.
+    """
+    form = Form("mae", images, image, mean, std, dtype, layout, antialias)
+    if not train:
+        return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
+    return form.whole(
+        [
+            ops.RandomResizedCrop(size, scale=(0.2, 1.0), interpolation="cubic", antialias=antialias),
+            ops.RandomFlip(),
+        ]
+    )
