@@ -65,6 +65,18 @@ class _Policy(Op):
             )
         return field.with_(shape=shape, axes="HWC")
 
+    def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+        """Refuse masks: labels have no colours, which the operations change, too; torchvision refuses them as well.
+
+        Raises:
+            SpecError: always.
+        """
+        raise SpecError(
+            f"{self} beside the mask {masks[0]!r}",
+            cause="its operations change colours, too, and would change labels",
+            remedy="move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter",
+        )
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image behind its operations."""
         for layer, number in enumerate(draw["op"].tolist()):

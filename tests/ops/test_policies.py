@@ -224,3 +224,12 @@ def test_operations_with_weights_are_drawn_by_them_and_not_twice():
 def test_operations_of_a_set_become_stronger_with_the_level_in_any_case():
     assert ops.TimmAugment("rand-m9-t3a").increases
     assert not ops.TimmAugment("rand-m9").increases
+
+
+@pytest.mark.parametrize("op", [ops.RandAugment(), ops.AugMix(), ops.Sometimes(0.5, [ops.AutoAugment()])], ids=str)
+def test_a_marked_mask_is_refused_for_labels_have_no_colours(op):
+    photos = np.zeros((2, 12, 16, 3), np.uint8)
+    source = gl.arrays(image=photos, mask=photos[..., :1]).mark(mask="mask")
+
+    with pytest.raises(gl.GpuloadError, match="beside the mask 'mask'"):
+        gl.Loader(source, 1, ops=[op], device="cpu")
