@@ -179,7 +179,8 @@ class Graph:
             RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
         self._check_heads(sizes)
-        now = {name: size[:, :2] for name, size in sizes.items()}
+        now = {name: np.broadcast_to(size, (records.size, 2)) for name, size in self._sizes_beside.items()}
+        now |= {name: size[:, :2] for name, size in sizes.items()}
         boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
@@ -256,6 +257,13 @@ class Graph:
     def _size_fields(self) -> list[str | None]:
         """For each op the field whose sizes it draws for, where it does not act on that; else None."""
         return [op.sized_by(self.before(place)) for place, op in enumerate(self.ops)]
+
+    @cached_property
+    def _sizes_beside(self) -> dict[str, Sizes]:
+        """The sizes of images that no op acts on, and for which ops draw all the same, int32 ``[2]``."""
+        names = set(filter(None, self._size_fields)) - self.touched
+        sizes = {name: _known_size(self.spec_in[name]) for name in names if name in self.spec_in}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     @cached_property
     def _files(self) -> list[dict[str, str]]:
@@ -335,6 +343,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             on = op.targets(now)
             _check_draw_order(op, now, entries)
             _check_sized(op, on, now, unsized)
+            _check_beside(op, on, now, changed)
             _check_same_size(op, on, now)
             previous, now = now, op.spec_after(now)
             unsized = {
@@ -439,6 +448,18 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
             cause="an image is mixed with that of another record, and these would still be those of one of the two",
             remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}" if masks else remedy,
         )
+
+
+def _check_beside(op: Op, on: tuple[str, ...], spec: Spec, changed: set[str]) -> None:
+    """Raise ``SpecError`` for an op that must know the sizes of images that nothing acts on, where these vary."""
+    name = op.sized_by(spec)
+    if name is None or name in on or name in changed or _known_size(spec[name]) is not None:
+        return
+    raise SpecError(
+        f"{op}: the size of the images {name!r} is not known",
+        cause="it varies, and is looked up only for images that an op acts on",
+        remedy=f"put an op on the images before it: gl.ops.Decode(on={name!r}) of files, gl.ops.Resize of others",
+    )
 
 
 def left_behind(graph: Graph, names: Sequence[str]) -> str | None:

@@ -116,3 +116,32 @@ def test_fields_that_do_not_fit_are_refused(spec, on, what):
 def test_arguments_that_do_not_fit_are_refused(arguments):
     with pytest.raises(SpecError, match="CleanBoxes"):
         ops.CleanBoxes(**arguments)
+
+
+def read_boxes(numbers):
+    return {"boxes": [np.array([[2, 3, 30, 28], [4, 4, 5, 5]], np.float32)] * len(numbers)}
+
+
+@pytest.mark.parametrize("output", [None, "boxes"])
+def test_boxes_stay_where_no_other_op_acts_on_their_image(output):
+    boxes = gl.records(4, read_boxes, fields={"boxes": ("float32", (None, 4))})
+    source = gl.zip(gl.arrays(image=np.zeros((4, 32, 32, 3), np.uint8)), boxes).mark(boxes="xyxy")
+    loader = gl.Loader(source, 2, ops=[gl.ops.CleanBoxes(min_size=4)], output=output, device="cpu")
+
+    batch = loader.batch_at(1)
+
+    assert [rows.tolist() for rows in batch["boxes"]] == [[[2, 3, 30, 28]]] * 2
+    assert loader.to_source().read([0])["boxes"][0].tolist() == [[2, 3, 30, 28]]
+
+
+def test_images_of_unknown_size_beside_boxes_are_refused_early():
+    def read(numbers):
+        return {**read_boxes(numbers), "image": [np.zeros((32 + n, 32, 3), np.uint8) for n in numbers]}
+
+    fields = {"boxes": ("float32", (None, 4)), "image": ("uint8", (None, None, 3))}
+    source = gl.records(4, read, fields=fields).mark(boxes="xyxy")
+
+    with pytest.raises(gl.GpuloadError, match=r"ops\[0\]: CleanBoxes.*the size of the images 'image' is not known"):
+        gl.Loader(source, 2, ops=[gl.ops.CleanBoxes()], device="cpu")
+    loader = gl.Loader(source, 2, ops=[gl.ops.Brightness(0.9, 1.1), gl.ops.CleanBoxes(min_size=4)], device="cpu")
+    assert loader.batch_at(0)["boxes"].lengths.tolist() == [1, 1]
