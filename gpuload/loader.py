@@ -358,6 +358,18 @@ class Loader:
         except Exception as error:
             raise devices.failure(error)  # noqa: B904  it is the same error, or has it as its cause
 
+    def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
+        """Return at which steps of an epoch some records come, so that ``batch_at(step, epoch)`` has them.
+
+        Args:
+            records: numbers of records, from 0.
+            epoch: the epoch.
+
+        Raises:
+            RecordIndexError: this shard does not have one of them in this epoch.
+        """
+        return self._plan.steps_of([int(record) for record in records], rng.checked_word(epoch, "epoch"))
+
     def peek(self) -> Batch:
         """Return the batch that a loop would begin with, and move nothing: to look at shapes, or to build a model.
 

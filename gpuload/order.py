@@ -16,6 +16,7 @@ So a run goes on where it stopped with another batch size or number of shards: t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, isqrt
@@ -39,6 +40,7 @@ MOST_SHARDS = 4  # that share a window and each ask for all of it; with more, ea
 MIN_SHARE = 1 / (2 * MOST_SHARDS)  # of a window, for a shard to ask for it: half a share, since shares are uneven
 MOST_AHEAD = 1 << 20  # records in the windows that a shard needs at a time: 8 MiB of record numbers
 MOST_LANES = 32  # that a shard asks for; each costs some microseconds a step
+PIECE_RECORDS = 1 << 20  # of an epoch, that are gone through at a time to find a record
 
 
 @dataclass(frozen=True)
@@ -444,6 +446,37 @@ class Plan:
         rows = np.concatenate(places)
         partners = np.where(rows % 2, -1, rows + 1 < self.length).astype(np.int32)
         return Pairs(self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners)
+
+    def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
+        """Return at which steps of an epoch some records come, on this shard.
+
+        Without shuffling this is a division; else the records of the epoch are gone through until all were met.
+
+        Raises:
+            RecordIndexError: the shard does not have one of them in this epoch.
+        """
+        steps: dict[int, int] = {}
+        end = self.end()
+        if self.shuffle is False and self.num_shards == 1:
+            num_records = min(self.length, end * self.batch_size)
+            steps = {record: record // self.batch_size for record in records if 0 <= record < num_records}
+        else:
+            count = max(1, PIECE_RECORDS // self.batch_size)
+            for first in range(0, end, count):
+                numbers, valid, counts = self.span(self.later(Position(epoch), first), min(count, end - first))
+                is_hit = np.isin(numbers, records) & valid
+                places = np.repeat(np.arange(first, first + len(counts)), counts)
+                steps |= zip(numbers[is_hit].tolist(), places[is_hit].tolist(), strict=True)
+                if steps.keys() >= set(records):
+                    break
+        for record in records:
+            if record not in steps:
+                raise RecordIndexError(
+                    f"record {record} of {self.length} in epoch {epoch}",
+                    cause=f"none of the {end} steps of shard {self.shard_id} of {self.num_shards} has it",
+                    remedy="name a record of this shard; last_batch='drop' leaves the last ones of an epoch out",
+                )
+        return [steps[record] for record in records]
 
     def _positions(self, first: int) -> tuple[Positions, NDArray[np.bool_]]:
         """Return this shard's positions of the step that begins at global position ``first``, and which are valid."""

@@ -313,6 +313,17 @@ def test_batch_at_makes_any_batch_again_and_moves_nothing():
     assert load.state_dict() == state
 
 
+def test_the_steps_of_records_are_those_at_which_batch_at_has_them():
+    load = loader(shuffle=True)
+
+    steps = load.steps_of([7, 2], epoch=3)
+
+    assert [record in load.batch_at(step, 3).records for record, step in zip([7, 2], steps, strict=True)] == [
+        True,
+        True,
+    ]
+
+
 def test_batch_at_beyond_the_epoch_is_refused():
     with pytest.raises(RecordIndexError, match="step 9 of an epoch of 9 steps"):
         loader().batch_at(9)

@@ -45,6 +45,37 @@ def global_order(length, *, batch_size, num_shards, shuffle=True, seed=0, epoch=
     return np.concatenate([np.empty(0, np.int64), *(records for shards in steps for records in shards)])
 
 
+@given(
+    st.integers(1, 60),
+    st.integers(1, 7),
+    shuffles,
+    st.sampled_from(order.LAST_BATCH),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+def test_the_step_of_a_record_is_the_one_that_has_it(length, batch_size, shuffle, last_batch, num_shards, epoch):
+    plan = Plan(length, batch_size, shuffle, 5, 0, num_shards, last_batch)
+    steps = {int(record): step for step, records in enumerate(epoch_of(plan, epoch)) for record in records}
+
+    assert plan.steps_of(list(steps), epoch) == list(steps.values())
+    for record in {-1, length, *range(length)} - steps.keys():
+        with pytest.raises(RecordIndexError, match=f"record {record} of {length}"):
+            plan.steps_of([record], epoch)
+
+
+def test_the_step_of_a_record_is_looked_for_piece_by_piece(monkeypatch):
+    monkeypatch.setattr(order, "PIECE_RECORDS", 10)
+    plan = Plan(1000, 3, True, 5)
+
+    (step,) = plan.steps_of([77], epoch=1)
+
+    assert 77 in batch(plan, step, epoch=1)[0]
+
+
+def test_without_shuffling_the_step_of_a_record_of_a_trillion_is_a_division():
+    assert Plan(10**12, 64).steps_of([10**12 - 1, 0]) == [(10**12 - 1) // 64, 0]
+
+
 @given(st.integers(1, 3000), st.integers(0, 5), st.integers(0, 3))
 def test_a_permutation_holds_every_number_once(length, seed, epoch):
     numbers = permutation(length, seed=seed, epoch=epoch).at(np.arange(length))

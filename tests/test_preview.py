@@ -16,6 +16,7 @@ from gpuload.errors import DeviceError, RecordIndexError, SpecError
 Image = pytest.importorskip("PIL.Image")
 PHOTOS = np.random.default_rng(0).integers(0, 200, (6, 40, 60, 3), np.uint8)
 BOXES = np.tile(np.array([[10, 5, 40, 30]], np.float32), (6, 1, 1))
+MIX = gl.mix({gl.arrays(image=PHOTOS): 0.5, gl.arrays(image=PHOTOS): 0.5})
 
 
 def loader_of(chain, source=None, **words):
@@ -80,13 +81,105 @@ def test_files_masks_and_floats_are_shown(tmp_path):
     assert page._repr_html_() in page.to_html()
 
 
-def test_a_picture_has_all_records_below_one_another(tmp_path):
+def test_a_picture_has_records_below_one_another_and_epochs_side_by_side(tmp_path):
     gl.preview(loader_of([ops.RandomFlip()]), records=3, epochs=2).save(tmp_path / "page.png")
 
     picture = np.asarray(Image.open(tmp_path / "page.png"))
-    frame = 12  # around each
-    assert picture.shape == (3 * (120 + frame + 6), 3 * (180 + frame) + 6, 3)
-    assert (picture[138 : 138 + 120, :180][20:80, 50:100] == PHOTOS[1].repeat(3, 0).repeat(3, 1)[20:80, 50:100]).all()
+    rows, columns = places_of(picture, PHOTOS[1].repeat(3, 0).repeat(3, 1)[20:80, 50:100])
+    assert (len(rows), len(columns)) == (1, 1)
+    first, _ = places_of(picture, PHOTOS[0].repeat(3, 0).repeat(3, 1)[20:80, 50:100])
+    assert first[0] + 120 < rows[0]
+
+
+def places_of(picture, part):
+    """Return the rows and columns where a picture has a part that occurs in it, in its first column of cells."""
+    corner = (picture[:, :240] == part[0, 0]).all(axis=2)
+    hits = [
+        (y, x)
+        for y, x in zip(*np.nonzero(corner), strict=True)
+        if np.array_equal(picture[y : y + part.shape[0], x : x + part.shape[1]], part)
+    ]
+    return [y for y, _ in hits], [x for _, x in hits]
+
+
+def test_the_page_says_what_was_drawn():
+    load = loader_of([ops.RandomCrop(20, 30), ops.Sometimes(0.5, [ops.Brightness(0.5, 1.5)])], shuffle=True)
+
+    page = gl.preview(load, records=[4], epochs=[3])
+
+    batch = load.replace(drawn=True, batch_size=1, shuffle=False).batch_at(4, 3)
+    start = batch.drawn["RandomCrop/0"]["start"][0].tolist()
+    assert page.rows[0][0].draws == ()
+    assert page.rows[0][1].draws[0] == f"RandomCrop/0: start {start}"
+    assert page.rows[0][1].draws[1].startswith(f"Sometimes/0: choice {batch.drawn['Sometimes/0']['choice'][0]}, ")
+    assert f"RandomCrop/0: start {start}" in page.to_html()
+
+
+def test_pairs_are_those_of_the_loader_with_their_partners_and_soft_labels():
+    source = gl.arrays(image=PHOTOS, label=np.arange(6))
+    load = loader_of([ops.OneHot(10), ops.MixUp(1.0)], source, shuffle=True)
+
+    page = gl.preview(load, records=range(6), epochs=[2])
+
+    batches = [load.batch_at(step, 2) for step in range(3)]  # of two records each, which are a pair
+    for batch in batches:
+        for row, (record, partner) in enumerate((batch.records, batch.records[::-1])):
+            cell = page.rows[record][1]
+            np.testing.assert_array_equal(cell.pictures[0][1], batch["image"][row].repeat(3, 0).repeat(3, 1))
+            assert cell.draws[0] == f"partner: record {partner}"
+            weight = batch["label"][row, record]
+            assert f"{weight:.4g} of {record}" in cell.texts[0]
+            assert cell.texts[0].endswith("(10 classes)")
+
+
+def test_each_view_is_shown():
+    views = ("large", "small")
+    chain = [ops.Copy("image", to=views), ops.RandomCrop(30, 40, on="large"), ops.RandomCrop(8, 8, on="small")]
+
+    cell = gl.preview(loader_of(chain, gl.arrays(image=PHOTOS), output=views), records=1, epochs=1).rows[0][1]
+
+    assert [(name, pixels.shape) for name, pixels, _ in cell.pictures] == [
+        ("large", (120, 160, 3)), ("small", (160, 160, 3)),
+    ]  # fmt: skip
+
+
+def test_records_without_images_are_texts(tmp_path):
+    source = gl.arrays(x=np.arange(6) / 4, name=np.array(["ann", "bob"] * 3))
+
+    page = gl.preview(loader_of([], source), records=[3])
+
+    assert page.rows[0][0].texts == ("x: 0.75", "name: bob")
+    assert "name: bob" in page.to_html()
+    page.save(tmp_path / "texts.png")
+    assert (np.asarray(Image.open(tmp_path / "texts.png")) < 128).any()
+
+
+def test_large_images_are_means_of_squares():
+    image = np.zeros((2, 1300, 8, 3), np.uint8)
+    image[:, ::3] = 255
+
+    pixels = gl.preview(loader_of([], gl.arrays(image=image)), records=1).rows[0][0].pictures[0][1]
+
+    assert pixels.shape == (433, 2, 3)
+    assert (pixels == 85).all()
+
+
+def test_a_box_has_its_label():
+    source = gl.arrays(image=PHOTOS, boxes=BOXES, name=np.array([["8"]] * 6)).mark(boxes="xyxy")
+
+    marked = source.mark(name="with boxes")
+    pages = [gl.preview(loader_of([], part), records=1) for part in (source, marked)]
+    plain, labelled = (page.rows[0][0].pictures[0][1] for page in pages)
+
+    differs = (plain != labelled).any(axis=2)
+    rows, columns = np.nonzero(differs)
+    assert 17 <= rows.min() < rows.max() < 17 + 10
+    assert 32 <= columns.min() < columns.max() < 32 + 6
+    ink = (labelled[18:25, 32:37] == 255).all(axis=2)
+    assert ink.tolist() == [[letter == "#" for letter in line] for line in EIGHT]
+
+
+EIGHT = (".###.", "#...#", "#...#", ".###.", "#...#", "#...#", ".###.")  # 8 in 5 x 7 pixels
 
 
 def test_the_loader_does_not_move():
@@ -105,7 +198,7 @@ def test_the_loader_does_not_move():
         (lambda: gl.preview(loader_of([]), records=0), SpecError, "records"),
         (lambda: gl.preview(loader_of([]), records=[7]), RecordIndexError, "7"),
         (lambda: gl.preview(loader_of([ops.RandomFlip()]), epochs="2"), SpecError, "epochs"),
-        (lambda: gl.preview(loader_of([], gl.arrays(x=np.arange(9)))), SpecError, "holds images|gl.preview"),
+        (lambda: gl.preview(loader_of([ops.RandomFlip()], MIX)), SpecError, "epochs"),
         (lambda: gl.preview(loader_of([])).save("page.jpg"), SpecError, "page.jpg"),
     ],
 )

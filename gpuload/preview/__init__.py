@@ -1,0 +1,247 @@
+"""Preview: what ops make of records, to be looked at: a page of HTML, or a picture.
+
+    gl.preview(loader)                              in a notebook: the page
+    gl.preview(loader, records=[3, 14], epochs=3).save("page.html")
+
+Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with what
+         was drawn for the record. Other fields are texts.
+Pixels   of uint8 are shown as they are. Others are stretched, each image by itself, from its least value to its
+         greatest, which is written below. Of other than 3 channels the first one is shown; labels of masks are colours.
+         Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
+Boxes    and points that are marked (``source.mark``) are drawn into their image, a box with its label.
+Pairs    MixUp and CutMix mix a record with its partner in the loader's order, and the page names that.
+Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuload.batch import Batch
+from gpuload.errors import SpecError
+from gpuload.loader import Loader
+from gpuload.ops import Decode, images
+from gpuload.order import check_count
+from gpuload.preview.pictures import Pixels, empty, grid, image_pixels, png, text_pixels, wrap
+from gpuload.spec import is_whole
+
+MAX_TEXT = 200  # characters of a value beside a picture
+TITLE_SCALE, LEAST_TITLE = 2, 120  # of letters above columns, in a picture, and pixels that they may take
+TEXT_WIDTH = 320  # pixels of a cell without pictures, in a picture
+MOST_WEIGHTS, LEAST_CLASSES = 4, 8  # a vector with no more numbers other than 0 is shown as these, if it is so long
+STYLE = (
+    ".gpuload td{vertical-align:top;padding:4px 8px;font:12px monospace;text-align:left;overflow-wrap:anywhere}"
+    ".gpuload figure{display:inline-block;vertical-align:top;margin:0 6px 4px 0}.gpuload figure img{display:block;"
+    "max-width:none;image-rendering:pixelated}.gpuload th{font:bold 13px sans-serif;text-align:left;padding:4px 8px}"
+    ".gpuload .draws{color:#777}"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A record at one point of its way.
+
+    Attributes:
+        pictures: for each image its name, pixels ``[height, width, 3]``, and what is to say of it.
+        texts: the other fields, a line each.
+        draws: what the ops drew for the record, a line for each op.
+    """
+
+    pictures: tuple[tuple[str, Pixels, str], ...]
+    texts: tuple[str, ...]
+    draws: tuple[str, ...] = ()
+
+    def to_html(self) -> str:
+        """Return the cell of a table."""
+        parts = []
+        for name, pixels, note in self.pictures:
+            data = base64.b64encode(png(pixels)).decode("ascii")
+            label = html.escape(name)
+            parts.append(
+                f'<figure><img alt="{label}" src="data:image/png;base64,{data}">'
+                f"<figcaption>{label}: {html.escape(note)}</figcaption></figure>"
+            )
+        texts, draws = ("".join(f"{html.escape(line)}<br>" for line in lines) for lines in (self.texts, self.draws))
+        return f'<td>{"".join(parts)}<div>{texts}</div><div class="draws">{draws}</div></td>'
+
+    def to_pixels(self) -> Pixels:
+        """Return pictures and texts in one."""
+        figures = [
+            grid([[pixels], [text_pixels([f"{name}: {note}"], pixels.shape[1])]], gap=2)
+            for name, pixels, note in self.pictures
+        ]
+        picture = wrap(figures) if figures else empty()
+        lines = (*self.texts, *self.draws)
+        return grid([[picture], [text_pixels(lines, max(picture.shape[1], TEXT_WIDTH if not figures else 0))]], gap=2)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Records before and behind ops; ``save`` writes it, and a notebook shows it.
+
+    Attributes:
+        titles: of the columns.
+        records: the record numbers, one a row.
+        rows: for each record its cells, one a column.
+        ops: the ops, a line each.
+    """
+
+    titles: tuple[str, ...]
+    records: tuple[int, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    ops: tuple[str, ...]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a page (``.html``), or the same without the list of ops as a picture (``.png``).
+
+        Raises:
+            SpecError: the name ends in something else.
+        """
+        suffix = PurePath(path).suffix.lower()
+        if suffix not in (".html", ".png"):
+            raise SpecError(
+                f"preview.save({os.fspath(path)!r})",
+                cause="a preview is a page of HTML, or a picture",
+                remedy='write preview.save("page.html"), or "page.png"',
+            )
+        content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
+        with open(path, "wb") as file:
+            file.write(content)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return self._table()
+
+    def to_html(self) -> str:
+        """Return the page."""
+        return f'<!doctype html><meta charset="utf-8"><title>gpuload preview</title>{self._table()}'
+
+    def to_pixels(self) -> Pixels:
+        """Return the table as one picture, uint8 ``[height, width, 3]``: records from top to bottom."""
+        cells = [[cell.to_pixels() for cell in row] for row in self.rows]
+        numbers = [text_pixels([f"record {record}"], TEXT_WIDTH) for record in self.records]
+        widths = [max(cell.shape[1] for cell in column) for column in zip(*cells, strict=True)]
+        titles = [
+            text_pixels([title], max(width, LEAST_TITLE), TITLE_SCALE)
+            for title, width in zip(self.titles, widths, strict=True)
+        ]
+        rows = [[number, *row] for number, row in zip(numbers, cells, strict=True)]
+        return grid([[empty(), *titles], *rows])
+
+    def _table(self) -> str:
+        ops = "".join(f"<li><code>{html.escape(op)}</code></li>" for op in self.ops)
+        head = "".join(f"<th>{html.escape(title)}</th>" for title in ("record", *self.titles))
+        lines = [
+            f"<tr><td>{record}</td>{''.join(cell.to_html() for cell in row)}</tr>"
+            for record, row in zip(self.records, self.rows, strict=True)
+        ]
+        table = f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+        return f'<style>{STYLE}</style><div class="gpuload"><ol>{ops}</ol>{table}</div>'
+
+
+def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2) -> Preview:
+    """Return records of a loader before and behind its ops, to be looked at.
+
+    They are made by the array executor on the CPU, whose pixels are those of every executor, to the tolerance of the
+    op. The loader does not move.
+
+    Args:
+        loader: with the ops.
+        records: how many from the first one on, or the numbers of the records.
+        epochs: of how many epochs the draws are shown, or the numbers of the epochs. Without random ops it is one.
+
+    Raises:
+        SpecError: these are no numbers; or epochs of a mix, which has other records in each.
+        DeviceError: an op runs in DALI alone.
+        RecordIndexError, RecordError: there is no such record, or it is damaged.
+    """
+    if not isinstance(loader, Loader):
+        raise SpecError(
+            f"gl.preview({type(loader).__name__})",
+            cause="it shows what a loader's ops make of records",
+            remedy="write gl.preview(gl.Loader(source, batch_size=1, ops=[...]))",
+        )
+    numbers = _numbers(records, "records", len(loader.source))
+    loader.source.check_indices(numbers)
+    is_random = any(op.is_random for op in loader.ops)
+    epoch_numbers = _numbers(epochs, "epochs", None) if is_random else [0]
+    if loader.source.endless and any(epoch_numbers):
+        raise SpecError(
+            f"gl.preview of epochs {epoch_numbers} of {loader.source!r}",
+            cause="a mix or a sample has other records in each epoch",
+            remedy="pass epochs=1, or preview its parts",
+        )
+    arrays = loader.replace(
+        device="cpu", executor="array", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
+        on_error="raise", quarantine=None, drawn=True,
+    )  # fmt: skip
+    if not loader.graph.mixes:  # what a record becomes does not depend on the order
+        arrays = arrays.replace(shuffle=False)
+    with _decode_files(arrays.replace(ops=[], output=None)) as raw, _decode_files(arrays) as changed:
+        columns = [[_cell(raw, raw.batch_at(step)) for step in raw.steps_of(numbers)]]
+        for epoch in epoch_numbers:
+            steps = changed.steps_of(numbers, epoch)
+            partners = [_partner(raw, step, epoch) if loader.graph.mixes else "" for step in steps]
+            batches = [changed.batch_at(step, epoch) for step in steps]
+            columns.append([_cell(changed, *pair) for pair in zip(batches, partners, strict=True)])
+    titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
+    return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
+
+
+def _numbers(value: object, name: str, length: int | None) -> list[int]:
+    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is how many there are."""
+    if isinstance(value, (list, tuple, range, np.ndarray)) and len(value) and all(map(is_whole, value)):
+        return [int(number) for number in value]
+    count = check_count(name, value)  # type: ignore[arg-type]  # which refuses what is no number
+    return list(range(count if length is None else min(count, length)))
+
+
+def _decode_files(loader: Loader) -> Loader:
+    """Return a loader whose fields of image files are decoded, behind its own ops."""
+    files = [Decode(on=field.name) for field in loader.spec_out if field.encoded]
+    return loader.replace(ops=[*loader.ops, *files]) if files else loader
+
+
+def _partner(raw: Loader, step: int, epoch: int) -> str:
+    """Return a line about the partner of the record at a step of an epoch, as ``ops.mixing`` has it."""
+    partner = step ^ 1
+    return f"partner: record {raw.batch_at(partner, epoch).records[0]}" if partner < len(raw) else "no partner"
+
+
+def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
+    """Return what a batch of one record shows."""
+    spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
+    pictures, texts = [], []
+    for field in spec:
+        if images.may_be_image(field):
+            pictures.append((field.name, *image_pixels(spec, values, field)))
+        else:
+            texts.append(f"{field.name}: {_text(values[field.name])[:MAX_TEXT]}")
+    draws = [
+        f"{label}: {', '.join(f'{name} {_numbers_text(rows[0])}' for name, rows in draw.items())}"[:MAX_TEXT]
+        for label, draw in batch.drawn.items()
+    ]
+    return Cell(tuple(pictures), tuple(texts), (*([note] if note else []), *draws))
+
+
+def _text(value: NDArray[Any]) -> str:
+    """Return the value of a field that is no image; of a soft label the classes that have a weight."""
+    if value.ndim == 1 and value.dtype.kind == "f" and value.size >= LEAST_CLASSES:
+        places = np.flatnonzero(value)
+        if 0 < places.size <= MOST_WEIGHTS:
+            weights = ", ".join(f"{value[place]:.4g} of {place}" for place in places.tolist())
+            return f"{weights} ({value.size} classes)"
+    return str(value[()]) if value.ndim == 0 else _numbers_text(value)
+
+
+def _numbers_text(value: NDArray[Any]) -> str:
+    return " ".join(np.array2string(np.asarray(value), precision=4, separator=", ", threshold=40).split())
