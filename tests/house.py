@@ -38,8 +38,9 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 # The files that may import each package; * stands for any characters.
 OWNERS = {
     "numpy": ("*",),
-    "PIL": ("images/decode.py", "images/recompress.py", "cli/demo*"),
+    "PIL": ("images/decode.py", "images/recompress.py", "cli/demo*", "cli/parity*"),
     "cupy": ("device.py",),
+    "cv2": ("cli/parity*",),
     "cupy_backends": ("device.py",),
     "cupyx": ("device.py",),
     "jax": ("bridges/jax.py",),
@@ -47,7 +48,7 @@ OWNERS = {
     "ml_dtypes": ("ops/cast.py", "formats/npy/source.py"),
     "pyarrow": ("formats/csv/parse.py",),
     "pytest": ("testing/*",),
-    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*"),
+    "nvidia": ("executors/dali/*", "images/decode.py", "bridges/dali/*", "bridges/tensorflow/*", "cli/parity*"),
     "rich": ("cli/*",),
     "sklearn": ("cli/demo*",),
     "tensorflow": ("bridges/tensorflow/*", "cli/demo*"),

@@ -1,0 +1,92 @@
+"""How far results may be from what an op means, or a file holds: the one table of tolerances, with their reasons.
+
+A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``, ``"array on gpu"``) or
+an independent library (``"Pillow"``, ``"OpenCV"``). What the table does not name is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A tolerance: all three numbers hold.
+
+    Attributes:
+        largest: the largest difference, in units of the values: levels of 255 for uint8.
+        share: the share of values that differ at all.
+        reason: the cause of differences.
+        mean: the mean of all differences.
+    """
+
+    largest: float
+    share: float
+    reason: str
+    mean: float = float("inf")
+
+
+EXACT = Bound(0, 0, "pixels move, are looked up, or come of the same arithmetic")
+HALVES = Bound(
+    1,
+    0.1,
+    "sums that lie between two levels: DALI's CPU rounds exact halves away from zero, a GPU fuses products and sums. "
+    "Mostly some 0.02 % of the values of smooth images of 120 x 160, 0.3 % of 32 x 32; several % where sides are halved"
+    " exactly, for many sums are halves then",
+)
+SUMS = Bound(1e-5, 1, "mean and deviation are sums of all values, which are added up in another order")
+ON_GPU = Bound(255, 1, "nvJPEG has another inverse transform than libjpeg-turbo, as DALI's own tests allow", mean=1)
+EDGES = Bound(
+    24,
+    0.5,
+    "DALI repeats the edge where its filter reaches beyond the image, Pillow leaves that out. In the middle it is one "
+    "level, as Pillow rounds to bytes between the passes. `antialias=pil` makes its values",
+    mean=1,
+)
+TIES = Bound(
+    255, 0.001, "points that lie between two pixels: Pillow has fixed-point numbers of 1/65536, torchvision float32"
+)
+TIES_OF_RESIZE = Bound(255, 0.3, "points that lie between two pixels: DALI adds up float32 numbers, Pillow multiplies")
+BORDERS = Bound(
+    255, 0.6, "Pillow cuts fractions off, and takes the edge at the border, where torchvision blends with the fill", 3
+)
+GRAY = Bound(1, 0.2, "Pillow rounds the gray of a pixel and the mean, torchvision cuts off the first, keeps the second")
+SCALE = Bound(1, 0.05, "Pillow scales in float64, torchvision in float32, and both cut fractions off")
+FLOATS = Bound(1e-6, 1, "float32 in another order")
+HUE = Bound(1, 0.001, "OpenCV's float32 formula of HSV divides elsewhere, and fractions are cut off")
+INK = Bound(1, 1, "OpenCV has another formula for ink, which rounds up")
+
+# Subject, party, bound; each is a pattern, and the first that fits counts.
+TABLE: tuple[tuple[str, str, Bound], ...] = (
+    ("PerImageStandardization*", "* on *", SUMS),
+    ("RandomResizedCrop*", "* on *", HALVES),
+    ("Resize*", "* on *", HALVES),
+    ("ScaleJitter*", "* on *", HALVES),
+    ("file *", "* on gpu", ON_GPU),
+    ("Resize*nearest*", "Pillow", TIES_OF_RESIZE),
+    ("Resize*pil*", "Pillow", EXACT),
+    ("RandomResizedCrop*", "Pillow", EDGES),
+    ("Resize*", "Pillow", EDGES),
+    ("ScaleJitter*", "Pillow", EDGES),
+    ("*linear*", "Pillow", BORDERS),
+    ("Perspective*", "Pillow", BORDERS),
+    ("Affine*", "Pillow", TIES),
+    ("Rotate(*", "Pillow", TIES),
+    ("AutoContrast*", "Pillow", SCALE),
+    ("Contrast*", "Pillow", GRAY),
+    ("Grayscale*", "Pillow", GRAY),
+    ("Saturation*", "Pillow", GRAY),
+    ("Hue*", "OpenCV", HUE),
+    ("Normalize*", "OpenCV", FLOATS),
+    ("PerImageStandardization*", "OpenCV", FLOATS),
+    ("file *CMYK", "OpenCV", INK),
+)
+
+
+def bound_of(subject: str, party: str) -> Bound:
+    """Return the tolerance of a subject beside a party."""
+    if party == "array on cpu":  # what ops mean, bit for bit
+        return EXACT
+    fits = (bound for name, pattern, bound in TABLE if fnmatchcase(subject, name) and fnmatchcase(party, pattern))
+    return next(fits, EXACT)
