@@ -18,13 +18,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpuloadError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # of a file that a verb writes: a full disk, a folder without permission
+        print(f"gpuload {arguments.verb}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import check, convert, demo, health, parity, preview
+    from gpuload.cli import check, convert, demo, health, inspect, parity, preview
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
     parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
@@ -33,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_parser(verbs)
     demo.add_parser(verbs)
     health.add_parser(verbs)
+    inspect.add_parser(verbs)
     parity.add_parser(verbs)
     preview.add_parser(verbs)
     return parser

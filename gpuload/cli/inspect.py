@@ -1,0 +1,378 @@
+"""``gpuload inspect PATH``: what files hold, and the lines of Python that load it.
+
+    gpuload inspect photos                     a folder of images
+    gpuload inspect 'train-*.tfrecord'         files of one format, by wildcards
+    gpuload inspect data.npy --record 17       with that record in place of the first one
+    gpuload inspect photos --picture one.png   its image as a file, too
+
+A sample of records is read, spread over all: their least and greatest values and sizes are shown, and the fields of one
+record; an image as blocks, in colour on a terminal. `gpuload check` reads all records.
+
+Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gpuload as gl
+from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
+from gpuload.images import head as heads
+from gpuload.open import recognize
+from gpuload.ops import images
+from gpuload.preview.pictures import Pixels, png
+from gpuload.sources.base import Source
+from gpuload.spec import Field
+from gpuload.storage.files import as_folder, expand
+
+NUM_SAMPLES = 64  # records, spread over all
+COLUMNS = 80  # of a terminal
+BLOCKS = (48, 20)  # columns and lines that an image takes at most
+RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
+MOST_NAMES, MAX_VALUE = 6, 200  # names of classes in a line, characters of a value
+BATCH_SIZE, SIDE = 64, 224  # of the lines of Python
+
+
+@dataclass(frozen=True)
+class FieldReport:
+    """A field, and its values in the sample.
+
+    Attributes:
+        name, dtype, shape, axes, mark: as in ``gl.Field``; None stands for a length that varies.
+        is_image_file: True if its values are encoded images.
+        about: the values of the sample, in words.
+        value: the value in the record that is shown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+    axes: str
+    mark: str
+    is_image_file: bool
+    about: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What files hold.
+
+    Attributes:
+        format: in words, ``"TFRecord in gzip"``.
+        call: that opens such files, ``"gl.npy"``.
+        num_records, num_files, num_bytes: of all files.
+        how: the way in which records are read.
+        fields: a report of each.
+        num_samples: records that were read.
+        damage: a line for each of them that is damaged.
+        record, place: the record that is shown, and where it lies.
+        code: lines of Python that load the records.
+    """
+
+    format: str
+    call: str
+    num_records: int
+    num_files: int
+    num_bytes: int
+    how: str
+    fields: tuple[FieldReport, ...]
+    num_samples: int
+    damage: tuple[str, ...]
+    record: int
+    place: str
+    code: str
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "inspect",
+        help="say what files hold, and which lines of Python load it",
+        description="Says the format of files, their records and fields with a sample of values, shows a record, and "
+        "writes the lines of Python that load them. The exit status is 1 if a record of the sample is damaged.",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="files of one format, wildcards, or a folder of images"
+    )
+    parser.add_argument("--record", type=int, default=0, metavar="N", help="the record to show (default: 0)")
+    parser.add_argument("--picture", metavar="FILE.png", help="write the image of the record to a PNG file")
+    parser.add_argument("--json", action="store_true", help="one line of JSON on stdout alone")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the files hold, and return the exit status."""
+    paths = arguments.paths[0] if len(arguments.paths) == 1 else arguments.paths
+    inspection, image = inspect(paths, arguments.record)
+    if arguments.picture:
+        if image is None:
+            raise SpecError(
+                f"--picture {arguments.picture}",
+                cause=f"no image can be shown of record {inspection.record}",
+                remedy="leave --picture out",
+            )
+        with open(arguments.picture, "wb") as file:
+            file.write(png(image))
+    if arguments.json:
+        print(json.dumps(asdict(inspection)))
+    else:
+        is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        for line in _lines(inspection, image, is_terminal):
+            print(line)
+    return 1 if inspection.damage else 0
+
+
+def inspect(paths: str | list[str], record: int = 0) -> tuple[Inspection, Pixels | None]:
+    """Return what files hold, and the image of a record, uint8 ``[height, width, 3]``, if it has one.
+
+    Args:
+        paths: as for ``gl.open``.
+        record: the number of the record to show.
+
+    Raises:
+        GpuloadError: the files cannot be opened, or there is no such record.
+    """
+    folder = as_folder(paths)
+    if folder is None:
+        names = expand(paths)
+        form, match = recognize(names)
+        title, call = match.title, match.call
+        source = form.open(names, **match.options)
+    else:
+        source = gl.open(paths)
+        title, call = "a folder of images", "gl.images"
+    with source:
+        place = source.where(record) if len(source) else ""
+        records, damage = _sample(source, record)
+        files = source.file_paths()
+        fields = tuple(_report(source, field, records, record) for field in source.spec)
+        inspection = Inspection(
+            title, call, len(source), len(files), sum(map(os.path.getsize, files)), source.describe(), fields,
+            len(records) + len(damage), damage, record, place, _code(source, paths),
+        )  # fmt: skip
+        return inspection, _image(source, record) if record in records else None
+
+
+def _sample(source: Source, record: int) -> tuple[dict[int, dict[str, Any]], tuple[str, ...]]:
+    """Return some records by their numbers, that one among them, and a line for each that is damaged."""
+    numbers = np.linspace(0, len(source) - 1, min(NUM_SAMPLES, len(source))).astype(np.int64).tolist()
+    records, damage = {}, []
+    for number in sorted({*numbers, record} if len(source) else ()):
+        try:
+            records[number] = source[number]
+            for field in source.spec:
+                if field.encoded:
+                    heads.read(records[number][field.name])
+        except (RecordError, heads.HeadError) as error:
+            records.pop(number, None)
+            message = error.what if isinstance(error, GpuloadError) else f"{source.where(number)}: {error}"
+            damage.append(f"record {number}: {message}")
+    return records, tuple(damage)
+
+
+def _report(source: Source, field: Field, records: dict[int, dict[str, Any]], record: int) -> FieldReport:
+    values = {number: fields[field.name] for number, fields in records.items()}
+    about = _about(source, field, list(values.values())) if values else ""
+    value = _value(field, values[record]) if record in values else ""
+    dtype = field.text or str(field.dtype)
+    return FieldReport(field.name, dtype, field.shape, field.axes, field.mark, field.encoded, about, value)
+
+
+def _about(source: Source, field: Field, values: list[Any]) -> str:
+    """Return a line about the values of the sample."""
+    if field.encoded:
+        files = [heads.read(value) for value in values]
+        kinds = Counter(heads.FORMATS[file.kind].title for file in files)
+        size = f"{_span([file.height for file in files])} x {_span([file.width for file in files])} pixels"
+        return f"{', '.join(kinds)}; {size}; {_bytes(min(map(len, values)))} to {_bytes(max(map(len, values)))}"
+    parts = []
+    arrays = [np.asarray(value) for value in values]
+    if not field.uniform:
+        shapes = [array.shape for array in arrays]
+        if len({len(shape) for shape in shapes}) == 1:
+            parts.append(f"{' x '.join(_span(list(lengths)) for lengths in zip(*shapes, strict=True)) or 'one'} values")
+    nonempty = [array for array in arrays if array.size]
+    if nonempty and field.dtype.kind in "buif":
+        low, high = min(float(array.min()) for array in nonempty), max(float(array.max()) for array in nonempty)
+        parts.append(f"{low:.6g} to {high:.6g}")
+    elif nonempty and field.dtype.kind in "OSU":
+        texts = sorted({len(text) for array in nonempty for text in array.ravel().tolist()})
+        unit = "bytes" if field.text == "bytes" or field.dtype.kind == "S" else "characters"
+        parts.append(f"{_span(texts)} {unit}")
+    if field.name == "label" and source.classes:
+        names = ", ".join(source.classes[:MOST_NAMES])
+        parts.append(f"{len(source.classes)} classes: {names}{' ...' if len(source.classes) > MOST_NAMES else ''}")
+    return "; ".join(parts)
+
+
+def _span(numbers: list[int]) -> str:
+    """Return the least and the greatest of some numbers."""
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _value(field: Field, value: Any) -> str:
+    """Return the value of a record as text."""
+    if field.encoded:
+        file = heads.read(value)
+        turned = f", EXIF orientation {file.orientation}" if file.orientation > 1 else ""
+        title = heads.FORMATS[file.kind].title
+        return f"{title}, {file.height} x {file.width} pixels, {file.channels} x {file.bits} bits{turned}"
+    array = np.asarray(value)
+    text = repr(array[()]) if array.ndim == 0 and array.dtype.kind in "OSU" else np.array2string(
+        array, precision=4, separator=", ", threshold=12, edgeitems=3
+    )  # fmt: skip
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} ..."
+
+
+def _image_field(source: Source) -> Field | None:
+    """Return the first field of images."""
+    return next((field for field in source.spec if images.may_be_image(field)), None)
+
+
+def _image(source: Source, record: int) -> Pixels | None:
+    """Return the image of a record; None if it has none, or nothing is installed that decodes it."""
+    field = _image_field(source)
+    if field is None:
+        return None
+    try:
+        loader = gl.Loader(source.select([record]), 1, device="cpu", executor="array", output=field.name)
+        cell = gl.preview(loader, records=1).rows[0][0]
+    except MissingPackageError:
+        return None
+    return cell.pictures[0][1]
+
+
+def _code(source: Source, paths: str | list[str]) -> str:
+    """Return lines of Python that load the records."""
+    names = source.spec.names
+    files = [field for field in source.spec if field.encoded]
+    ops = []
+    for field in files:
+        on = "" if field.name == "image" or len(names) == 1 else f"on={field.name!r}"
+        ops += [
+            f"gl.ops.Decode({on})",
+            f"gl.ops.RandomResizedCrop({', '.join(filter(None, [str(SIDE), str(SIDE), on]))})",
+        ]
+    lines = [f"source = gl.open({paths!r})"]
+    if ops:
+        lines += ["ops = [", *(f"    {op}," for op in ops), "]"]
+    batch_size = max(1, min(BATCH_SIZE, len(source)))
+    words = ", ".join([f"batch_size={batch_size}", "shuffle=True", *(["ops=ops"] if ops else [])])
+    lines += [f"loader = gl.Loader(source, {words})", "for batch in loader:"]
+    lines += [f"    batch[{name!r}]" for name in names[:MOST_NAMES]]
+    return "\n".join(["import gpuload as gl", "", *lines])
+
+
+def _lines(inspection: Inspection, image: Pixels | None, has_colours: bool) -> Iterator[str]:
+    """Give the lines of the report, at most 80 columns wide but for the lines of Python."""
+    files = f"{inspection.num_files:,} file{'s' * (inspection.num_files != 1)}"
+    yield f"{inspection.format}, opened by {inspection.call}"
+    records = f"{inspection.num_records:,} record{'s' * (inspection.num_records != 1)}"
+    yield f"{records} in {files}, {_bytes(inspection.num_bytes)}"
+    yield from _wrapped(f"read: {inspection.how}")
+    yield ""
+    width = max(len(field.name) for field in inspection.fields)
+    for field in inspection.fields:
+        lengths = ["?" if n is None else str(n) for n in field.shape or ()]
+        shape = "of varying rank" if field.shape is None else f"[{', '.join(lengths)}]" if lengths else ""
+        kind = (
+            "image files"
+            if field.is_image_file
+            else " ".join(filter(None, [field.dtype, shape, field.axes, field.mark]))
+        )
+        yield from _wrapped(f"{field.name:{width}}  {kind}", width + 2)
+        if field.about:
+            yield from _wrapped(f"{'':{width}}  {field.about}", width + 2)
+    yield ""
+    if inspection.num_samples < inspection.num_records:
+        yield f"Of {inspection.num_samples} records, spread over all."
+    for line in inspection.damage:
+        yield from _wrapped(line, 2)
+    if inspection.damage:
+        yield "gpuload check lists all damaged records."
+    if inspection.num_records:
+        yield from _wrapped(f"Record {inspection.record}, {inspection.place}", 2)
+        for field in inspection.fields:
+            if field.value:
+                yield from _wrapped(f"{field.name:{width}}  {field.value}", width + 2)
+    if image is not None:
+        yield ""
+        yield from _colour_blocks(image) if has_colours else _gray_blocks(image)
+    yield ""
+    yield "In Python:"
+    yield ""
+    yield from (f"    {line}".rstrip() for line in inspection.code.splitlines())
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, subsequent_indent=" " * indent, drop_whitespace=True) or [""]
+
+
+def _bytes(count: int) -> str:
+    """Return a number of bytes in three digits."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < 4:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[unit]}"
+
+
+def _thumbnail(image: Pixels, width: int, height: int) -> NDArray[np.int64]:
+    """Return the means of the parts of an image, int64 ``[height, width, 3]``."""
+    edges = [
+        np.linspace(0, image.shape[axis], count + 1).astype(np.int64) for axis, count in enumerate((height, width))
+    ]
+    total = np.zeros((image.shape[0] + 1, image.shape[1] + 1, 3))
+    total[1:, 1:] = image.astype(np.float64).cumsum(axis=0).cumsum(axis=1)
+    corners = total[edges[0]][:, edges[1]]
+    sums = corners[1:, 1:] - corners[1:, :-1] - corners[:-1, 1:] + corners[:-1, :-1]
+    areas = np.diff(edges[0])[:, None] * np.diff(edges[1])
+    means: NDArray[np.int64] = (sums / np.maximum(areas, 1)[..., None]).astype(np.int64)
+    return means
+
+
+def _size(image: Pixels, across: int, down: int) -> tuple[int, int]:
+    """Return how many parts an image has across and down: so many at most, in its proportions."""
+    height, width = image.shape[:2]
+    scale = min(across / width, down / height)
+    return max(1, min(round(width * scale), width)), max(1, min(round(height * scale), height))
+
+
+def _colour_blocks(image: Pixels) -> Iterator[str]:
+    """Give lines of half blocks, two pixels in each letter, in colours of 24 bits."""
+    columns, lines = BLOCKS
+    width, height = _size(image, columns, 2 * lines)
+    height += height % 2 if height < image.shape[0] else -(height % 2) if height > 1 else 0
+    pixels = _thumbnail(image, width, height)
+    for upper, lower in zip(pixels[::2], pixels[1::2], strict=False):
+        letters = (
+            f"\x1b[38;2;{a[0]};{a[1]};{a[2]}m\x1b[48;2;{b[0]};{b[1]};{b[2]}m\u2580"
+            for a, b in zip(upper.tolist(), lower.tolist(), strict=True)
+        )
+        yield f"  {''.join(letters)}\x1b[0m"
+
+
+def _gray_blocks(image: Pixels) -> Iterator[str]:
+    """Give lines of letters from dark to bright; a letter is about twice as high as wide."""
+    columns, lines = BLOCKS
+    height, width = image.shape[:2]
+    across = min(columns, round(2 * lines * width / max(height, 1)) or 1)
+    down = max(1, min(lines, round(across * height / width / 2), height))
+    gray = _thumbnail(image, min(across, width), down).mean(axis=2)
+    low, high = gray.min(), gray.max()
+    levels = ((gray - low) * (len(RAMP) - 1) / max(high - low, 1)).round().astype(np.int64)
+    for line in levels.tolist():
+        yield f"  {''.join(RAMP[level] for level in line)}".rstrip()

@@ -1,0 +1,150 @@
+"""gpuload inspect: format, records, fields, a record, and lines of Python that load the files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import cli
+from tests.codeblocks import ROOT
+
+GOLDEN = ROOT / "tests" / "golden"
+Image = pytest.importorskip("PIL.Image")
+SMOOTH = np.stack(np.broadcast_arrays(*np.mgrid[:40, :60], 0), axis=2).astype(np.uint8) * 4
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a file, or folder, of each kind, by name."""
+    for number, name in enumerate(("cat", "dog", "dog")):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(SMOOTH[: 40 - number]).save(folder / f"{number}.{('jpg', 'png', 'png')[number]}")
+    np.save(tmp_path / "rows.npy", np.arange(24, dtype=np.float32).reshape(8, 3))
+    np.savez(tmp_path / "pairs.npz", image=np.zeros((5, 8, 9, 3), np.uint8), label=np.arange(5))
+    (tmp_path / "table.csv").write_text("name,age\nann,3\nbob,44\n")
+    gl.convert(gl.arrays(x=np.arange(6), text=np.array(["a", "bcd"] * 3)), tmp_path / "some.tfrecord")
+    with gzip.open(tmp_path / "images.gz", "wb") as file:
+        file.write(b"\0\0\x08\x03" + np.array([2, 4, 5], ">u4").tobytes() + bytes(40))
+    gl.convert(gl.arrays(x=np.zeros((4, 3), np.uint8)), tmp_path / "fixed.bin", format="fixed")
+    return tmp_path
+
+
+NAMES = ["photos", "rows.npy", "pairs.npz", "table.csv", "some.tfrecord", "images.gz", "fixed.bin"]
+
+
+def inspect(*arguments):
+    return cli.main(["inspect", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_lines_of_python_load_the_files_and_no_other_line_is_wider_than_a_terminal(name, files, capsys):
+    assert inspect(files / name) == 0
+
+    text, _, code = capsys.readouterr().out.partition("In Python:\n")
+    assert max(map(len, text.splitlines())) <= 80
+    defined: dict[str, object] = {}
+    exec("\n".join(line.removeprefix("    ") for line in code.splitlines()), defined)
+    assert isinstance(defined["batch"], gl.Batch)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_has_the_fields_of_the_source(name, files, capsys):
+    assert inspect(files / name, "--json") == 0
+
+    report = json.loads(capsys.readouterr().out)
+    source = gl.open(files / name)
+    assert (report["num_records"], report["num_files"]) == (len(source), len(source.file_paths()))
+    assert report["num_bytes"] == sum(path.stat().st_size for path in map(type(files), source.file_paths()))
+    assert [field["name"] for field in report["fields"]] == list(source.spec.names)
+    assert [field["dtype"] for field in report["fields"]] == [field.text or str(field.dtype) for field in source.spec]
+
+
+def test_a_folder_of_images(files, capsys):
+    assert inspect(files / "photos", "--record", 1) == 0
+
+    out = capsys.readouterr().out
+    assert "a folder of images, opened by gl.images\n3 records in 3 files, " in out
+    assert "JPEG, PNG; 38 to 40 x 60 pixels" in out
+    assert "0 to 1; 2 classes: cat, dog" in out
+    assert "Record 1, " in out
+    assert "PNG, 39 x 60 pixels, 3 x 8 bits" in out
+    assert "gl.ops.Decode()" in out
+
+
+def test_values_of_the_sample_and_of_the_record(files, capsys):
+    assert inspect(files / "rows.npy", "--record", 7) == 0
+    out = capsys.readouterr().out
+    assert "NPY, opened by gl.npy\n8 records in 1 file, 224 bytes\n" in out
+    assert "0 to 23\n" in out
+    assert "[21., 22., 23.]" in out
+
+    assert inspect(files / "table.csv") == 0
+    out = capsys.readouterr().out
+    assert "3 characters" in out
+    assert "'ann'" in out
+
+
+def test_an_image_is_shown_as_blocks_from_dark_to_bright(tmp_path, capsys):
+    half = np.zeros((40, 80, 3), np.uint8)
+    half[:, 40:] = 255
+    Image.fromarray(half).save(tmp_path / "half.png")
+
+    assert inspect(tmp_path / "half.png", "--picture", tmp_path / "shown.png") == 0
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if "@@" in line]
+    assert len(lines) == 12
+    assert {line.strip() for line in lines} == {"@" * 24}
+    shown = np.asarray(Image.open(tmp_path / "shown.png"))
+    np.testing.assert_array_equal(shown, half.repeat(2, 0).repeat(2, 1))
+
+
+def test_colours_on_a_terminal(tmp_path, capsys, monkeypatch):
+    Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / "plain.png")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    assert inspect(tmp_path / "plain.png") == 0
+
+    block = "\x1b[38;2;10;20;30m\x1b[48;2;10;20;30m\u2580"
+    assert f"  {block * 48}\x1b[0m\n" * 16 in capsys.readouterr().out
+
+
+def test_a_damaged_record_of_the_sample_is_named_and_is_status_1(files, capsys):
+    (files / "photos" / "dog" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
+
+    assert inspect(files / "photos", "--record", 0) == 1
+
+    out = capsys.readouterr().out
+    assert "record 1: " in out
+    assert "gpuload check" in out
+    assert "JPEG, 40 x 60 pixels" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["none.npy"], "none.npy"),
+        (["empty"], "empty"),
+        (["rows.npy", "--record", "8"], "8"),
+        (["rows.npy", "--record", "-1"], "-1"),
+        (["rows.npy", "--picture", "x.png"], "--picture x.png"),
+        (["photos", "--picture", "no/folder/x.png"], "no/folder"),
+        (["unknown.bin"], "no format that is known"),
+    ],
+)
+def test_slips_are_messages_and_status_2(arguments, cause, files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    (files / "empty").mkdir()
+    (files / "unknown.bin").write_bytes(bytes(range(200, 230)))
+
+    assert inspect(*arguments) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert cause in captured.err
+    assert "Traceback" not in captured.err
