@@ -73,6 +73,7 @@ PROGRAMS = {
     "Perspective": "gl.ops.Perspective(0.5, p=1)",
     "Posterize": "gl.ops.Posterize(2, p=0.5)",
     "RandomCrop": "gl.ops.RandomCrop(96, 96, pad=16)",
+    "RandomResize": "gl.ops.RandomResize(60, 160)",
     "RandomResizedCrop": "gl.ops.RandomResizedCrop(108, 160, scale=(0.3, 1))",
     "RandomZoomOut": "gl.ops.RandomZoomOut(side_range=(1, 2), fill=124)",
     "Resize": "gl.ops.Resize(108, 108)",

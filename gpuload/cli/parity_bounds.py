@@ -60,13 +60,13 @@ INK = Bound(1, 1, "OpenCV has another formula for ink, which rounds up")
 # Subject, party, bound; each is a pattern, and the first that fits counts.
 TABLE: tuple[tuple[str, str, Bound], ...] = (
     ("PerImageStandardization*", "* on *", SUMS),
-    ("RandomResizedCrop*", "* on *", HALVES),
+    ("RandomResize*", "* on *", HALVES),
     ("Resize*", "* on *", HALVES),
     ("ScaleJitter*", "* on *", HALVES),
     ("file *", "* on gpu", ON_GPU),
     ("Resize*nearest*", "Pillow", TIES_OF_RESIZE),
     ("Resize*pil*", "Pillow", EXACT),
-    ("RandomResizedCrop*", "Pillow", EDGES),
+    ("RandomResize*", "Pillow", EDGES),
     ("Resize*", "Pillow", EDGES),
     ("ScaleJitter*", "Pillow", EDGES),
     ("*linear*", "Pillow", BORDERS),

@@ -85,9 +85,7 @@ def _resize(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
     filters = {"linear": "BILINEAR", "cubic": "BICUBIC", "nearest": "NEAREST"}
     resample = images.Resampling[filters[op.interpolation]]
-    height, width = op.height, op.width
-    if type(op).__name__ == "ScaleJitter":
-        height, width = (int(side) for side in draw["size"])
+    height, width = map(int, draw["size"]) if "size" in draw else (op.height, op.width)
     if "start" in draw:
         (top, left), (rows, columns) = draw["start"].tolist(), draw["shape"].tolist()
         image = image[top : top + rows, left : left + columns]
@@ -282,6 +280,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "RandomCrop": ("Pillow", _window),
     "RandomFlip": ("Pillow", _flip),
     "RandomIoUCrop": ("Pillow", _window),
+    "RandomResize": ("Pillow", _resize),
     "RandomResizedCrop": ("Pillow", _resize),
     "RandomZoomOut": ("Pillow", _window),
     "Resize": ("Pillow", _resize),
