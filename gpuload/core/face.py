@@ -17,6 +17,7 @@ Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Float64s = NDArray[np.float64]
 Pixels = NDArray[Any]  # uint8 or float32
 
 # The results of ``Maps.copy``, and the values of ``Maps.states``.
@@ -81,10 +82,11 @@ class Codec(Protocol):
 
     def make_rows(
         self, raw: Bytes, begins: Int64s, ends: Int64s, heads: Int32s, regions: Int32s, boxes: Int32s, sizes: Int32s,
-        table: Floats, width: float, antialias: bool, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
+        table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,
+        edit_fill: int, edit_height: int, edit_width: int, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
         scale: Floats, out_planes: bool, out_height: int, out_width: int, out: Pixels, declined: NDArray[np.int8],
     ) -> None:  # fmt: skip
-        """Decode JPEG files to RGB, resize the images, and walk over them: each to its row of the result.
+        """Decode JPEG files to RGB, resize the images, edit them, and walk over them: each to its row of the result.
 
         Args:
             raw: the files.
@@ -98,6 +100,12 @@ class Codec(Protocol):
             table: of the filter, see `ops.resampling`.
             width: of the filter in source pixels.
             antialias: see `ops.resampling`.
+            edits: of each image, float64 ``[n, L]``, see `ops.edits`; ``[0, L]``: there are none.
+            edit_start: of a walk before the edits, as ``start`` below; ``[0, 2]``: there is none.
+            edit_mirror: as before.
+            edit_fill: as before.
+            edit_height: of each image that is edited, pixels, and so is the next.
+            edit_width: as before.
             start: of the walk, and the next arguments too, see ``Native.walk``; ``[0, 2]``: there is no walk.
             mirror: as before.
             fill: as before.
@@ -107,7 +115,8 @@ class Codec(Protocol):
             out_height: of each row of the result, and so is the next.
             out_width: as before.
             out: one axis: the result, uint8, or float32 after a walk.
-            declined: 1 for each row that was not written, whose file is damaged or is not decoded here; int8 ``[n]``.
+            declined: 1 for each row that was not written: its file is damaged or is not decoded here, or sizes do not
+                fit; int8 ``[n]``.
         """
 
 
@@ -379,32 +388,25 @@ class Native(Protocol):
             new_width: of the result.
         """
 
-    def look_up(self, images: Bytes, tables: Bytes, out: Bytes) -> None:
-        """Look up each value of images in the table of its image, or of its channel there.
+    def edit(self, images: Bytes, edits: Float64s, out: Bytes) -> None:
+        """Do edits to images of bytes, one image after the other.
 
         Args:
             images: uint8 ``[n, height, width, channels]``.
-            tables: uint8 ``[n, 1 or channels, 256]``.
-            out: the result, of the shape of the images; it may be their memory.
+            edits: of each image, float64 ``[n, L]``; see `ops.edits`.
+            out: the results, of the shape of the images, in other memory.
         """
 
-    def count_levels(self, image: Bytes, counts: Int64s) -> None:
-        """Add how often each value occurs in each channel of an image to int64 ``[channels, 256]``."""
-
-    def sum_grays(self, image: Bytes) -> int:
-        """Return the sum of the grays of an image in red, green and blue, each cut off; see `ops.colour.gray`."""
+    def make_rows(
+        self, images: Sequence[Bytes], boxes: Int32s, sizes: Int32s, table: Floats, width: float, antialias: bool,
+        edits: Float64s, edit_start: Int32s, edit_mirror: Int32s, edit_fill: int, edit_height: int, edit_width: int,
+        start: Int32s, mirror: Int32s, fill: int, mean: Floats, scale: Floats, out_planes: bool, out_height: int,
+        out_width: int, out: Pixels, declined: NDArray[np.int8],
+    ) -> None:  # fmt: skip
+        """Do as ``Codec.make_rows`` with images, uint8 ``[height, width, 3]`` each, in place of files."""
 
     def make_gray(self, image: Bytes, out: Bytes) -> None:
         """Write the grays of an image in red, green and blue, to one channel or to three."""
-
-    def saturate(self, image: Bytes, factor: float, weight: float, out: Bytes) -> None:
-        """Change the saturation of an image; see `ops.colour.saturation`. The weight is ``1 - factor`` in float32."""
-
-    def turn_hue(self, image: Bytes, shift: float, out: Bytes) -> None:
-        """Turn the hue of an image; see `ops.colour.hue`."""
-
-    def sharpen(self, image: Bytes, weight: float, out: Bytes) -> None:
-        """Change the sharpness of an image of at least 3 x 3 pixels; see `ops.colour.sharpness`, and `saturate`."""
 
     def taps(self, table: Floats, width: float, antialias: bool, length: int, first: Int32s, weights: Floats) -> None:
         """Write the taps of a resize of one axis from ``length`` pixels, as ``Codec.make_rows`` uses them.

@@ -2,10 +2,10 @@
 
 A subclass is a frozen dataclass in a file of its own. It gives the field behind it (``field_after``), how many
 uniform numbers a record needs (``num_uniforms``), and then ``draw``, ``array`` and ``lower`` stand one under another.
-The other methods make an op faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample`` and
-``row_form`` are its array form in other words, ``check`` looks at values, ``region`` says which part of an image it
-uses. An argument that may differ from field to field (``per_field``) does not change the draws: the draw is made by
-the op, and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
+The other methods make an op faster or safer, and each has a default: ``array_batch``, ``fold``, ``resample``,
+``row_form`` and ``edit_form`` are its array form in other words, ``check`` looks at values, ``region`` says which part
+of an image it uses. An argument that may differ from field to field (``per_field``) does not change the draws: the draw
+is made by the op, and everything else is asked of ``op.of(name)``, which is the op as it acts on one field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
-from gpuload.ops import arguments
+from gpuload.ops import arguments, edits
 from gpuload.ops.resampling import Resampling
 from gpuload.ops.walk import Walk
 from gpuload.ragged import Ragged
@@ -487,6 +487,24 @@ class Op:
         Whether it is one does not depend on the numbers: a draw and sizes of no rows must tell.
         """
         return None
+
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> edits.Edits | None:
+        """Return the op as edits of uint8 images whose shape stays (`ops.edits`), or None if it is none.
+
+        Whether it is does not depend on the numbers: a draw and sizes of no rows must tell.
+
+        Args:
+            draw: of N images.
+            size: int32 ``[N, 2]``, height and width of each, pixels.
+            channels: of the images.
+        """
+        if not self.pointwise:
+            return None
+        levels = np.arange(256, dtype=np.uint8)[:, None, None]
+        if not len(size):
+            return edits.of_tables(np.empty((0, 256), np.uint8))
+        tables = self.array_batch(np, np.broadcast_to(levels, (len(size), *levels.shape)), draw)
+        return edits.of_tables(np.reshape(tables, (len(size), 256)))
 
     def row_form(self, field: Field) -> RowForm | None:
         """Return the compiled form of the op for single records of a field, or None if there is none.

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, images
+from gpuload.ops import arguments, edits, images
 from gpuload.ops.base import Draw, Op, RowError, RowForm, Sizes
+from gpuload.ops.edits import Edits
 from gpuload.ops.pixels import Pixels, reads
 from gpuload.ops.warp import LINEAR_DTYPES, to_dtype
 from gpuload.spec import Field
@@ -118,6 +119,15 @@ class GaussianBlur(Op):
             return super().array_batch(xp, x, draw)
         down = Pixels(xp, x, *taps(draw["down"])).change(BLUR_DOWN, dtype=f32)
         return Pixels(xp, down, *taps(draw["across"])).change(BLUR_ACROSS, dtype=x[0].dtype)
+
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``; an image whose middle pixels alone count stays as it is."""
+        down, across = draw["down"], draw["across"]
+        parts = edits.of(len(size), edits.BLUR, down.shape[1], across.shape[1]), down, across
+        blurs = np.concatenate(parts, axis=1, dtype=np.float64)
+        blurs[:, 1] = blurs.shape[1] - 2
+        is_blurred = (down[:, down.shape[1] // 2] != 1) | (across[:, across.shape[1] // 2] != 1)
+        return edits.keep_rows(blurs, is_blurred)
 
     def row_form(self, field: Field) -> RowForm | None:
         """In the core."""

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import arguments
+from gpuload.ops import arguments, edits
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.edits import Edits
 from gpuload.spec import Field, Spec
 
 Way = tuple[Op, ...]  # ops that are applied one after the other
@@ -321,6 +322,18 @@ class _Choice(_Nest):
         choice = int(draw[CHOICE])
         return range(begins[choice], begins[choice + 1])
 
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: the edits of all ways, of which an image has those of its own."""
+        parts = []
+        for numbers, rows in self._passes(draw):
+            for number in numbers:
+                draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
+                part = self.inner[number].edit_form(draw_rows, size[rows], channels)
+                if part is None:
+                    return None
+                parts.append(edits.spread(part, rows, len(size)))
+        return np.concatenate(parts, axis=1)
+
     def _passes(self, draw: Draw) -> Iterator[tuple[Sequence[int], Rows]]:
         begins = list(accumulate(map(len, self.ways), initial=0))
         for choice in range(len(self.ways)):
@@ -484,6 +497,12 @@ class Shuffle(_Nest):
     def row_form(self, field: Field) -> RowForm | None:
         """There is none."""
         return None
+
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: the edits of all ops, in the order of each image."""
+        parts = [op.edit_form(self.of_op(number, draw), size, channels) for number, op in enumerate(self.ops)]
+        known_parts = [part for part in parts if part is not None]
+        return edits.reorder(known_parts, draw[ORDER]) if len(known_parts) == len(parts) else None
 
     def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         for numbers, rows in self._passes(draw):

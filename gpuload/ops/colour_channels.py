@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, colour_cuda, colour_pillow, images
+from gpuload.ops import arguments, colour, colour_cuda, colour_pillow, edits, images
 from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour_tones import Chance
+from gpuload.ops.edits import Edits
 from gpuload.ops.pixels import Pixels
 from gpuload.spec import Field
 
@@ -76,14 +78,16 @@ class Grayscale(Chance):
         """See ``ColourOp``."""
         return Pixels(xp, x, draw["apply"]).change(colour_cuda.GRAYSCALE, channels=self.channels)
 
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core, for uint8; not where images of different sizes come to have other channels."""
-        fits = field.uniform or self.channels is None or images.image(self, field)[2] == self.channels
-        return super().row_form(field) if fits else None
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: where the channels stay."""
+        if self.channels not in (None, channels):
+            return None
+        return edits.keep_rows(edits.of(len(size), edits.GRAY), draw["apply"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.grayscale(x, out)
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core, for uint8 images of one size; those whose channels stay are edited."""
+        is_compiled = core.native is not None and field.dtype == np.uint8 and field.uniform
+        return _gray_into if is_compiled and self.channels not in (None, images.image(self, field)[2]) else None
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,16 @@ class ColorSpace(ColourOp):
             return Pixels(xp, x, np.ones(len(x), np.int32)).change(colour_cuda.GRAYSCALE, channels=1)
         order = np.broadcast_to(np.arange(2, -1, -1, dtype=np.int32), (len(x), 3))
         return Pixels(xp, x, order, raw=True).change(colour_cuda.REORDER)
+
+
+def _gray_into(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+    """Write the gray of an image of 3 channels to 1, or that of 1 to 3."""
+    if core.native is None:
+        raise RuntimeError(f"gray: {core.problem}")
+    if x.shape[2] == 1:
+        np.copyto(out, x)
+    else:
+        core.native.make_gray(x, out)
 
 
 def _orders(keys: NDArray[np.float32], channels: int) -> NDArray[np.int32]:

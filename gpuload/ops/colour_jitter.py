@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, colour_cuda
+from gpuload.ops import arguments, colour, colour_cuda, edits
 from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour_ops import ColourOp, uniform
+from gpuload.ops.edits import Edits
 
 Range = float | tuple[float, float]
 STEPS = {
@@ -24,12 +25,7 @@ STEPS = {
     "saturation": colour.saturation,
     "hue": colour.hue,
 }
-STEPS_IN_CORE = {
-    "brightness": colour_core.brightness,
-    "contrast": colour_core.contrast,
-    "saturation": colour_core.saturation,
-    "hue": colour_core.hue,
-}
+CODES = (edits.BRIGHTNESS, edits.CONTRAST, edits.SATURATION, edits.HUE)
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
 LIMITS = {"brightness": (0.0, np.inf), "contrast": (0.0, np.inf), "saturation": (0.0, np.inf), "hue": (-0.5, 0.5)}
 
@@ -104,13 +100,13 @@ class ColorJitter(ColourOp):
                 x = functions[number](xp, x, draw["amount"][number])
         return x
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        functions, steps = list(STEPS_IN_CORE.values()), self._steps
-        for number in draw["order"].tolist():
-            if number in steps:
-                functions[number](x, draw["amount"][number], out)
-                x = out
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
+        order = draw["order"]
+        codes = np.array([code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)])
+        amounts = np.take_along_axis(draw["amount"], order, axis=1)
+        numbers = np.stack([codes[order], np.full(order.shape, 2), amounts, colour.weight(amounts)], axis=2)
+        return numbers.reshape(len(order), 4 * len(CODES))
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, colour_cuda, images, pixels
-from gpuload.ops.base import VARYING, Draw, Op, RowForm, Sizes
+from gpuload.ops import arguments, colour, colour_cuda, edits, images, pixels
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 RGB_OR_GRAY = (1, 3)
@@ -68,15 +68,6 @@ class ColourOp(Op):
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images of any sizes for which `pixels.reads` is True, by kernels; an op without this has none."""
         raise NotImplementedError
-
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """Write one uint8 image to ``out``, by the core; an op without this has no compiled form."""
-        raise NotImplementedError
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core, for uint8."""
-        is_compiled = core.native is not None and type(self).change_into is not ColourOp.change_into
-        return self.change_into if is_compiled and field.dtype == np.uint8 else None
 
 
 def uniform(u: NDArray[np.float64], low: float, high: float) -> NDArray[np.float32]:
@@ -137,9 +128,9 @@ class Brightness(_Factor):
         """See ``ColourOp``."""
         return colour_cuda.take_step(xp, x, colour_cuda.BRIGHTNESS, draw["factor"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.brightness(x, draw["factor"], out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        return edits.of(len(size), edits.BRIGHTNESS, draw["factor"])
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """Arithmetic: ``brightness_contrast`` rounds."""
@@ -208,12 +199,11 @@ class Contrast(_Factor):
         center = pixels.constants(len(x), self.center)
         return colour_cuda.tone(xp, x, colour_cuda.CONTRAST_ABOUT, np.ones(len(x)), factor, center)
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        if self.center is None:
-            colour_core.contrast(x, draw["factor"], out)
-        else:
-            colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        if self.center is not None:
+            return super().edit_form(draw, size, channels)
+        return edits.of(len(size), edits.CONTRAST, draw["factor"], colour.weight(draw["factor"]))
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``brightness_contrast``."""
@@ -247,9 +237,9 @@ class Saturation(_Factor):
         """See ``ColourOp``."""
         return colour_cuda.take_step(xp, x, colour_cuda.SATURATION, draw["factor"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.saturation(x, draw["factor"], out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        return edits.of(len(size), edits.SATURATION, draw["factor"], colour.weight(draw["factor"]))
 
 
 @dataclass(frozen=True)
@@ -291,9 +281,9 @@ class Hue(ColourOp):
         """See ``ColourOp``."""
         return colour_cuda.take_step(xp, x, colour_cuda.HUE, draw["shift"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.hue(x, draw["shift"], out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        return edits.of(len(size), edits.HUE, draw["shift"])
 
 
 @dataclass(frozen=True)
@@ -334,10 +324,6 @@ class Gamma(_Factor):
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
         return colour_cuda.gamma(xp, x, draw["factor"], self.gain)
-
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
 
 
 @dataclass(frozen=True)
@@ -381,9 +367,10 @@ class Sharpness(_Factor):
         """See ``ColourOp``."""
         return colour_cuda.sharpness(xp, x, draw["factor"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.sharpness(x, draw["factor"], out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        factor = draw["factor"]
+        return edits.keep_rows(edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1)
 
 
 def _turns(op: Hue, low: Any, high: Any) -> tuple[float, float]:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, colour, colour_core, colour_cuda, pixels
-from gpuload.ops.base import Draw, RowForm, Sizes
+from gpuload.ops import arguments, colour, colour_cuda, edits, pixels
+from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour_ops import ColourOp
+from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 
@@ -52,16 +53,6 @@ class Chance(ColourOp):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image."""
         return self.change(xp, x, draw) if draw["apply"] else x
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core, for uint8."""
-        return None if super().row_form(field) is None else self._change_or_copy
-
-    def _change_or_copy(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        if draw["apply"]:
-            self.change_into(x, draw, out)
-        else:
-            np.copyto(out, x)
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``ColourOp``."""
@@ -192,10 +183,6 @@ class Solarize(Chance):
         threshold = pixels.constants(len(x), self.threshold)
         return colour_cuda.tone(xp, x, colour_cuda.SOLARIZE, draw["apply"], threshold)
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.look_up(x, self.change(np, colour_core.LEVELS, draw), out)
-
 
 @dataclass(frozen=True)
 class AutoContrast(Chance):
@@ -220,9 +207,9 @@ class AutoContrast(Chance):
         """See ``ColourOp``."""
         return colour_cuda.autocontrast(xp, x, draw["apply"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.autocontrast(x, out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        return edits.keep_rows(edits.of(len(size), edits.AUTOCONTRAST), draw["apply"])
 
 
 @dataclass(frozen=True)
@@ -248,6 +235,6 @@ class Equalize(Chance):
         """See ``ColourOp``."""
         return colour_cuda.equalize(xp, x, draw["apply"])
 
-    def change_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
-        """See ``ColourOp``."""
-        colour_core.equalize(x, out)
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``."""
+        return edits.keep_rows(edits.of(len(size), edits.EQUALIZE), draw["apply"])

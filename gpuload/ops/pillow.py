@@ -89,10 +89,17 @@ def rotation(angle: float, size: tuple[int, int]) -> Matrix:
 
 def rotate(xp: ModuleType, x: Any, angle: float, interpolation: str = "nearest", fill: Any = 0) -> Any:
     """Return what ``Image.rotate(angle, resample, fillcolor=fill)`` returns for an image ``[H, W, C]`` of uint8."""
-    angle = angle % 360
-    if angle in (0, 180) or (angle in (90, 270) and x.shape[0] == x.shape[1]):
-        return xp.rot90(x, int(angle) // 90)
+    turn = quarters(angle, x.shape)
+    if turn is not None:
+        return xp.rot90(x, turn)
     return affine(xp, x, rotation(angle, x.shape[:2]), interpolation, fill)
+
+
+def quarters(angle: float, shape: tuple[int, ...]) -> int | None:
+    """Return by how many quarters ``Image.rotate`` turns an image without a matrix; None where it needs one."""
+    turn = angle % 360
+    is_square = shape[0] == shape[1]
+    return int(turn) // 90 if turn in (0, 180) or (is_square and turn in (90, 270)) else None
 
 
 def affine(xp: ModuleType, x: Any, matrix: Sequence[float], interpolation: str = "nearest", fill: Any = 0) -> Any:
@@ -157,7 +164,8 @@ def _nearest(xp: ModuleType, size: tuple[int, int], matrix: Sequence[float]) -> 
             columns = (x + down * fixed[1] + across * fixed[0]) >> 16
             rows = (y + down * fixed[3] + across * fixed[2]) >> 16
         else:
-            columns, rows = (xp.asarray(_sums(size, *numbers)) for numbers in ((c, a, b), (f, d, e)))
+            numbers = ((width, c, a, b), (height, f, d, e))
+            columns, rows = (xp.asarray(_sums(size, *axis)) for axis in numbers)
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     return rows.clip(0, height - 1), columns.clip(0, width - 1), inside
 
@@ -175,12 +183,12 @@ def _steps(begin: float, step: float, count: int) -> NDArray[np.float64]:
     return np.add.accumulate(numbers)
 
 
-def _sums(size: tuple[int, int], begin: float, across: float, down: float) -> NDArray[np.int64]:
+def _sums(size: tuple[int, int], length: int, begin: float, across: float, down: float) -> NDArray[np.int64]:
     height, width = size
     rows = _steps(begin + across * 0.5 + down * 0.5, down, height)
     table = np.full((height, width), across)
     table[:, 0] = rows
-    return _pixels(np.add.accumulate(table, axis=1), LIMIT)
+    return _pixels(np.add.accumulate(table, axis=1), length)
 
 
 def _pixels(points: NDArray[np.float64], length: int) -> NDArray[np.int64]:

@@ -7,7 +7,8 @@ Draw     ``op``, int32 ``[N, K]``: which of `OPERATIONS` each layer applies; ``l
          strongly, with its sign. The draws are gpuload's own, with the probabilities of the original.
 Levels   torchvision's are its magnitudes: factors minus 1, degrees, parts, pixels, bits, thresholds from 0 to 1. timm's
          go from 0 to 10.
-Devices  The operations are drawn for each image, so images are done one by one: on a GPU by some kernels each.
+Devices  The operations are drawn for each image, so images are done one by one: on a CPU as edits (`ops.edits`) in one
+         call of the core for a batch, on a GPU by some kernels each.
 Others   Keras' RandAugment has other ranges. Albumentations has no policies, Kornia's are on tensors, DALI's (its
          ``auto_aug``) draw by the place in the batch.
 Source   torchvision 0.28, ``transforms/v2/_auto_augment.py``; timm 1.0, ``data/auto_augment.py``; Cubuk et al.,
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
@@ -28,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, images, pillow, tables
+from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, images, pillow, tables
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY
+from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 Levels = NDArray[np.float32]
@@ -51,6 +53,9 @@ TIMM_SHIFT = 0.45  # of the image's side
 @dataclass(frozen=True)
 class _Policy(Op):
     """What policies share: uint8 images of 1 or 3 channels, whose size stays."""
+
+    interpolation: str = field(default="nearest", kw_only=True)
+    fill: float | tuple[float, ...] = field(default=0.0, kw_only=True)
 
     moves_pixels: ClassVar[bool] = True
 
@@ -77,32 +82,58 @@ class _Policy(Op):
             remedy="move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter",
         )
 
+    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
+        """Return the argument of an operation at a level, for an image of a shape, as ``operate`` takes it."""
+        raise NotImplementedError
+
+    def filter_of(self, by_cubic: int) -> str:
+        """Return the interpolation of an operation; ``by_cubic`` is drawn for it."""
+        return self.interpolation
+
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image behind its operations."""
-        for layer, number in enumerate(draw["op"].tolist()):
-            x = self.apply(xp, x, OPERATIONS[number], draw["level"][layer], draw)
+        by_cubic = draw.get("cubic", np.zeros_like(draw["op"]))
+        for number, level, cubic in zip(draw["op"].tolist(), draw["level"].tolist(), by_cubic.tolist(), strict=True):
+            name = OPERATIONS[number]
+            value = self.argument(name, level, x.shape)
+            x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
         return x
 
-    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
-        """Return an image behind one operation."""
-        raise NotImplementedError
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: an edit for each operation."""
+        return self.operations_as_edits(draw, size, channels)
+
+    def operations_as_edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
+        """Return edits for the operations ``op``, ``level`` and ``cubic``, ``[N, K]``, of images."""
+        numbers = draw["op"]
+        by_cubic = draw.get("cubic", np.zeros_like(numbers))
+        slots = np.zeros((*numbers.shape, 2 + edits.TABLE_NUMBERS))  # as long as the longest edit
+        slots[..., 1] = edits.TABLE_NUMBERS
+        rows, layers = np.nonzero(numbers)  # 0 is no operation
+        levels, cubics = draw["level"][rows, layers].tolist(), by_cubic[rows, layers].tolist()
+        operations = zip(rows.tolist(), layers.tolist(), numbers[rows, layers].tolist(), levels, cubics, strict=True)
+        sizes = size.tolist()
+        for row, layer, number, level, cubic in operations:
+            name, shape = OPERATIONS[number], (*sizes[row], channels)
+            value = self.argument(name, level, shape)
+            code, arguments_of_edit = edit_of(name, value, self.filter_of(cubic), self.fill, shape)
+            slots[row, layer, 0] = code
+            slots[row, layer, 2 : 2 + len(arguments_of_edit)] = arguments_of_edit
+        return slots.reshape(len(slots), numbers.shape[1] * slots.shape[2])
 
 
 @dataclass(frozen=True)
 class _Torchvision(_Policy):
     """What torchvision's policies share."""
 
-    interpolation: str = field(default="nearest", kw_only=True)
-    fill: float | tuple[float, ...] = field(default=0.0, kw_only=True)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "interpolation", self.interpolation, INTERPOLATIONS)
         arguments.keep(self, fill=_checked_fill(self, self.fill))
 
-    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
         """See ``_Policy``."""
-        value = float(level)
+        value = level
         if name in ("ShearX", "ShearY"):
             angle = math.radians(math.degrees(math.atan(value)))
             value = math.tan(angle) if name == "ShearX" else math.sin(angle) / math.cos(angle)
@@ -112,7 +143,7 @@ class _Torchvision(_Policy):
             value = 1.0 + value
         elif name == "Solarize":
             value = math.ceil(255.0 * value)
-        return operate(xp, x, name, value, self.interpolation, self.fill)
+        return value
 
 
 @dataclass(frozen=True)
@@ -243,18 +274,13 @@ class _Timm(_Policy):
         """True if all operations become stronger with the level."""
         return True
 
-    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image behind its operations."""
-        for number, level, by_cubic in zip(draw["op"].tolist(), draw["level"], draw["cubic"].tolist(), strict=True):
-            x = self.apply(xp, x, OPERATIONS[number], level, {"cubic": by_cubic})
-        return x
-
-    def apply(self, xp: ModuleType, x: Any, name: str, level: np.float32, draw: Draw) -> Any:
+    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
         """See ``_Policy``."""
-        interpolation = "cubic" if draw["cubic"] else "linear" if self.interpolation == "random" else self.interpolation
-        part, sign = abs(float(level)) / TIMM_LARGEST, float(np.copysign(1, level))
-        value = timm_argument(name, part, sign, x.shape, self.increases)
-        return operate(xp, x, name, value, interpolation, self.fill)
+        return timm_argument(name, abs(level) / TIMM_LARGEST, math.copysign(1, level), shape, self.increases)
+
+    def filter_of(self, by_cubic: int) -> str:
+        """See ``_Policy``."""
+        return "cubic" if by_cubic else "linear" if self.interpolation == "random" else self.interpolation
 
     def by_cubic(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
         """Return 1 where pixels are taken by cubic interpolation, else 0."""
@@ -344,6 +370,10 @@ class TimmAugment(_Timm):
         """See ``_Timm``."""
         return bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS
 
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: but for the sets with Pillow's blur, which the core does not have."""
+        return None if "GaussianBlur" in self._choices else super().edit_form(draw, size, channels)
+
 
 @dataclass(frozen=True)
 class AugMix(_Timm):
@@ -411,6 +441,19 @@ class AugMix(_Timm):
             total = total + super().array(xp, x, steps).astype(xp.float32) * weight
         return colour_pillow.blend(xp, x, total.clip(0, 255).astype(xp.uint8), draw["share"])
 
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """See ``Op``: one edit, with those of the chains in it."""
+        count, weights = len(size), draw["weight"]
+        parts = []
+        for chain in range(weights.shape[1]):
+            steps = {name: draw[name][:, chain] for name in ("op", "level", "cubic")}
+            operations = self.operations_as_edits(steps, size, channels)
+            parts += [weights[:, chain, None], np.full((count, 1), operations.shape[1]), operations]
+        mix = edits.of(count, edits.PIL_MIX, draw["share"], weights.shape[1])
+        result = np.concatenate([mix, *parts], axis=1, dtype=np.float64)
+        result[:, 1] = result.shape[1] - 2
+        return result
+
 
 def timm_argument(name: str, part: float, sign: float, shape: tuple[int, ...], increases: bool) -> float:
     """Return the argument of an operation of timm's.
@@ -454,10 +497,8 @@ def operate(
         interpolation: of the operations that move pixels.
         fill: of pixels from outside.
     """
-    matrices = {"ShearX": (1, value, 0, 0, 1, 0), "ShearY": (1, 0, 0, value, 1, 0),
-                "TranslateX": (1, 0, value, 0, 1, 0), "TranslateY": (1, 0, 0, 0, 1, value)}  # fmt: skip
-    if name in matrices:
-        return pillow.affine(xp, x, matrices[name], interpolation, fill)
+    if name in MATRICES:
+        return pillow.affine(xp, x, MATRICES[name](value), interpolation, fill)
     if name == "Rotate":
         return pillow.rotate(xp, x, value, interpolation, fill)
     if name == "GaussianBlur":
@@ -475,6 +516,50 @@ def operate(
     return TONES[name](xp, x) if name in TONES else x
 
 
+def edit_of(
+    name: str, value: float, interpolation: str, fill: float | tuple[float, ...], shape: tuple[int, ...]
+) -> tuple[int, Sequence[float] | Edits]:
+    """Return an operation as an edit: its code and arguments; it does what ``operate`` does.
+
+    Args:
+        name: one of `OPERATIONS`.
+        value: its argument, see ``operate``.
+        interpolation: of the operations that move pixels.
+        fill: of pixels from outside.
+        shape: of the image.
+    """
+    if name in CODES:
+        return CODES[name], (value,)
+    if name in TABLES:
+        return edits.TABLE, _table(name, value)
+    if name == "Rotate":
+        turn = pillow.quarters(value, shape)
+        if turn is not None:
+            return (edits.PIL_TURN, (turn,)) if turn else (edits.SKIP, ())
+        matrix = pillow.rotation(value, (shape[0], shape[1]))
+    else:
+        matrix = MATRICES[name](value)
+    colors = fill if isinstance(fill, tuple) else (fill,)
+    return edits.PIL_AFFINE, (edits.FILTERS.index(interpolation), *matrix, *(colors * 3)[:3])
+
+
+@lru_cache(maxsize=1024)
+def _table(name: str, value: float) -> Edits:
+    """Return the arguments of a look-up: the table of an operation that changes each value by itself."""
+    levels = tables.BYTES.reshape(1, 256, 1)
+    return edits.of_tables(operate(np, levels, name, value, "nearest", 0).reshape(1, 256))[0, 2:]
+
+
+MATRICES: dict[str, Callable[[float], pillow.Matrix]] = {
+    "ShearX": lambda value: (1, value, 0, 0, 1, 0), "ShearY": lambda value: (1, 0, 0, value, 1, 0),
+    "TranslateX": lambda value: (1, 0, value, 0, 1, 0), "TranslateY": lambda value: (1, 0, 0, 0, 1, value),
+}  # fmt: skip
+TABLES = ("Posterize", "Solarize", "SolarizeAdd", "Invert")
+CODES = {
+    "Identity": edits.SKIP, "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION,
+    "Desaturate": edits.PIL_SATURATION, "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS,
+    "AutoContrast": edits.PIL_AUTOCONTRAST, "Equalize": edits.EQUALIZE,
+}  # fmt: skip
 FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
     "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,
     "Sharpness": colour_pillow.sharpness, "Desaturate": colour_pillow.saturation,

@@ -94,6 +94,55 @@ def test_images_are_decoded_resized_and_walked_over_one_after_the_other():
     assert stages == "image: image of Decode RandomResizedCrop RandomFlip Normalize"
 
 
+BYTES = Field("image", np.dtype(np.uint8), (40, 50, 3), axes="HWC")
+CHAINS_OF_IMAGES = {
+    "image: image of RandomResizedCrop": [ops.RandomResizedCrop(20, 24)],
+    "image: image of RandomResizedCrop RandomFlip RandAugment, array of Erasing": [
+        ops.RandomResizedCrop(20, 24), ops.RandomFlip(), ops.RandAugment(), ops.Erasing(p=0.5),
+    ],
+    "image: image of Resize RandomCrop ColorJitter Normalize Transpose": [
+        ops.Resize(30, 34), ops.RandomCrop(24, 24, pad=3, fill=9), ops.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        ops.Normalize((123.7, 116.3, 103.5), (58.4, 57.1, 57.4)), ops.Transpose("CHW"),
+    ],
+    "image: image of RandomFlip GaussianBlur": [ops.RandomFlip(vertical=True), ops.GaussianBlur(5)],
+    "image: image of Equalize Normalize": [ops.Equalize(p=0.5), ops.Normalize(120.0, 60.0)],
+    "image: edit of Equalize AugMix": [ops.Equalize(p=0.5), ops.AugMix()],
+    "image: walk of RandomFlip": [ops.RandomFlip()],
+    "image: image of RandomResizedCrop Normalize": [
+        ops.RandomResizedCrop(20, 24, interpolation="cubic"), ops.Normalize(120.0, 60.0),
+    ],
+}  # fmt: skip
+SIZED = ("RandomResizedCrop", "Resize")
+
+
+@pytest.mark.parametrize("stages", CHAINS_OF_IMAGES)
+@pytest.mark.parametrize("varies", [False, True])
+def test_images_go_all_the_way_at_once(stages, varies):
+    chain = CHAINS_OF_IMAGES[stages]
+    field = varying(np.uint8, 3) if varies else BYTES
+    graph = compile_ops(Spec((field,)), chain)
+    fields = {"image": numbers(field, 9)}
+    draws = drawn(graph, fields, range(9))
+    executor = ArrayRowExecutor(graph)
+
+    results = executor.run(fields, draws, {})["image"]
+
+    assert_identical(results, array_forms(graph, fields, draws)["image"])
+    is_sized = type(chain[0]).__name__ in SIZED  # so that all have one size
+    if core.native is not None and (is_sized or not varies):
+        assert executor.describe()["stages"] == stages
+
+
+@needs_core
+def test_a_box_outside_of_its_image_is_an_error():
+    graph = compile_ops(Spec((varying(np.uint8, 3),)), [ops.RandomResizedCrop(20, 24), ops.Equalize()])
+    images = [np.zeros((40, 50, 3), np.uint8), np.zeros((9, 9, 3), np.uint8)]
+    draws = [{"start": np.int32([[1, 1], [1, 1]]), "shape": np.int32([[9, 9], [9, 9]])}, {"apply": np.int32([1, 1])}]
+
+    with pytest.raises(SpecError, match="resize 9 x 9 pixels at 1, 1"):
+        ArrayRowExecutor(graph).run({"image": images}, draws, {})
+
+
 @pytest.mark.parametrize("spec_and_ops", [(CIFAR, CIFAR_OPS), (Spec((FILES,)), JPEG_OPS)], ids=["cifar", "jpeg"])
 def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
     graph = compile_ops(*spec_and_ops)

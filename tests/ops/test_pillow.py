@@ -103,3 +103,13 @@ def test_the_core_resizes_a_box_as_numpy_does():
             pillow.resize_into(image, (top, left, *box.shape[:2]), interpolation, out)
 
             np.testing.assert_array_equal(out, pillow.resize(np, box, out.shape[:2], interpolation))
+
+
+def test_columns_beyond_the_whole_numbers_of_a_matrix_equal_pillow():
+    image = noise(2, 40_000)
+    for angle in (0.0005, 180.0005):
+        expected = Image.fromarray(image).rotate(angle, RESAMPLE["nearest"], fillcolor=(1, 2, 3))
+
+        result = pillow.rotate(np, image, angle, fill=(1, 2, 3))
+
+        np.testing.assert_array_equal(result, np.asarray(expected))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
+from gpuload import core
 from gpuload.errors import GpuloadError
 from gpuload.ops import policies
 from gpuload.ops.graph import compile_ops
@@ -41,23 +42,34 @@ class TestPolicies(OpContract):
     ]
 
 
+def assert_equal(op, draw, expected):
+    """Assert that an op makes this of the image, by NumPy and by the core."""
+    image = GOLDEN["image"]
+    np.testing.assert_array_equal(op.array(np, image, draw), expected)
+    if core.native is not None:
+        draws, out = {name: np.asarray(value)[None] for name, value in draw.items()}, np.empty_like(image)
+        numbers = op.edit_form(draws, np.array([image.shape[:2]], np.int32), image.shape[2])
+        core.native.edit(image[None], numbers, out[None])
+        np.testing.assert_array_equal(out, expected)
+
+
+def draw_of_one(name, level, **others):
+    """Return the draw of one operation."""
+    return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **others}
+
+
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("torchvision/")])
 def test_an_operation_of_torchvision(key):
     _, name, level, interpolation = key.split("/")
-    policy = ops.RandAugment(interpolation=interpolation, fill=FILL)
-    np.testing.assert_array_equal(
-        policy.apply(np, GOLDEN["image"], name, np.float32(ast.literal_eval(level)), {}), GOLDEN[key]
-    )
+    assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_one(name, level), GOLDEN[key])
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("timm/")])
 def test_an_operation_of_timm(key):
     _, name, level, interpolation, increases = key.split("/")
     policy = ops.TimmAugment(f"rand-inc{increases}", interpolation=interpolation, fill=FILL)
-    draw = {"cubic": np.int32(interpolation == "cubic")}
-    np.testing.assert_array_equal(
-        policy.apply(np, GOLDEN["image"], name, np.float32(ast.literal_eval(level)), draw), GOLDEN[key]
-    )
+    draw = draw_of_one(name, level, cubic=np.int32([interpolation == "cubic"]))
+    assert_equal(policy, draw, GOLDEN[key])
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("augmix/")])
@@ -71,8 +83,7 @@ def test_augmix_of_timm(key):
         "weight": np.array(ast.literal_eval(weights), np.float32),
         "share": np.float32(share),
     }
-    result = ops.AugMix(interpolation=interpolation, fill=FILL).array(np, GOLDEN["image"], draw)
-    np.testing.assert_array_equal(result, GOLDEN[key])
+    assert_equal(ops.AugMix(interpolation=interpolation, fill=FILL), draw, GOLDEN[key])
 
 
 def test_the_weights_of_augmix_are_of_a_dirichlet_distribution():
@@ -196,7 +207,7 @@ def test_the_operations_of_deit_iii_are_pillows(level):
 
     for name, image in expected.items():
         op = ops.TimmAugment("rand-t3a")
-        result = op.apply(np, GOLDEN["image"], name, np.float32(level), {"cubic": 0})
+        result = op.array(np, GOLDEN["image"], draw_of_one(name, str(level), cubic=np.int32([0])))
         np.testing.assert_array_equal(result, np.asarray(image))
 
 

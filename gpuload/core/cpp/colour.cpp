@@ -5,47 +5,23 @@
 //
 // Sums `a + b * c` have one rounding, by std::fma; `ops.colour` says why, and how NumPy makes the same bits. On processors
 // without such an instruction it is a function of the C library: slower, and the same bits.
-//
-// Pixels are taken apart into blocks of one channel each, which the compiler makes vector code of.
 #include "colour.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "clones.hpp"
+#include "blocks.hpp"
+#include "sharpness.hpp"
 
 namespace core {
 namespace {
 
-constexpr int64_t BLOCK = 512;  // pixels
 constexpr float RED = 0.2989f, GREEN = 0.587f, BLUE = 0.114f;
-
-struct Block {
-    float red[BLOCK], green[BLOCK], blue[BLOCK];
-};
-
-INLINE void split(const uint8_t* __restrict pixels, int64_t count, Block& to) {
-    for (int64_t i = 0; i < count; ++i) {
-        to.red[i] = pixels[3 * i];
-        to.green[i] = pixels[3 * i + 1];
-        to.blue[i] = pixels[3 * i + 2];
-    }
-}
-
-INLINE void join(const Block& from, int64_t count, uint8_t* __restrict pixels) {  // cut off to whole numbers
-    for (int64_t i = 0; i < count; ++i) {
-        pixels[3 * i] = uint8_t(int32_t(from.red[i]));
-        pixels[3 * i + 1] = uint8_t(int32_t(from.green[i]));
-        pixels[3 * i + 2] = uint8_t(int32_t(from.blue[i]));
-    }
-}
 
 INLINE float gray_of(float red, float green, float blue) {  // not cut off
     return std::fma(blue, BLUE, std::fma(green, GREEN, red * RED));
 }
-
-INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }
 
 INLINE void saturate_block(Block& block, int64_t count, float factor, float weight) {
     for (int64_t i = 0; i < count; ++i) {
@@ -63,9 +39,11 @@ INLINE void turn_block(Block& block, int64_t count, float shift) {
         const float high = std::max(red, std::max(green, blue)), low = std::min(red, std::min(green, blue));
         const bool is_gray = high == low;
         const float span = high - low, saturation = span / (is_gray ? 1.0f : high), divisor = is_gray ? 1.0f : span;
-        const float reds = (high - red) / divisor, greens = (high - green) / divisor, blues = (high - blue) / divisor;
-        const float of_red = blues - greens, of_green = (reds + 2.0f) - blues, of_blue = (greens + 4.0f) - reds;
-        float turn = high == red ? of_red : high == green ? of_green : of_blue;
+        // (a + offset) - b, where these are parts of the span by which two channels lie below the highest one.
+        const bool is_red = high == red, is_green = high == green;
+        const float above = (is_red ? high - blue : is_green ? high - red : high - green) / divisor;
+        const float below = (is_red ? high - green : is_green ? high - blue : high - red) / divisor;
+        float turn = (above + (is_red ? 0.0f : is_green ? 2.0f : 4.0f)) - below;
         turn = turn * SIXTH + 1.0f;
         turn -= std::floor(turn);  // which is not negative
         turn += shift;
@@ -83,26 +61,100 @@ INLINE void turn_block(Block& block, int64_t count, float shift) {
     }
 }
 
+struct Sharper {
+    float weight;
+    INLINE_MEMBER float operator()(float smooth, float middle) const {
+        return bounded(std::fma(smooth - middle, weight, middle), 255.0f);
+    }
+};
+
+typedef uint8_t Bytes32 __attribute__((vector_size(32)));
+
+// Finds the least and the largest value of each channel of the first values, in as many vectors as make whole pixels.
+// Returns how many values these are.
+template <int FIXED>
+INLINE int64_t bounds_of(const uint8_t* image, int64_t count, uint8_t* low, uint8_t* high) {
+    constexpr auto WIDTH = int64_t(sizeof(Bytes32)), ROW = WIDTH * FIXED;
+    Bytes32 lows[FIXED], highs[FIXED];
+    std::memset(lows, 255, sizeof lows);
+    std::memset(highs, 0, sizeof highs);
+    int64_t begin = 0;
+    for (; begin + ROW <= count; begin += ROW)
+        for (int64_t n = 0; n < FIXED; ++n) {
+            Bytes32 values;
+            std::memcpy(&values, image + begin + WIDTH * n, size_t(WIDTH));
+            lows[n] = values < lows[n] ? values : lows[n];
+            highs[n] = values > highs[n] ? values : highs[n];
+        }
+    for (int64_t i = 0; i < ROW; ++i) {
+        low[i % FIXED] = std::min(low[i % FIXED], uint8_t(lows[i / WIDTH][i % WIDTH]));
+        high[i % FIXED] = std::max(high[i % FIXED], uint8_t(highs[i / WIDTH][i % WIDTH]));
+    }
+    return begin;
+}
+
 }  // namespace
 
-void look_up(const uint8_t* image, int64_t pixels, int64_t channels, const uint8_t* tables, uint8_t* out) {
-    if (channels == 1) {
-        for (int64_t i = 0; i < pixels; ++i) out[i] = tables[image[i]];
-    } else if (channels == 3) {
-        for (int64_t i = 0; i < 3 * pixels; i += 3) {
-            out[i] = tables[image[i]];
-            out[i + 1] = tables[256 + image[i + 1]];
-            out[i + 2] = tables[512 + image[i + 2]];
+// Two pixels that follow one another are counted in tables of their own: they often are equal, and a count waits for the
+// one before it in its place.
+void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_t* counts) {
+    int64_t i = 0;
+    if (channels == 3) {
+        int64_t others[3 * 256] = {};
+        for (; i + 2 <= pixels; i += 2, image += 6) {
+            ++counts[image[0]];
+            ++counts[256 + image[1]];
+            ++counts[512 + image[2]];
+            ++others[image[3]];
+            ++others[256 + image[4]];
+            ++others[512 + image[5]];
         }
-    } else {
-        for (int64_t i = 0; i < pixels; ++i)
-            for (int64_t c = 0; c < channels; ++c) out[i * channels + c] = tables[256 * c + image[i * channels + c]];
+        for (int64_t level = 0; level < 3 * 256; ++level) counts[level] += others[level];
+    }
+    for (; i < pixels; ++i, image += channels)
+        for (int64_t c = 0; c < channels; ++c) ++counts[256 * c + image[c]];
+}
+
+CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low, uint8_t* high) {
+    std::fill_n(low, channels, uint8_t(255));
+    std::fill_n(high, channels, uint8_t(0));
+    const int64_t count = pixels * channels;
+    int64_t i = 0;
+    if (channels == 3) i = bounds_of<3>(image, count, low, high);
+    if (channels == 1) i = bounds_of<1>(image, count, low, high);
+    for (; i < count; ++i) {
+        low[i % channels] = std::min(low[i % channels], image[i]);
+        high[i % channels] = std::max(high[i % channels], image[i]);
     }
 }
 
-void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_t* counts) {
-    for (int64_t i = 0; i < pixels; ++i)
-        for (int64_t c = 0; c < channels; ++c) ++counts[256 * c + image[i * channels + c]];
+void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
+    const bool is_flat = low == high;
+    const float scale = is_flat ? 1.0f : (float(high) - float(low)) * float(1.0 / 255), begin = is_flat ? 0.0f : float(low);
+    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded((float(level) - begin) / scale, 255.0f)));
+}
+
+void even_table(const int64_t* counts, uint8_t* table) {
+    int64_t total = 0, last = 0, before = 0;
+    for (int level = 0; level < 256; ++level) {
+        total += counts[level];
+        if (counts[level] > 0) last = counts[level];
+    }
+    const int64_t step = (total - last) / 255;  // of the values below the largest
+    for (int level = 0; level < 256; ++level) {
+        table[level] = uint8_t(step == 0 ? level : std::clamp<int64_t>((before + step / 2) / step, 0, 255));
+        before += counts[level];
+    }
+}
+
+void brightness_table(float factor, uint8_t* table) {
+    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded(float(level) * factor, 255.0f)));
+}
+
+void contrast_table(float mean, float factor, float weight, uint8_t* table) {
+    const double product = double(mean) * double(weight);
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(int32_t(bounded(float(double(float(level) * factor) + product), 255.0f)));
 }
 
 CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
@@ -130,7 +182,7 @@ CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels
         if (out_channels == 1)
             std::copy(grays, grays + count, to);
         else
-            for (int64_t i = 0; i < count; ++i) to[3 * i] = to[3 * i + 1] = to[3 * i + 2] = grays[i];
+            interleave<false>(to, grays, 0, count);
     }
 }
 
@@ -155,21 +207,7 @@ CLONES void turn_hue(const uint8_t* image, int64_t pixels, float shift, uint8_t*
 }
 
 CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight, uint8_t* out) {
-    const int64_t length = width * channels, c = channels;
-    std::memcpy(out, image, size_t(length));
-    std::memcpy(out + (height - 1) * length, image + (height - 1) * length, size_t(length));
-    for (int64_t y = 1; y < height - 1; ++y) {
-        const uint8_t *above = image + (y - 1) * length, *row = above + length, *below = row + length;
-        uint8_t* __restrict to = out + y * length;
-        std::memcpy(to, row, size_t(c));
-        for (int64_t i = c; i < length - c; ++i) {
-            const int32_t sum = above[i - c] + above[i] + above[i + c] + row[i - c] + 5 * row[i] + row[i + c] + below[i - c] +
-                                below[i] + below[i + c];
-            const float smooth = float((2 * sum + 13) / 26), middle = row[i];
-            to[i] = uint8_t(int32_t(bounded(std::fma(smooth - middle, weight, middle), 255.0f)));
-        }
-        std::memcpy(to + length - c, row + length - c, size_t(c));
-    }
+    any_sharpen(image, height, width, channels, Sharper{weight}, out);
 }
 
 }  // namespace core

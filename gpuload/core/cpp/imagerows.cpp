@@ -16,11 +16,6 @@ namespace {
 
 constexpr int64_t CHANNELS = 3, MOST_PIXELS = int64_t(1) << 40;  // more do not fit into any memory
 
-struct Pixels {
-    const uint8_t* data;
-    int64_t height, width;
-};
-
 bool is_inside(const Box& box, int64_t height, int64_t width) {
     return box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 && box.height <= height - box.top &&
            box.width <= width - box.left;
@@ -28,27 +23,86 @@ bool is_inside(const Box& box, int64_t height, int64_t width) {
 
 Box box_of(const int32_t* numbers) { return {numbers[0], numbers[1], numbers[2], numbers[3]}; }
 
+uint8_t* reserve(std::vector<uint8_t>& memory, int64_t size) {
+    if (int64_t(memory.size()) < size) memory.resize(size_t(size));
+    return memory.data();
+}
+
+bool decode(Decoder& decoder, const Files& files, int64_t i, Pixels& pixels) {
+    const int32_t* numbers = files.heads + 6 * i;
+    const JpegHead head{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+    const uint8_t* data = files.raw + files.begins[i];
+    const int64_t size = files.ends[i] - files.begins[i];
+    const Box whole{0, 0, head.height, head.width}, box = files.regions == nullptr ? whole : box_of(files.regions + 4 * i);
+    if (!is_inside(box, head.height, head.width) || head.scan_end < 0 || head.scan_end > size) return false;
+    pixels = {decoder.decode(data, size, head, box, files.regions == nullptr), box.height, box.width};
+    return pixels.data != nullptr;
+}
+
 class Row {  // makes the rows of a batch, one after the other
   public:
-    explicit Row(Decoder& decoder) : decoder_(decoder) {}
+    template <class Out>
+    bool make(const Pixels& image, const Making<Out>& making, int64_t i, Out* out) {
+        const Editing& editing = making.editing;
+        const Walking<Out>& walking = making.walking;
+        if (editing.numbers == nullptr) return walk(image, making.resizing, walking, i, out);
+        const Size size{editing.window.height, editing.window.width, CHANNELS};
+        const Edits edits{editing.numbers + i * editing.num_numbers, editing.num_numbers};
+        uint8_t* const bytes = reserve(bytes_, size.bytes());
+        if (!walk(image, making.resizing, editing.window, i, bytes)) return false;
+        if constexpr (std::is_same_v<Out, uint8_t>) {
+            if (walking.start == nullptr) {
+                if (walking.height != size.height || walking.width != size.width) return false;
+                editor_.edit(bytes, size, edits, out);
+                return true;
+            }
+        }
+        uint8_t* const edited = reserve(edited_, size.bytes());
+        editor_.edit(bytes, size, edits, edited);
+        return walk({edited, size.height, size.width}, {}, walking, i, out);
+    }
 
-    bool decode(const Files& files, int64_t i, Pixels& pixels) {
-        const int32_t* numbers = files.heads + 6 * i;
-        const JpegHead head{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
-        const uint8_t* data = files.raw + files.begins[i];
-        const int64_t size = files.ends[i] - files.begins[i];
-        const Box whole{0, 0, head.height, head.width}, box = files.regions == nullptr ? whole : box_of(files.regions + 4 * i);
-        if (!is_inside(box, head.height, head.width) || head.scan_end < 0 || head.scan_end > size) return false;
-        pixels = {decoder_.decode(data, size, head, box, files.regions == nullptr), box.height, box.width};
-        return pixels.data != nullptr;
+  private:
+    // Resizes an image, and walks over it.
+    template <class Out>
+    bool walk(Pixels image, const Resizing& resizing, const Walking<Out>& walking, int64_t i, Out* out) {
+        const bool is_resized = resizing.boxes != nullptr;
+        if (walking.start != nullptr) {
+            const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
+            const Box window{start[0], start[1], walking.height, walking.width};
+            const bool fits = is_resized && is_inside(window, resizing.sizes[2 * i], resizing.sizes[2 * i + 1]);
+            if (is_resized && !prepare(resizing, i, image, fits && mirror[1] == 1)) return false;
+            if (fits) {
+                resize_window(walking, i, out);
+                return true;
+            }
+            if (is_resized) image = resize(nullptr);
+            core::walk(Walk<uint8_t, Out>{image.data, 0, image.height, image.width, CHANNELS, false, walking.out_planes, 1,
+                                          start, mirror, walking.fill, walking.mean, walking.scale, out, walking.height,
+                                          walking.width});
+            return true;
+        }
+        if constexpr (std::is_same_v<Out, uint8_t>) {
+            const int64_t height = is_resized ? resizing.sizes[2 * i] : image.height;
+            const int64_t width = is_resized ? resizing.sizes[2 * i + 1] : image.width;
+            if (height != walking.height || width != walking.width) return false;
+            if (is_resized) {
+                if (!prepare(resizing, i, image, false)) return false;
+                resize(out);
+            } else {
+                std::copy_n(image.data, CHANNELS * height * width, out);
+            }
+            return true;
+        }
+        return false;
     }
 
     // Finds the box that is resized, and its taps. Returns false if the numbers do not fit.
-    bool prepare(const Resizing& resizing, int64_t i, const Pixels& pixels, bool is_mirrored) {
+    bool prepare(const Resizing& resizing, int64_t i, const Pixels& image, bool is_mirrored) {
         const Box box = box_of(resizing.boxes + 4 * i);
-        const int64_t height = resizing.sizes[2 * i], width = resizing.sizes[2 * i + 1], stride = CHANNELS * pixels.width;
-        if (!is_inside(box, pixels.height, pixels.width) || height < 1 || width < 1 || height > MOST_PIXELS / width) return false;
-        box_ = {pixels.data + box.top * stride + box.left * CHANNELS, stride, box.height, box.width, CHANNELS};
+        const int64_t height = resizing.sizes[2 * i], width = resizing.sizes[2 * i + 1], stride = CHANNELS * image.width;
+        if (!is_inside(box, image.height, image.width) || height < 1 || width < 1 || height > MOST_PIXELS / width) return false;
+        box_ = {image.data + box.top * stride + box.left * CHANNELS, stride, box.height, box.width, CHANNELS};
         vertical_.compute(resizing.filter, box.height, height);
         horizontal_.compute(resizing.filter, box.width, width, is_mirrored);
         vertical_first_ = is_vertical_first(box.height, box.width, vertical_, horizontal_);
@@ -72,7 +126,7 @@ class Row {  // makes the rows of a batch, one after the other
     void resize_window(const Walking<Out>& walking, int64_t i, Out* out) {
         const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
         const int64_t left = mirror[1] == 1 ? int64_t(horizontal_.first.size()) - start[1] - walking.width : start[1];
-        if (means_.empty()) {
+        if (!std::is_same_v<Out, uint8_t> && means_.empty()) {
             for (int64_t value = 0; value < CHANNELS * walking.width; ++value) {
                 means_.push_back(walking.mean[value % CHANNELS]);
                 scales_.push_back(walking.scale[value % CHANNELS]);
@@ -82,66 +136,27 @@ class Row {  // makes the rows of a batch, one after the other
                      Window<Out>{out, walking.out_planes, mirror[0] == 1, means_.data(), scales_.data()});
     }
 
-  private:
-    static uint8_t* reserve(std::vector<uint8_t>& memory, int64_t size) {
-        if (int64_t(memory.size()) < size) memory.resize(size_t(size));
-        return memory.data();
-    }
-
-    Decoder& decoder_;
     Taps vertical_, horizontal_;
     Image<const uint8_t> box_{};
     bool vertical_first_ = false;
-    std::vector<uint8_t> resized_;
+    std::vector<uint8_t> resized_, bytes_, edited_;
     std::vector<float> means_, scales_;  // of the walk, of each value of a row
+    Editor editor_;
 };
-
-template <class Out>
-bool make_row(Row& row, const Files& files, const Resizing& resizing, const Walking<Out>& walking, int64_t i, Out* out) {
-    Pixels pixels{};
-    if (!row.decode(files, i, pixels)) return false;
-    const bool is_resized = resizing.boxes != nullptr;
-    if (walking.start != nullptr) {
-        const int32_t *start = walking.start + 2 * i, *mirror = walking.mirror + 2 * i;
-        const Box window{start[0], start[1], walking.height, walking.width};
-        const bool fits = is_resized && is_inside(window, resizing.sizes[2 * i], resizing.sizes[2 * i + 1]);
-        if (is_resized && !row.prepare(resizing, i, pixels, fits && mirror[1] == 1)) return false;
-        if (fits) {
-            row.resize_window(walking, i, out);
-            return true;
-        }
-        if (is_resized) pixels = row.resize(nullptr);
-        walk(Walk<uint8_t, Out>{pixels.data, 0, pixels.height, pixels.width, CHANNELS, false, walking.out_planes, 1, start,
-                                mirror, walking.fill, walking.mean, walking.scale, out, walking.height, walking.width});
-        return true;
-    }
-    if constexpr (std::is_same_v<Out, uint8_t>) {
-        const int64_t height = is_resized ? resizing.sizes[2 * i] : pixels.height;
-        const int64_t width = is_resized ? resizing.sizes[2 * i + 1] : pixels.width;
-        if (height != walking.height || width != walking.width) return false;
-        if (is_resized) {
-            if (!row.prepare(resizing, i, pixels, false)) return false;
-            row.resize(out);
-        } else {
-            std::copy_n(pixels.data, CHANNELS * height * width, out);
-        }
-        return true;
-    }
-    return false;
-}
 
 }  // namespace
 
 template <class Out>
-void make_rows(Codec& codec, const Files& files, const Resizing& resizing, const Walking<Out>& walking, Out* out,
-               int8_t* declined) {
+void make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined) {
+    const int64_t size = making.walking.height * making.walking.width * CHANNELS;
     std::fill_n(declined, files.count, int8_t(1));
     try {
         Codec::Loan loan(codec);
-        Row row(loan.decoder());
+        Row row;
         for (int64_t i = 0; i < files.count; ++i) {
+            Pixels image{};
             try {
-                declined[i] = !make_row(row, files, resizing, walking, i, out + i * walking.height * walking.width * CHANNELS);
+                declined[i] = !(decode(loan.decoder(), files, i, image) && row.make(image, making, i, out + i * size));
             } catch (const std::exception&) {  // no memory for this image: Python meets the same error, and names the file
             }
         }
@@ -149,7 +164,22 @@ void make_rows(Codec& codec, const Files& files, const Resizing& resizing, const
     }
 }
 
-template void make_rows(Codec&, const Files&, const Resizing&, const Walking<uint8_t>&, uint8_t*, int8_t*);
-template void make_rows(Codec&, const Files&, const Resizing&, const Walking<float>&, float*, int8_t*);
+template <class Out>
+void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined) {
+    const int64_t size = making.walking.height * making.walking.width * CHANNELS;
+    std::fill_n(declined, count, int8_t(1));
+    Row row;
+    for (int64_t i = 0; i < count; ++i) {
+        try {
+            declined[i] = !row.make(images[i], making, i, out + i * size);
+        } catch (const std::exception&) {  // as above
+        }
+    }
+}
+
+template void make_rows(Codec&, const Files&, const Making<uint8_t>&, uint8_t*, int8_t*);
+template void make_rows(Codec&, const Files&, const Making<float>&, float*, int8_t*);
+template void make_rows(const Pixels*, int64_t, const Making<uint8_t>&, uint8_t*, int8_t*);
+template void make_rows(const Pixels*, int64_t, const Making<float>&, float*, int8_t*);
 
 }  // namespace core

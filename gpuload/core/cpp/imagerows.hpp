@@ -1,10 +1,11 @@
-// Rows of images: each file is decoded, resized, and walked over while it lies in the cache, into its row of a batch.
-// `executors.array.stages.ImageStage` says what each step means; codec, resize and walk have files of their own.
+// Rows of images: each is decoded, resized, edited, and walked over while it lies in the cache, into its row of a batch.
+// `executors.array.stages.ImageStage` says what each step means; codec, resize, edit and walk have files of their own.
 #pragma once
 
 #include <cstdint>
 
 #include "codec.hpp"
+#include "edit.hpp"
 #include "taps.hpp"
 
 namespace core {
@@ -17,8 +18,13 @@ struct Files {
     int64_t count;
 };
 
+struct Pixels {  // of an image of three channels, side by side
+    const uint8_t* data;
+    int64_t height, width;
+};
+
 struct Resizing {
-    const int32_t* boxes;  // [count, 4]: of what was decoded; nullptr: nothing is resized
+    const int32_t* boxes;  // [count, 4]: of each image, or of what was decoded; nullptr: nothing is resized
     const int32_t* sizes;  // [count, 2]: height and width of the result
     Filter filter;
 };
@@ -27,17 +33,34 @@ template <class Out>
 struct Walking {
     const int32_t *start, *mirror;  // [count, 2]; see `Walk`. nullptr: there is no walk, and Out is uint8_t
     uint8_t fill;
-    const float *mean, *scale;
+    const float *mean, *scale;  // of three channels; they do not change uint8_t
     bool out_planes;
     int64_t height, width;  // of the result
 };
 
+struct Editing {  // edits of what a walk makes, before a second walk
+    const double* numbers;  // [count, num_numbers]; nullptr: there are none
+    int64_t num_numbers;
+    Walking<uint8_t> window;
+};
+
+template <class Out>
+struct Making {  // what is done to images, in this order; the edits begin with a walk of their own
+    Resizing resizing;
+    Editing editing;
+    Walking<Out> walking;
+};
+
 // Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1.
 //
-// Assumes: the bytes of each file can be read. Heads, regions, boxes and sizes are compared with each other, with the files and
-// with the result: a row is declined if they do not fit.
+// Assumes: the bytes of each file can be read, and the edits are edits of images as large as the window before them. Heads,
+// regions, boxes and sizes are compared with each other, with the files and with the result: a row is declined if they do not
+// fit.
 template <class Out>
-void make_rows(Codec& codec, const Files& files, const Resizing& resizing, const Walking<Out>& walking, Out* out,
-               int8_t* declined);
+void make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined);
+
+// The same of images that are decoded.
+template <class Out>
+void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined);
 
 }  // namespace core

@@ -7,7 +7,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <list>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "colour.hpp"
 #include "copies.hpp"
 #include "crc32c.hpp"
+#include "edit.hpp"
 #include "guard.hpp"
 #include "imagerows.hpp"
 #include "jpeg.hpp"
@@ -509,41 +509,26 @@ void resize(const Array<const T, 1>& image, int64_t offset, int64_t stride, int6
 
 // --- colours
 
+constexpr int64_t MOST_SIDE = 1 << 24;  // float32 has all whole numbers up to it
+
 using Image = Array<const uint8_t, 3>;  // height, width, channels
 using Result = Array<uint8_t, 3>;
 
 int64_t pixels_of(const Image& image) { return image.shape(0) * image.shape(1); }
 
-void require_one_shape(const Image& image, const Result& out, const char* what) {
-    require(image.shape(0) == out.shape(0) && image.shape(1) == out.shape(1) && image.shape(2) == out.shape(2), what);
-}
-
-void require_rgb(const Image& image, const Result& out, const char* what) {
-    require(image.shape(2) == 3, what);
-    require_one_shape(image, out, what);
-}
-
-void look_up(const Array<const uint8_t, 4>& images, const Array<const uint8_t, 3>& tables, const Array<uint8_t, 4>& out) {
-    for (int axis = 0; axis < 4; ++axis) require(images.shape(axis) == out.shape(axis), "look_up: a result of one shape");
-    const int64_t count = images.shape(0), channels = tables.shape(1), size = count == 0 ? 0 : images.size() / count;
-    require(tables.shape(0) == count && tables.shape(2) == 256 && (channels == 1 || channels == images.shape(3)),
-            "look_up: tables of 256 for each image, one, or one a channel");
+void edit(const Array<const uint8_t, 4>& images, const Array<const double, 2>& edits, const Array<uint8_t, 4>& out) {
+    for (int axis = 0; axis < 4; ++axis) require(images.shape(axis) == out.shape(axis), "edit: a result of one shape");
+    const int64_t count = images.shape(0), num_numbers = edits.shape(1);
+    require(edits.shape(0) == count && images.data() != out.data(), "edit: edits of each image, and a result in other memory");
+    if (images.size() == 0) return;
+    const core::Size size{images.shape(1), images.shape(2), images.shape(3)};
+    require(size.height <= MOST_SIDE && size.width <= MOST_SIDE, "edit: sizes");
+    const auto edits_of = [&](int64_t i) { return core::Edits{edits.data() + i * num_numbers, num_numbers}; };
+    for (int64_t i = 0; i < count; ++i) require(core::are_edits(edits_of(i), size), "edit: numbers that are no edits");
     Release lock;
-    for (int64_t i = 0; size > 0 && i < count; ++i)
-        core::look_up(images.data() + i * size, size / channels, channels, tables.data() + i * channels * 256,
-                      out.data() + i * size);
-}
-
-void count_levels(const Image& image, const Array<int64_t, 2>& counts) {
-    require(counts.shape(0) == image.shape(2) && counts.shape(1) == 256, "count_levels: counts of 256 for each channel");
-    Release lock;
-    core::count_levels(image.data(), pixels_of(image), image.shape(2), counts.data());
-}
-
-int64_t sum_grays(const Image& image) {
-    require(image.shape(2) == 3, "sum_grays: three channels");
-    Release lock;
-    return core::sum_grays(image.data(), pixels_of(image));
+    core::Editor editor;
+    for (int64_t i = 0; i < count; ++i)
+        editor.edit(images.data() + i * size.bytes(), size, edits_of(i), out.data() + i * size.bytes());
 }
 
 void make_gray(const Image& image, const Result& out) {
@@ -553,31 +538,6 @@ void make_gray(const Image& image, const Result& out) {
     Release lock;
     core::make_gray(image.data(), pixels_of(image), out.shape(2), out.data());
 }
-
-void saturate(const Image& image, float factor, float weight, const Result& out) {
-    require_rgb(image, out, "saturate: three channels, and a result of one shape");
-    require(std::isfinite(factor) && std::isfinite(weight), "saturate: finite numbers");
-    Release lock;
-    core::saturate(image.data(), pixels_of(image), factor, weight, out.data());
-}
-
-void turn_hue(const Image& image, float shift, const Result& out) {
-    require_rgb(image, out, "turn_hue: three channels, and a result of one shape");
-    require(std::isfinite(shift), "turn_hue: a finite number");
-    Release lock;
-    core::turn_hue(image.data(), pixels_of(image), shift, out.data());
-}
-
-void sharpen(const Image& image, float weight, const Result& out) {
-    require_one_shape(image, out, "sharpen: a result of one shape");
-    require(image.shape(0) > 2 && image.shape(1) > 2 && image.shape(2) > 0, "sharpen: at least 3 x 3 pixels");
-    require(image.data() != out.data(), "sharpen: a result in other memory");
-    require(std::isfinite(weight), "sharpen: a finite number");
-    Release lock;
-    core::sharpen(image.data(), image.shape(0), image.shape(1), image.shape(2), weight, out.data());
-}
-
-constexpr int64_t MOST_SIDE = 1 << 24;  // float32 has all whole numbers up to it
 
 // Checks that an image has pixels, and sides that float32 has.
 template <class T>
@@ -699,37 +659,89 @@ void resize_as_pillow(const Array<const uint8_t, 1>& image, int64_t offset, int6
 
 // --- rows of images
 
-const int32_t* each_or_none(const Array<const int32_t, 2>& numbers, int64_t count, int64_t columns) {
+using Numbers = Array<const int32_t, 2>;
+
+const int32_t* each_or_none(const Numbers& numbers, int64_t count, int64_t columns) {
     require(numbers.shape(1) == columns && (numbers.shape(0) == count || numbers.shape(0) == 0), "make_rows: numbers an image");
     return numbers.shape(0) == 0 ? nullptr : numbers.data();
 }
 
+// Checks what is done to so many images, and that the result has room for it.
 template <class Out>
-void make_rows(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends,
-               const Array<const int32_t, 2>& heads, const Array<const int32_t, 2>& regions,
-               const Array<const int32_t, 2>& boxes, const Array<const int32_t, 2>& sizes, const Array<const float, 1>& table,
-               float width, bool antialias, const Array<const int32_t, 2>& start, const Array<const int32_t, 2>& mirror,
-               int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes,
-               int64_t out_height, int64_t out_width, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
-    const int64_t count = begins.size();
-    check_rows(raw, begins, ends, 0, 0);
-    require(declined.size() == count && heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
-    if (count == 0) return;
-    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
+core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
+                            float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
+                            const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
+                            const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean,
+                            const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width,
+                            const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+    const bool has_edits = edits.shape(0) > 0;
+    const core::Walking<uint8_t> window{each_or_none(edit_start, count, 2), each_or_none(edit_mirror, count, 2),
+                                        uint8_t(edit_fill), mean.data(), scale.data(), false, edit_height, edit_width};
     const core::Resizing resizing{each_or_none(boxes, count, 4), each_or_none(sizes, count, 2),
                                   {table.data(), table.size(), width, antialias}};
     const core::Walking<Out> walking{each_or_none(start, count, 2), each_or_none(mirror, count, 2), uint8_t(fill),
                                      mean.data(), scale.data(), out_planes, out_height, out_width};
+    require(declined.size() == count, "make_rows: a row an image");
     require((resizing.boxes == nullptr) == (resizing.sizes == nullptr), "make_rows: a size a box");
     require(resizing.boxes == nullptr || (table.size() > 1 && width >= 1 && width <= 16), "make_rows: a filter");
     require((walking.start == nullptr) == (walking.mirror == nullptr) && fill >= 0 && fill <= 255, "make_rows: a walk");
-    require(walking.start == nullptr || (mean.size() == 3 && scale.size() == 3), "make_rows: a mean and a scale a channel");
+    require((window.start == nullptr) == (window.mirror == nullptr) && edit_fill >= 0 && edit_fill <= 255, "make_rows: a walk");
+    require(mean.size() == 3 && scale.size() == 3, "make_rows: a mean and a scale a channel");
     require(walking.start != nullptr || (std::is_same_v<Out, uint8_t> && !out_planes), "make_rows: what is not walked over");
     require(is_side(out_height) && is_side(out_width) && out.size() % count == 0 && out.size() / count % 3 == 0 &&
                 out.size() / count / 3 % out_height == 0 && out.size() / count / 3 / out_height == out_width,
             "make_rows: the result has another size");
+    require(has_edits ? edits.shape(0) == count : window.start == nullptr, "make_rows: edits of each image");
+    if (has_edits) {
+        require(edit_height > 0 && edit_width > 0 && edit_height <= MOST_SIDE && edit_width <= MOST_SIDE, "make_rows: sizes");
+        for (int64_t i = 0; i < count; ++i)
+            require(core::are_edits({edits.data() + i * edits.shape(1), edits.shape(1)}, {edit_height, edit_width, 3}),
+                    "make_rows: numbers that are no edits");
+    }
+    return {resizing, {has_edits ? edits.data() : nullptr, edits.shape(1), window}, walking};
+}
+
+template <class Out>
+void make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
+                        const Numbers& regions, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
+                        float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
+                        const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
+                        const Numbers& start, const Numbers& mirror, int fill, const Array<const float, 1>& mean,
+                        const Array<const float, 1>& scale, bool out_planes, int64_t out_height, int64_t out_width,
+                        const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+    const int64_t count = begins.size();
+    check_rows(raw, begins, ends, 0, 0);
+    require(heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
+    if (count == 0) return;
+    const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
+    const core::Making<Out> making =
+        making_of(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
+                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width, out, declined);
     Release lock;
-    core::make_rows(codec, files, resizing, walking, out.data(), declined.data());
+    core::make_rows(codec, files, making, out.data(), declined.data());
+}
+
+template <class Out>
+void make_rows_of_images(const nb::sequence& images, const Numbers& boxes, const Numbers& sizes,
+                         const Array<const float, 1>& table, float width, bool antialias,
+                         const Array<const double, 2>& edits, const Numbers& edit_start, const Numbers& edit_mirror,
+                         int edit_fill, int64_t edit_height, int64_t edit_width, const Numbers& start, const Numbers& mirror,
+                         int fill, const Array<const float, 1>& mean, const Array<const float, 1>& scale, bool out_planes,
+                         int64_t out_height, int64_t out_width, const Array<Out, 1>& out, const Array<int8_t, 1>& declined) {
+    std::list<Image> memory;
+    std::vector<core::Pixels> pixels;
+    for (nb::handle image : images) {
+        const bool is_taken = memory.emplace_back().take(image.ptr());
+        require(is_taken && memory.back().shape(2) == 3, "make_rows: images are uint8 of three channels");
+        pixels.push_back({memory.back().data(), memory.back().shape(0), memory.back().shape(1)});
+    }
+    const auto count = int64_t(pixels.size());
+    if (count == 0) return;
+    const core::Making<Out> making =
+        making_of(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
+                  edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width, out, declined);
+    Release lock;
+    core::make_rows(pixels.data(), count, making, out.data(), declined.data());
 }
 
 void taps(const Array<const float, 1>& table, float width, bool antialias, int64_t from, const Array<int32_t, 1>& first,
@@ -801,13 +813,10 @@ NB_MODULE(_native, module) {
     module.def("resize", resize<uint8_t>);
     module.def("resize", resize<float>);
     module.def("taps", taps);
-    module.def("look_up", look_up);
-    module.def("count_levels", count_levels);
-    module.def("sum_grays", sum_grays);
+    module.def("edit", edit);
     module.def("make_gray", make_gray);
-    module.def("saturate", saturate);
-    module.def("turn_hue", turn_hue);
-    module.def("sharpen", sharpen);
+    module.def("make_rows", make_rows_of_images<uint8_t>);
+    module.def("make_rows", make_rows_of_images<float>);
     module.def("warp_nearest", warp_nearest);
     module.def("sample_nearest", sample_nearest);
     module.def("sample_linear", sample_linear<uint8_t>);
@@ -823,6 +832,6 @@ NB_MODULE(_native, module) {
     nb::class_<core::Codec>(module, "Codec")
         .def(nb::init<const std::string&, const std::string&>())
         .def_prop_ro("version", &core::Codec::version)
-        .def("make_rows", make_rows<uint8_t>)
-        .def("make_rows", make_rows<float>);
+        .def("make_rows", make_rows_of_files<uint8_t>)
+        .def("make_rows", make_rows_of_files<float>);
 }

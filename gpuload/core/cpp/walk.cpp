@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "planes.hpp"
 #include "shuffle.hpp"
 
 namespace core {
@@ -86,62 +87,6 @@ INLINE void gather(In* __restrict to, const In* __restrict from, int64_t count, 
         for (int64_t x = 0; x < count; ++x)
             for (int64_t c = 0; c < channels; ++c) to[x * channels + c] = from[(count - 1 - x) * channels + c];
     }
-}
-
-// Third `part` of 16 pixels of three bytes, of which each comes from a plane of its own.
-template <int part, bool mirrored>
-struct FirstPlanes {  // from planes 0 and 1; the places of plane 2 hold anything
-    static constexpr int plane(size_t place) { return int(16 * part + place) % 3; }
-    static constexpr int column(size_t place) {
-        const int column = int(16 * part + place) / 3;
-        return mirrored ? 15 - column : column;
-    }
-    static constexpr int of(size_t place) { return plane(place) == 1 ? 16 + column(place) : column(place); }
-};
-
-template <int part, bool mirrored>
-struct LastPlane {  // from what the first two made, and plane 2
-    using First = FirstPlanes<part, mirrored>;
-    static constexpr int of(size_t place) { return First::plane(place) == 2 ? 16 + First::column(place) : int(place); }
-};
-
-template <int part, bool mirrored>
-INLINE void interleave_third(uint8_t* to, Bytes16 red, Bytes16 green, Bytes16 blue) {
-    const Bytes16 two = shuffle_bytes<FirstPlanes<part, mirrored>>(red, green);
-    const Bytes16 pixels = shuffle_bytes<LastPlane<part, mirrored>>(two, blue);
-    std::memcpy(to + 16 * part, &pixels, 16);
-}
-
-template <bool mirrored, class In>
-INLINE void interleave(In* __restrict to, const In* __restrict red, int64_t plane, int64_t count) {
-    const In *green = red + plane, *blue = green + plane;
-    int64_t x = 0;
-    if constexpr (std::is_same_v<In, uint8_t>)
-        for (; x + 16 <= count; x += 16) {
-            const int64_t column = mirrored ? count - 16 - x : x;
-            Bytes16 reds, greens, blues;
-            std::memcpy(&reds, red + column, 16);
-            std::memcpy(&greens, green + column, 16);
-            std::memcpy(&blues, blue + column, 16);
-            interleave_third<0, mirrored>(to + 3 * x, reds, greens, blues);
-            interleave_third<1, mirrored>(to + 3 * x, reds, greens, blues);
-            interleave_third<2, mirrored>(to + 3 * x, reds, greens, blues);
-        }
-    for (; x < count; ++x) {
-        const int64_t column = mirrored ? count - 1 - x : x;
-        to[3 * x] = red[column];
-        to[3 * x + 1] = green[column];
-        to[3 * x + 2] = blue[column];
-    }
-}
-
-// Copies the values of three planes, `plane` apart, side by side, the last pixel first if they are mirrored.
-template <class In>
-INLINE void interleave(In* to, const In* red, int64_t plane, int64_t count, bool mirrored) {
-    if (mirrored)
-        interleave<true>(to, red, plane, count);
-    else
-        interleave<false>(to, red, plane, count);
 }
 
 struct Lines {  // the channels' numbers again and again, a window's row of them

@@ -78,7 +78,7 @@ class ArrayRowExecutor:
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
         stages = [stage for run in self._runs if isinstance(run, _FieldRun) for stage in run.stages]
-        decoding = [stage.takes_files for stage in stages if any(op.codec for op in stage.ops)]
+        decoding = [stage.takes_list for stage in stages if any(op.codec for op in stage.ops)]
         return {
             "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
             "device": "cpu",
@@ -158,8 +158,8 @@ class _FieldRun:
         self._ragged = self.before.ragged and whole  # a tile is a Ragged; else it is an array
         self._memory: list[Memory] = [partial(scratch, f"stage {number}") for number in range(len(self.stages))]
         on_the_way = [stage.after for stage in self.stages if stage is not self.stages[-1] or not stage.writes]
-        self._files = self.stages[0].takes_files  # a tile is files, and all behind them has one size
-        self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._files else 0
+        self._takes_list = self.stages[0].takes_list  # and all behind the first stage has one size
+        self._row_bytes = max(map(_row_bytes, on_the_way), default=0) if self._uniform or self._takes_list else 0
 
     def run(self, now: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> None:
         """Bring the field from before the ops to behind them."""
@@ -178,7 +178,7 @@ class _FieldRun:
         size, tiles = self._tile_rows(x), []
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
-            joined_rows = self._uniform or self._ragged or self._files or isinstance(x, np.ndarray)
+            joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
                 result = self._tile(tile, plans, rows, None if out is None else out[rows])
@@ -192,7 +192,7 @@ class _FieldRun:
 
     def _tile_rows(self, x: Values) -> int:
         """Return how many rows go through the stages at a time."""
-        if self._uniform or self._files:
+        if self._uniform or self._takes_list:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1
 

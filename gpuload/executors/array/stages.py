@@ -1,11 +1,11 @@
 """Stages: the ops of one field, cut into the passes that are made over a tile of rows.
 
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core, or one kernel on a GPU
-    table     a run of ops that change each value of uint8 images by itself, in one look-up of the core
+    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is no core
 
-The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.pointwise``, ``Op.row_form``,
+The forms that an op has decide (``Op.makes_rgb``, ``Op.resample``, ``Op.fold``, ``Op.edit_form``, ``Op.row_form``,
 ``Op.array``); no code here asks for its class.
 """
 
@@ -23,25 +23,27 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload import device as devices
-from gpuload.core.face import Codec
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
 from gpuload.executors.base import Values
 from gpuload.executors.checks import Checks
 from gpuload.images import native
 from gpuload.images.head import read_heads
-from gpuload.ops import resampling, walk
+from gpuload.ops import images, resampling, walk
 from gpuload.ops.base import HEADS, Draw, Op, RowForm, Sizes
+from gpuload.ops.edits import Edits
 from gpuload.ops.graph import Graph
-from gpuload.ops.tables import BYTES
 from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 
 Array = NDArray[Any]
 RGB = 3  # channels
-# The arguments of the core that mean nothing: no boxes, no places, no filter; and a mean that changes no value.
+MOST_PARTS = 5  # of an `ImageStage`
+# Arguments of the core that mean nothing: no boxes, no places, no filter, no edits; and a mean that changes no value.
 NO_BOXES, NO_PLACES, NO_TABLE = np.empty((0, 4), np.int32), np.empty((0, 2), np.int32), np.empty(0, np.float32)
+NO_WALK = (NO_PLACES, NO_PLACES, 0)
+NO_RESIZING, NO_EDITING = (NO_BOXES, NO_PLACES, NO_TABLE, 1.0, False), (np.empty((0, 0)), *NO_WALK, 0, 0)
 NO_CHANGE = np.zeros(RGB, np.float32)
 
 
@@ -59,8 +61,8 @@ class Stage(ABC):
     writes: ClassVar[bool] = True
     """True if the result is written to memory that is given; else it comes in memory of its own, or as a view."""
 
-    takes_files: ClassVar[bool] = False
-    """True if a tile is a ``Ragged`` of files, or a list of them, any number."""
+    takes_list: ClassVar[bool] = False
+    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an array."""
 
     ops: tuple[Op, ...]
     places: tuple[int, ...]
@@ -109,67 +111,131 @@ class WalkStage(Stage):
 
 @dataclass(frozen=True)
 class ImageStage(Stage):
-    """Files to images of one size: each is decoded, resized and walked over while it lies in the cache.
+    """Files, or images, to images of one size in one call of the core: each of them goes all the way at once.
+
+    The parts are stages of their own, None where there is no such, and are done in this order. A row that the core
+    declines goes through them one by one, which makes its pixels or raises the error.
 
     Attributes:
-        parts: the same ops as stages of their own: of decoding, then of resizing and of a walk where there are such. A
-            file that the core declines goes through these, which make its pixels or raise the error.
+        decoding: of files; None for images of bytes in red, green and blue.
+        resizing: of all of each, or of a box.
+        window: a walk before the edits.
+        editing: the edits.
+        walking: a walk, the last.
     """
 
     word = "image"
-    takes_files = True
+    takes_list = True
 
-    parts: tuple[Stage, ...]
+    decoding: Stage | None
+    resizing: Stage | None
+    window: WalkStage | None
+    editing: EditStage | None
+    walking: WalkStage | None
+
+    @property
+    def parts(self) -> list[Stage]:
+        """Those that there are, in their order."""
+        parts = (self.decoding, self.resizing, self.window, self.editing, self.walking)
+        return [part for part in parts if part is not None]
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
-        draws, codec = _rows(plan, rows), native.codec()
+        draws = _rows(plan, rows)
         out = memory((len(x), *self.after.fixed_shape), self.after.dtype)
-        files = x if isinstance(x, Ragged) else Ragged.of(x, self.before.dtype)
-        for row in range(len(files)) if codec is None else self._declined(codec, files, draws, out):
+        if self.decoding is None:
+            x = [np.ascontiguousarray(image) for image in x]
+        elif not isinstance(x, Ragged):
+            x = Ragged.of(x, self.before.dtype)
+        for row in self._declined(x, draws, out):
             try:
-                out[row] = self._single(files[row], _rows(draws, slice(row, row + 1)))
+                out[row] = self._single(x[row], _rows(draws, slice(row, row + 1)))
             except RowError as error:
                 raise error.shift_rows(row) from None
         return out
 
-    def _declined(self, codec: Codec, files: Ragged, draws: Sequence[Draw], out: Array) -> list[int]:
+    def _declined(self, x: Any, draws: Sequence[Draw], out: Array) -> Sequence[int]:
         """Write the rows of the result; return those that were not made."""
-        decoding, declined = draws[0], np.empty(len(files), np.int8)
-        if HEADS in decoding:
-            heads = decoding[HEADS]
+        if core.native is None:
+            raise RuntimeError(f"rows of images: {core.problem}")
+        declined, source = np.empty(len(x), np.int8), (x,)
+        make_rows: Callable[..., None] = core.native.make_rows
+        if self.decoding is None:
+            size = np.array([image.shape[:2] for image in x], np.int32)
+        else:
+            codec = native.codec()
+            if codec is None:
+                return range(len(x))
+            make_rows = codec.make_rows
+            source, size = self._files(x, self._draws_of(self.decoding, draws)[0])
+        resizing = NO_RESIZING
+        if self.resizing is not None:
+            resample = self.resizing.ops[0].resample(self._draws_of(self.resizing, draws)[0], size)
+            if resample is None:
+                raise RuntimeError(f"{self.resizing} resizes without records and does not with them")
+            size = np.ascontiguousarray(resample.sizes)
+            table, width = resampling.TABLES[resample.interpolation], resampling.WIDTHS[resample.interpolation]
+            resizing = (resample.boxes, size, table, width, resample.antialias)
+        editing = NO_EDITING
+        if self.editing is not None:
+            window, _ = self._windows(self.window, size, draws)
+            size = np.broadcast_to(np.array(self.editing.before.fixed_shape[:2], np.int32), (len(x), 2))
+            edits = self.editing.plan(self._draws_of(self.editing, draws), len(x))
+            editing = (edits, *window, *self.editing.before.fixed_shape[:2])
+        window, path = self._windows(self.walking, size, draws)
+        is_planar, mean, scale = path is not None and path.out_axes == "CHW", NO_CHANGE, NO_CHANGE + 1
+        if path is not None and path.mean is not None and path.scale is not None:
+            mean, scale = path.mean, path.scale
+        height, width_after = (np.moveaxis(out, 1, -1) if is_planar else out).shape[1:3]
+        result = (mean, scale, is_planar, height, width_after, out.reshape(-1), declined)
+        make_rows(*source, *resizing, *editing, *window, *result)
+        return np.flatnonzero(declined).tolist()
+
+    def _draws_of(self, part: Stage, draws: Sequence[Draw]) -> Sequence[Draw]:
+        """Return the draws of the ops of a part."""
+        begin = self.places.index(part.places[0])
+        return draws[begin : begin + len(part.ops)]
+
+    def _files(self, files: Ragged, draw: Draw) -> tuple[tuple[Any, ...], Sizes]:
+        """Return files as the core takes them, and the sizes of what is decoded of each."""
+        if HEADS in draw:
+            heads = draw[HEADS]
         else:
             heads = read_heads(files)
             self.ops[0].check_heads(heads[:, :3])
         regions, size = NO_BOXES, heads[:, :2]
-        if "start" in decoding:
-            regions, size = np.concatenate([decoding["start"], decoding["shape"]], axis=1), decoding["shape"]
-        boxes, sizes, table, width, antialias = NO_BOXES, NO_PLACES, NO_TABLE, 1.0, False
-        if len(self.ops) > 1 and (resample := self.ops[1].resample(draws[1], size)) is not None:
-            boxes, antialias = resample.boxes, resample.antialias
-            size = sizes = np.ascontiguousarray(resample.sizes)
-            table, width = resampling.TABLES[resample.interpolation], resampling.WIDTHS[resample.interpolation]
-        start, mirror, fill, mean, scale, is_planar = NO_PLACES, NO_PLACES, 0, NO_CHANGE, NO_CHANGE + 1, False
-        if isinstance(stage := self.parts[-1], WalkStage):
-            start, mirror, path = _window_walks(stage, size, draws[-len(stage.ops) :])
-            fill, is_planar = int(path.fill), path.out_axes == "CHW"
-            if path.mean is not None and path.scale is not None:
-                mean, scale = path.mean, path.scale
-        height, width_after = (np.moveaxis(out, 1, -1) if is_planar else out).shape[1:3]
-        codec.make_rows(
-            np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions, boxes, sizes,
-            table, width, antialias, start, mirror, fill, mean, scale, is_planar, height, width_after,
-            out.reshape(-1), declined,
-        )  # fmt: skip
-        return np.flatnonzero(declined).tolist()
+        if "start" in draw:
+            regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
+        return (np.ascontiguousarray(files.payload), files.offsets[:-1], files.offsets[1:], heads, regions), size
 
-    def _single(self, file: Array, draws: Sequence[Draw]) -> Array:
-        """Return a file after the ops, one after the other; ``draws`` are of its row alone."""
-        now, begin = np.asarray(file)[None], 0
-        for stage in self.parts:
-            end = begin + len(stage.ops)
-            now = stage.run(now, stage.plan(draws[begin:end], 1), slice(0, 1), np.empty)
-            begin = end
+    def _windows(
+        self, stage: WalkStage | None, size: Sizes, draws: Sequence[Draw]
+    ) -> tuple[tuple[Array, Array, int], Walk | None]:
+        """Return where each window of a walk begins, whether it is mirrored, and the fill; and the walk.
+
+        The walk is else the same for all images. Where sizes vary the walk over each image is folded by itself: a
+        window may begin at the far end of its image.
+        """
+        if stage is None:
+            return NO_WALK, None
+        draws = self._draws_of(stage, draws)
+        if stage.before.uniform:
+            paths = [_fold_ops(walk.begin(stage.before, len(size)), stage.ops, draws)]
+        else:
+            shapes = [(height, width, RGB) for height, width in size.tolist()]
+            begins = ((walk.begin(stage.before, 1, shape), slice(row, row + 1)) for row, shape in enumerate(shapes))
+            paths = [_fold_ops(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
+        start, mirror = (
+            np.concatenate(numbers).astype(np.int32)
+            for numbers in ([path.start for path in paths], [path.mirror for path in paths])
+        )
+        return (start, mirror, int(paths[0].fill)), paths[0]
+
+    def _single(self, x: Array, draws: Sequence[Draw]) -> Array:
+        """Return a file or an image after the ops, one after the other; ``draws`` are of its row alone."""
+        now = np.asarray(x)[None]
+        for part in self.parts:
+            now = part.run(now, part.plan(self._draws_of(part, draws), 1), slice(0, 1), np.empty)
         row: Array = now[0]
         return row
 
@@ -198,25 +264,34 @@ class KernelStage(Stage):
         return height, width, x.shape[3]
 
 
-class TableStage(Stage):
-    """Ops that change each value of a uint8 image by itself: one look-up, in a table for each image."""
+class EditStage(Stage):
+    """Ops that change uint8 images whose shape stays: all of them on one image after the other."""
 
-    word = "table"
+    word = "edit"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
-        """See ``Stage``: the tables, uint8 ``[count, 1, 256]``."""
-        values = np.broadcast_to(BYTES[:, None, None], (count, len(BYTES), 1, 1))
-        for op, draw in zip(self.ops, draws, strict=True):
-            values = op.array_batch(np, values, draw)
-        return np.ascontiguousarray(values).reshape(count, 1, len(BYTES))
+        """See ``Stage``: the edits of all images if they have one size, else the draws."""
+        if not self.before.uniform:
+            return draws
+        size = np.array(self.before.fixed_shape[:2], np.int32)
+        return self._edits(draws, np.broadcast_to(size, (count, 2)))
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
         if core.native is None:
-            raise RuntimeError(f"a table: {core.problem}")
+            raise RuntimeError(f"edits: {core.problem}")
+        if self.before.uniform:
+            edits = plan[rows]
+        else:
+            edits = self._edits(_rows(plan, rows), np.array([image.shape[:2] for image in x], np.int32))
         out = memory(x.shape, self.after.dtype)
-        core.native.look_up(np.ascontiguousarray(x), plan[rows], out)
+        core.native.edit(np.ascontiguousarray(x), edits, out)
         return out
+
+    def _edits(self, draws: Sequence[Draw], size: Sizes) -> Edits:
+        channels = (self.before.shape or (0, 0, 0))[2] or 0
+        parts = [op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)]
+        return np.concatenate([part for part in parts if part is not None], axis=1)
 
 
 class ArrayStage(Stage):
@@ -273,22 +348,26 @@ def make_stages(graph: Graph, name: str, places: Sequence[int] | None = None) ->
     """Return the stages of a field of a graph: of all ops that act on it, or of those at some places, in a row."""
     places = [place for place, on in enumerate(graph.targets) if name in on] if places is None else places
     stages: list[Stage] = []
-    for is_table, group in groupby(
-        pieces(graph, name, places, folds=lambda before, after: core.native is not None), key=_is_table
-    ):
+    folded_pieces = pieces(graph, name, places, folds=lambda before, after: core.native is not None)
+    for is_edit, group in groupby(folded_pieces, key=lambda piece: _is_edit(piece, graph.empty_draws)):
         run = list(group)
-        if is_table and len(run) > 1:
+        if is_edit:
             ops, op_places = (piece.ops[0] for piece in run), (piece.places[0] for piece in run)
-            stages.append(TableStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after))
+            stages.append(EditStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after))
         else:
             stages += map(_stage, run)
     return _with_images(stages, graph.empty_draws)
 
 
-def _is_table(piece: Piece) -> bool:
-    """Return True if a piece is an op whose values the core can look up."""
-    are_bytes = piece.before.dtype == piece.after.dtype == np.uint8
-    return core.native is not None and are_bytes and not piece.is_walk and piece.ops[0].pointwise
+def _is_edit(piece: Piece, empty_draws: Sequence[Draw]) -> bool:
+    """Return True if a piece is an op on bytes that the core can do as an edit."""
+    before, shape = piece.before, piece.before.shape or ()
+    are_bytes = before.dtype == piece.after.dtype == np.uint8 and not before.encoded
+    if core.native is None or piece.is_walk or not are_bytes or before.shape != piece.after.shape:
+        return False
+    if len(shape) != 3 or shape[2] is None:
+        return False
+    return piece.ops[0].edit_form(empty_draws[piece.places[0]], NO_PLACES, shape[2]) is not None
 
 
 def _stage(piece: Piece) -> Stage:
@@ -386,37 +465,43 @@ def last_outputs(graph: Graph) -> list[frozenset[str]]:
 
 
 def _with_images(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> tuple[Stage, ...]:
-    """Return the stages with the first ones as one `ImageStage`, where the core can do these and one size follows."""
-    first = stages[0]
-    if core.native is None or not (first.ops[0].makes_rgb and first.before.ragged and first.before.dtype == np.uint8):
-        return tuple(stages)
-    count = 1
-    if len(stages) > 1 and stages[1].ops[0].resample(empty_draws[stages[1].places[0]], NO_PLACES) is not None:
-        count = 2
-    has_walk = len(stages) > count and isinstance(stages[count], WalkStage)
-    for end in range(count + has_walk, count - 1, -1):
-        parts, rest = tuple(stages[:end]), stages[end:]
-        after = parts[-1].after
-        if after.dtype in walk.DTYPES and all(field.uniform for field in (after, *(stage.after for stage in rest))):
-            ops, places = sum((part.ops for part in parts), ()), sum((part.places for part in parts), ())
-            return ImageStage(ops, places, first.before, after, parts), *rest
+    """Return the stages with the first ones as one `ImageStage`: as many as can be, where one size follows."""
+    for count in range(min(len(stages), MOST_PARTS), 0, -1):
+        joined_stage, rest = _image_stage(stages[:count], empty_draws), stages[count:]
+        if joined_stage is not None and all(stage.after.uniform for stage in (joined_stage, *rest)):
+            return joined_stage, *rest
     return tuple(stages)
 
 
-def _window_walks(stage: WalkStage, size: Sizes, draws: Sequence[Draw]) -> tuple[Array, Array, Walk]:
-    """Return where each window begins and whether it is mirrored, and the walk, which is else the same for all images.
+def _image_stage(stages: Sequence[Stage], empty_draws: Sequence[Draw]) -> ImageStage | None:
+    """Return stages as one, or None where the core cannot do them in one call, or does so without that."""
+    first, rest = stages[0], list(stages)
+    decoding = resizing = window = editing = walking = None
+    if first.before.ragged and first.before.dtype == np.uint8 and first.ops[0].makes_rgb:
+        decoding = rest.pop(0)
+    elif not _is_rgb(first.before):
+        return None
+    if rest and rest[0].ops[0].resample(empty_draws[rest[0].places[0]], NO_PLACES) is not None:
+        resizing = rest.pop(0)
+    if rest and isinstance(rest[0], WalkStage):
+        walking = rest.pop(0)
+    if rest and isinstance(rest[0], EditStage) and rest[0].before.uniform and _is_rgb(rest[0].before):
+        window, editing, walking = walking, rest.pop(0), None
+        if rest and isinstance(rest[0], WalkStage):
+            walking = rest.pop(0)
+    is_single = len(stages) == 1 and (walking is not None or editing is not None)
+    if core.native is None or rest or is_single or stages[-1].after.dtype not in walk.DTYPES:
+        return None
+    ops, places = sum((stage.ops for stage in stages), ()), sum((stage.places for stage in stages), ())
+    parts = (decoding, resizing, window, editing, walking)
+    return ImageStage(ops, places, first.before, stages[-1].after, *parts)  # type: ignore[arg-type]  # of their kinds
 
-    Where sizes vary the walk over each image is folded by itself: a window may begin at the far end of its image.
-    """
-    if stage.before.uniform:
-        path = _fold_ops(walk.begin(stage.before, len(size)), stage.ops, draws)
-        paths = [path]
-    else:
-        shapes = [(height, width, RGB) for height, width in size.tolist()]
-        begins = ((walk.begin(stage.before, 1, shape), slice(row, row + 1)) for row, shape in enumerate(shapes))
-        paths = [_fold_ops(begin, stage.ops, _rows(draws, row)) for begin, row in begins]
-    start, mirror = np.concatenate([path.start for path in paths]), np.concatenate([path.mirror for path in paths])
-    return start.astype(np.int32), mirror.astype(np.int32), paths[0]
+
+def _is_rgb(field: Field) -> bool:
+    """Return True if a field has images of bytes in three channels, which lie side by side."""
+    shape = field.shape or ()
+    are_pixels = field.dtype == np.uint8 and not field.encoded and len(shape) == 3 and shape[2] == RGB
+    return are_pixels and not images.channels_first(field)
 
 
 def _num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:

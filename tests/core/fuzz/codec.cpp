@@ -74,11 +74,11 @@ void rows(Input input) {
     if (has_walk) {
         Block<float> out(size_t(3 * height * width));
         const core::Walking<float> walking{start.data(), mirror.data(), 7, mean, scale, is_planar, height, width};
-        core::make_rows(codec(), files, resizing, walking, out.data(), &declined);
+        core::make_rows(codec(), files, core::Making<float>{resizing, {}, walking}, out.data(), &declined);
     } else {
         Block<uint8_t> out(size_t(3 * height * width));
         const core::Walking<uint8_t> walking{nullptr, nullptr, 0, mean, scale, false, height, width};
-        core::make_rows(codec(), files, resizing, walking, out.data(), &declined);
+        core::make_rows(codec(), files, core::Making<uint8_t>{resizing, {}, walking}, out.data(), &declined);
     }
     ensure(declined == 0 || declined == 1, "a row is made or declined");
 }

@@ -1,5 +1,6 @@
 // Colours: tables and counts beside plain loops; what works in blocks of pixels beside the same on each pixel alone.
 #include "../../../gpuload/core/cpp/colour.hpp"
+#include "../../../gpuload/core/cpp/lookup.hpp"
 #include "pixels.hpp"
 
 namespace fuzz {

@@ -1,0 +1,40 @@
+// Blocks: pixels of three channels taken apart, so that the compiler makes vector code of loops over them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "clones.hpp"
+#include "planes.hpp"
+
+namespace core {
+
+constexpr int64_t BLOCK = 512;  // pixels
+
+struct Block {
+    float red[BLOCK], green[BLOCK], blue[BLOCK];
+};
+
+INLINE void split(const uint8_t* pixels, int64_t count, Block& to) {
+    uint8_t planes[3 * BLOCK];
+    split_bytes(planes, pixels, BLOCK, count);
+    for (int64_t i = 0; i < count; ++i) {
+        to.red[i] = planes[i];
+        to.green[i] = planes[BLOCK + i];
+        to.blue[i] = planes[2 * BLOCK + i];
+    }
+}
+
+INLINE void join(const Block& from, int64_t count, uint8_t* pixels) {  // cut off to whole numbers
+    uint8_t planes[3 * BLOCK];
+    for (int64_t i = 0; i < count; ++i) {
+        planes[i] = uint8_t(int32_t(from.red[i]));
+        planes[BLOCK + i] = uint8_t(int32_t(from.green[i]));
+        planes[2 * BLOCK + i] = uint8_t(int32_t(from.blue[i]));
+    }
+    interleave<false>(pixels, planes, BLOCK, count);
+}
+
+INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }
+
+}  // namespace core

@@ -1,0 +1,82 @@
+// Colour as Pillow: see pilcolour.hpp.
+//
+// Assumes: images and results have the sizes that are said; the Python face checked it. A result may lie in the memory of
+// its image, but for `sharpen`.
+#include "pilcolour.hpp"
+
+#include <algorithm>
+
+#include "blocks.hpp"
+#include "sharpness.hpp"
+
+namespace core::pillow {
+namespace {
+
+INLINE int32_t gray_of(int32_t red, int32_t green, int32_t blue) {
+    return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16;
+}
+
+INLINE int32_t gray_of(const Block& block, int64_t i) {
+    return gray_of(int32_t(block.red[i]), int32_t(block.green[i]), int32_t(block.blue[i]));
+}
+
+INLINE float mixed(float base, float value, float factor) { return bounded(base + factor * (value - base), 255.0f); }
+
+INLINE void saturate_block(Block& block, int64_t count, float factor) {
+    for (int64_t i = 0; i < count; ++i) {
+        const auto gray = float(gray_of(block, i));
+        block.red[i] = mixed(gray, block.red[i], factor);
+        block.green[i] = mixed(gray, block.green[i], factor);
+        block.blue[i] = mixed(gray, block.blue[i], factor);
+    }
+}
+
+struct Sharper {
+    float factor;
+    INLINE_MEMBER float operator()(float smooth, float middle) const { return mixed(smooth, middle, factor); }
+};
+
+}  // namespace
+
+void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
+    const double scale = 255.0 / std::max(int(high) - int(low), 1), offset = -double(low) * scale;
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(low == high ? double(level) : std::clamp(level * scale + offset, 0.0, 255.0));
+}
+
+void contrast_table(float mean, float factor, uint8_t* table) {
+    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(mixed(mean, float(level), factor)));
+}
+
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
+    Block block;
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
+        const int64_t count = std::min(BLOCK, pixels - begin);
+        split(image + 3 * begin, count, block);
+        int32_t sum = 0;
+        for (int64_t i = 0; i < count; ++i) sum += gray_of(block, i);
+        total += sum;
+    }
+    return total;
+}
+
+CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, uint8_t* out) {
+    Block block;
+    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
+        const int64_t count = std::min(BLOCK, pixels - begin);
+        split(image + 3 * begin, count, block);
+        saturate_block(block, count, factor);
+        join(block, count, out + 3 * begin);
+    }
+}
+
+CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float factor, uint8_t* out) {
+    any_sharpen(image, height, width, channels, Sharper{factor}, out);
+}
+
+CLONES void blend(const uint8_t* image, const uint8_t* second, int64_t count, float factor, uint8_t* out) {
+    for (int64_t i = 0; i < count; ++i) out[i] = uint8_t(int32_t(mixed(float(image[i]), float(second[i]), factor)));
+}
+
+}  // namespace core::pillow

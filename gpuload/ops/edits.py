@@ -1,0 +1,99 @@
+"""Edits: what ops do to uint8 images whose size stays, as numbers for the core.
+
+The core does all edits of an image, of however many ops, while it lies in the cache: ``Op.edit_form`` makes them, and
+``Native.edit`` does them. The result equals that of the array forms of the ops bit for bit.
+
+Numbers  An edit is its code, the number of its arguments, and these. Those of N images are float64 ``[N, L]``: the
+         edits of an image fill its row, one after the other. `SKIP` does nothing, whatever its arguments are: so images
+         need not have the same number of edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Edits = NDArray[np.float64]
+
+# The codes, as in edit.cpp, and their arguments. Those that begin with PIL are Pillow's functions (`ops.colour_pillow`,
+# `ops.pillow`), the others torchvision's (`ops.colour`). A weight is 1 - factor, rounded to float32.
+(
+    SKIP,
+    TABLE,  # a table of 256 bytes, in the memory of 32 numbers
+    BRIGHTNESS,  # factor
+    CONTRAST,  # factor, weight
+    SATURATION,  # factor, weight
+    HUE,  # part of a turn
+    SHARPNESS,  # weight
+    GRAY,
+    AUTOCONTRAST,
+    EQUALIZE,
+    BLUR,  # how many weights down, how many across, and these; see `ops.blur`
+    PIL_CONTRAST,  # factor
+    PIL_SATURATION,  # factor
+    PIL_SHARPNESS,  # factor
+    PIL_AUTOCONTRAST,
+    PIL_AFFINE,  # which of `FILTERS`, six numbers of a matrix, the fill of three channels
+    PIL_TURN,  # quarters of a turn, 1 to 3, counter-clockwise
+    PIL_MIX,  # share of the mix, number of chains; of each chain its weight, the count of its numbers, and its edits
+) = range(18)
+FILTERS = ("nearest", "linear", "cubic")
+TABLE_NUMBERS = 32
+
+
+def of(count: int, code: int, *numbers: Any) -> Edits:
+    """Return an edit of each of ``count`` images.
+
+    Args:
+        count: how many images.
+        code: what is done to all of them.
+        numbers: each argument: of all images, or of each, ``[count]``.
+    """
+    edits = np.empty((count, 2 + len(numbers)))
+    edits[:, 0], edits[:, 1] = code, len(numbers)
+    for column, argument in enumerate(numbers):
+        edits[:, 2 + column] = argument
+    return edits
+
+
+def of_tables(tables: NDArray[np.uint8]) -> Edits:
+    """Return a look-up of each image in its table, uint8 ``[N, 256]``."""
+    edits = np.empty((len(tables), 2 + TABLE_NUMBERS))
+    edits[:, 0], edits[:, 1] = TABLE, TABLE_NUMBERS
+    edits[:, 2:] = np.ascontiguousarray(tables).view(np.float64)
+    return edits
+
+
+def spread(edits: Edits, rows: NDArray[np.int64], count: int) -> Edits:
+    """Return edits of ``count`` images, of which some rows have ``edits``, and the others stay as they are."""
+    length = edits.shape[1]
+    result = np.zeros((count, length))
+    result[:, 0], result[:, 1] = SKIP, length - 2
+    result[rows] = edits
+    return result
+
+
+def keep_rows(edits: Edits, is_applied: NDArray[Any]) -> Edits:
+    """Return the edits of the images for which ``is_applied``, ``[N]``, is True or 1; the others stay as they are."""
+    rows = np.flatnonzero(is_applied)
+    return edits if rows.size == len(edits) else spread(edits[rows], rows, len(edits))
+
+
+def reorder(edits: Sequence[Edits], order: NDArray[np.int32]) -> Edits:
+    """Return edits in an order of their own for each image.
+
+    Args:
+        edits: of some ops, float64 ``[N, L]`` each.
+        order: int32 ``[N, number of ops]``: which op comes first, second, and so on.
+    """
+    length = max(part.shape[1] for part in edits) + 2
+    slots = np.zeros((len(edits), len(order), length))
+    for slot, part in zip(slots, edits, strict=True):
+        end = part.shape[1]
+        slot[:, :end] = part
+        slot[:, end], slot[:, end + 1] = SKIP, length - end - 2
+    rows = np.arange(len(order))[:, None]
+    return slots[order, rows].reshape(len(order), len(edits) * length)
