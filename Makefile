@@ -112,8 +112,9 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(if $(filter 3.10,$(VERSION)),@echo "no mypy: the last NumPy for Python 3.10 describes its types too loosely",$(BIN)/mypy)
 
-# mypy runs beside the tests, and these in as many processes as there are cores, at most four. A process that has no tests
-# left takes some from another one (worksteal). One that dies is not started again: the run would wait for it forever.
+# mypy runs beside the tests, and these in one process more than there are cores, at most four (tests/conftest.py). A process
+# that has no tests left takes some from another one (worksteal). One that dies is not started again: the run would wait for
+# it forever.
 # Tests start hundreds of processes, and each would compile gpuload if no bytecode was written.
 test: TESTS := -m "not slow" --sample --hypothesis-profile=quick
 test test-all: setup emulated-gpu-if-possible

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gpuload.threads import num_cores
 from tests import environments, samples
 
 pytest.register_assert_rewrite("gpuload.testing")
@@ -40,7 +41,8 @@ settings.register_profile("deep", max_examples=2000, derandomize=False, deadline
 settings.load_profile("ci")
 
 
-_file = ""  # of the tests that run
+_file, _num_modules = "", 0  # of the tests that run, and how many modules there were at the last freeze
+MANY_MODULES = 200  # a large package; its objects are in each collection until they are frozen, too
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,11 +105,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in sample]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one process more than there are cores: where a test waits, another one runs."""
+    return num_cores() + 1
+
+
 def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
-    """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s."""
-    global _file
-    if location[0] != _file:
-        _file = location[0]
+    """Before each file, leave out of garbage collection what is there: with all packages a collection takes 0.3 s.
+
+    So is what a test before has imported.
+    """
+    global _file, _num_modules
+    if location[0] != _file or len(sys.modules) > _num_modules + MANY_MODULES:
+        _file, _num_modules = location[0], len(sys.modules)
         gc.collect()  # what is garbage now would stay forever
         gc.freeze()
 

@@ -23,6 +23,7 @@ from gpuload import convert as convert_function
 from gpuload.errors import FileError, FormatError, MissingFileError, RecordError, SpecError, UnknownFieldError
 from gpuload.formats import writing
 from gpuload.formats.images import folder as folder_writer
+from tests import forkserver
 
 converting = sys.modules["gpuload.convert"]
 
@@ -63,8 +64,13 @@ print(made.num_kept)
 def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
     """Convert in another process, which does something at one of its reads; returns what it printed."""
     text = SCRIPT.format(at=at, do=do, out=str(out), threads=threads, more=dict(more))
-    before = None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100, preexec_fn=before)
+    if limit is None:
+        done = forkserver.run(text)
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, timeout=100,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
@@ -118,7 +124,7 @@ def test_ctrl_c_does_not_wait_for_the_end_of_large_files(tmp_path):
         source = gl.records(50_000_000, read, fields={{"x": ("i8", ())}}, version="1")
         gl.convert(source, {str(tmp_path / "a-{shard}.npy")!r}, num_shards=2, num_threads=2, verify=False)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=30)
+    done = forkserver.run(textwrap.dedent(text), timeout=30)
 
     assert "KeyboardInterrupt" in done.stderr
     assert os.listdir(tmp_path) == []
@@ -225,7 +231,7 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
         folder.write = killed
         gl.convert(gl.images({str(tmp_path / "in")!r}, labels=None), {str(tmp_path / "out")!r}, num_threads=1)
     """
-    died = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, timeout=60)
+    died = forkserver.run(textwrap.dedent(text), timeout=60)
     assert died.returncode == -9
     _, _, part = sorted(os.listdir(tmp_path))
     assert re.fullmatch(r"out\.part-[0-9a-f]{8}", part)

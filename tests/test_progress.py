@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from gpuload import progress, threads
+from tests import forkserver
 
 pty = pytest.importorskip("pty")
 fcntl = pytest.importorskip("fcntl")
@@ -79,12 +79,10 @@ progress.AFTER_S = progress.EVERY_S = 0
 """
 
 
-def run(code, *arguments, stderr=subprocess.PIPE, **settings):
+def run(code, *arguments, stderr=None, **settings):
     """Run a program that logs to its standard output, and prints there."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PREPARE + code, *map(str, arguments)], stdout=subprocess.PIPE,
-        stderr=stderr, text=True, cwd=ROOT, timeout=100, env={**os.environ, progress.SWITCH: "", **settings},
-    )  # fmt: skip
+    environment = {**os.environ, progress.SWITCH: "", **settings}
+    done = forkserver.run(PREPARE + code, *arguments, stderr=stderr, warnings="error", environment=environment)
     assert done.returncode == 0, (done.stderr, done.stdout)
     return done
 

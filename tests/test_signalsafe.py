@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuload import signalsafe, threads
+from tests import forkserver
 
 ROOT = Path(__file__).parents[1]
 needs_timers = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
@@ -158,10 +159,7 @@ signal.signal(signal.SIGALRM, ring)
 
 
 def run(code, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT + code, *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=60, env={**os.environ, **environment},
-    )  # fmt: skip
+    return forkserver.run(SCRIPT + code, *arguments, timeout=60, environment={**os.environ, **environment})
 
 
 @needs_fork

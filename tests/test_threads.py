@@ -16,6 +16,7 @@ import pytest
 
 from gpuload import threads
 from gpuload.errors import GpuloadError
+from tests import forkserver
 from tests.interrupts import Alarm
 
 
@@ -281,7 +282,7 @@ try:
 except KeyboardInterrupt:
     print(threads._running)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = run_script(script)
 
     assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
     assert "KeyError" in done.stderr
@@ -441,7 +442,6 @@ ENDINGS = {
     ),
     "a thread that is no daemon ends last": ("threading.Thread(target=time.sleep, args=(0.1,)).start()", 0),
 }  # fmt: skip
-USUAL = {"the last line", "an exception", "work is being done"}  # endings
 FINALIZERS = {
     "no finalizer": ("", ""),
     "a finalizer before": (FINALIZE.format(call="int"), ""),
@@ -449,25 +449,20 @@ FINALIZERS = {
 }
 
 
-def run_script(text):
+def run_script(text, *, imported=True):
+    """Run a script in a process that has imported gpuload, or in a new one."""
+    if imported:
+        return forkserver.run(text, timeout=60)
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("ending", "finalizer"),
-    [
-        pytest.param(
-            ending, finalizer, marks=() if "no finalizer" in finalizer or ending in USUAL else pytest.mark.slow
-        )
-        for ending in ENDINGS
-        for finalizer in FINALIZERS
-    ],
-)
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("finalizer", FINALIZERS)
 def test_every_thread_has_ended_before_the_script_has(ending, finalizer):
     line, status = ENDINGS[ending]
     before, after = FINALIZERS[finalizer]
 
-    script = run_script(SCRIPT.format(before=before, after=after, ending=line))
+    script = run_script(SCRIPT.format(before=before, after=after, ending=line), imported=not before)
 
     assert script.returncode == status, script.stderr
     assert script.stdout == "ended\n" * 3
@@ -513,7 +508,8 @@ def test_a_thread_that_would_start_when_python_has_ended_is_refused():
     script = run_script(
         "import atexit\n"
         "atexit.register(lambda: threads.start(1, print, 'started', stop=lambda: None))\n"
-        "from gpuload import threads"
+        "from gpuload import threads",
+        imported=False,
     )
     assert "Python is ending" in script.stderr
     assert "started" not in script.stdout

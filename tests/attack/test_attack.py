@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import subprocess
 import sys
 from functools import partial
 
@@ -46,7 +45,7 @@ from tests.attack import (
     tables,
     tfrecord,
 )
-from tests.attack.__main__ import PARTS, ROOT, run_part
+from tests.attack.__main__ import PARTS, main, run_part
 from tests.core.fuzz import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, /proc and limits of Linux")
@@ -107,16 +106,16 @@ def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on
     assert report.tried > 5
 
 
-def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, kept):
+def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, kept, capsys):
     monkeypatch.setenv(planted.FAULT, "error")
-    command = [sys.executable, "-m", "tests.attack", "--only", "planted", "--seconds", "0.2", "--seed", "7"]
 
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    status = main(["--only", "planted", "--seconds", "0.2", "--seed", "7"])
 
-    assert done.returncode == 1
-    assert "seed 7" in done.stdout
-    assert "PART=planted SEED=12," in done.stdout
-    assert done.stdout.splitlines()[-1].split()[0] == "planted"
+    printed = capsys.readouterr().out
+    assert status == 1
+    assert "seed 7" in printed
+    assert "PART=planted SEED=12," in printed
+    assert printed.splitlines()[-1].split()[0] == "planted"
 
 
 def _key_error(*_):

@@ -1055,9 +1055,12 @@ ENDS = {
     "sys.exit": ("sys.exit(3)", 3),
     "Ctrl-C in the training": ("print('ready', flush=True)\nwhile True: pipe.run()", -signal.SIGINT),
 }
+QUICK_ENDS = ("the end of the script", "Ctrl-C in the training")
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    "end", [pytest.param(end, marks=() if end in QUICK_ENDS else pytest.mark.slow) for end in ENDS]
+)
 def test_a_script_ends_whatever_ends_it(end: str) -> None:
     code, wanted = ENDS[end]
     process = subprocess.Popen(

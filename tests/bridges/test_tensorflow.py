@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import gc
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
@@ -718,24 +717,14 @@ def in_loops(num_steps: int, start: int = 0) -> list[list[int]]:
 STRATEGIES = {"plain": contextlib.nullcontext, "one mirror": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).scope()}
 CHANGES = {"as it is": lambda data: data, "prefetch": lambda data: data.prefetch(8)}
 STARTS, STEPS_PER_EXECUTION = (0, 10), (1, 4)  # more is left than is read ahead
-PAIRS = [  # each two values of two arguments come together in one of these
-    (0, "plain", "as it is", 1),
-    (0, "one mirror", "prefetch", 4),
-    (10, "plain", "prefetch", 4),
-    (10, "one mirror", "as it is", 4),
-    (10, "one mirror", "prefetch", 1),
-]
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*jit_compile:UserWarning")
-@pytest.mark.parametrize(
-    ("start", "strategy", "change", "steps_per_execution"),
-    [
-        pytest.param(*case, marks=() if case in PAIRS else pytest.mark.slow)
-        for case in itertools.product(STARTS, STRATEGIES, CHANGES, STEPS_PER_EXECUTION)
-    ],
-)
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("steps_per_execution", STEPS_PER_EXECUTION)
 def test_fit_trains_on_every_step_once_fresh_and_resumed_and_the_callback_knows_which(
     start: int, strategy: str, change: str, steps_per_execution: int, tmp_path: Path
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from gpuload import core
 from gpuload.core import face
 from gpuload.storage import maps
+from tests import forkserver
 from tests.storage.contract import all_maps_but, maps_of
 
 if not maps.supported():
@@ -51,8 +50,7 @@ PREPARE = """
 
 def run(tmp_path, code):
     script = textwrap.dedent(PREPARE) + textwrap.dedent(code)
-    command = [sys.executable, "-c", script, str(tmp_path / "file"), str(tmp_path / "other")]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    return forkserver.run(script, tmp_path / "file", tmp_path / "other", timeout=60)
 
 
 def test_lost_pages_of_a_map_are_an_error_and_the_process_lives(tmp_path):

@@ -31,6 +31,7 @@ from gpuload.ops.normalize import Normalize
 from gpuload.ops.resize import RandomResizedCrop
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
+from tests import forkserver
 from tests.threads import until
 
 pytest.importorskip("nvidia.dali")
@@ -635,7 +636,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 1 + sum(1 for _ in run
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("when", ["in an epoch", "between epochs"])
 def test_a_child_of_fork_is_told_so_works_with_arrays_and_ends_as_it_should(when: str) -> None:
-    done = subprocess.run([sys.executable, "-c", FORKING, when], capture_output=True, text=True, timeout=100)
+    done = forkserver.run(FORKING, when)
     assert done.stdout.split() == ["7", "10" if when == "in an epoch" else "1"], done.stderr
     assert "Exception ignored" not in done.stderr
 

@@ -20,7 +20,7 @@ from gpuload.images import native
 from gpuload.ops.graph import compile_ops, image_sizes
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
-from tests import imagefiles
+from tests import forkserver, imagefiles
 from tests.attack.corpus import corpus
 from tests.attack.mutate import mutated
 from tests.core.test_damage import lost
@@ -365,11 +365,14 @@ def folder(tmp_path):
 
 
 def run(program, folder, **settings):
-    command = [sys.executable, "-c", PROGRAM + program, str(folder)]
-    environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
-    result = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=100, check=False
-    )
+    if not settings and core.SWITCH not in os.environ:
+        result = forkserver.run(PROGRAM + program, folder)
+    else:
+        command = [sys.executable, "-c", PROGRAM + program, str(folder)]
+        environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
+        result = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=100, check=False
+        )
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
 

@@ -6,7 +6,6 @@ import contextlib
 import io
 import logging
 import os
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -23,6 +22,7 @@ from gpuload.images import head as heads
 from gpuload.images.decode import ImageError, codec, decode
 from gpuload.images.head import Head, HeadError
 from gpuload.images.heads import png as pngs
+from tests import forkserver
 from tests import imagefiles as made
 from tests.images import by_dali
 from tests.images.test_head import FILES, animated, coded, in_jpeg, in_png, name_of
@@ -395,7 +395,7 @@ class TestDamage:
 def run(program, files=()):
     """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to stdout and stderr."""
     program = f"import os, sys\nimport numpy as np\nfiles = {[*files]!r}\n" + program
-    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=60, check=False)
+    done = forkserver.run(program, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from gpuload.images import head as heads
 from gpuload.images import scans
 from gpuload.images.decode import ImageError
 from gpuload.images.head import HeadError
+from tests import forkserver
 from tests import imagefiles as made
 from tests.images import by_dali
 from tests.images.test_decode import JPEGS, chosen, decoded, jpeg, photograph
@@ -307,6 +306,6 @@ try:
 except decode.ImageError:
     print("refused")
 """
-    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=60, check=False)
+    done = forkserver.run(program, timeout=60)
 
     assert (done.stdout, done.stderr) == ("refused\n", "")

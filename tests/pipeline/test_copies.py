@@ -17,6 +17,7 @@ from gpuload import core
 from gpuload.errors import ChangedFileError, ClosedError
 from gpuload.sources.leaf import Leaf
 from gpuload.sources.rows import RowLeaf
+from tests import forkserver
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=f"no core: {core.problem}")
 RNG = np.random.default_rng(0)
@@ -166,6 +167,9 @@ def test_a_loader_that_is_closed_while_batches_are_copied(tmp_path: Path):
 
 
 def run(code: str, *arguments: Any, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process; with settings for ``subprocess`` in one of a new Python."""
+    if not settings:
+        return forkserver.run(code, *arguments)
     call = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(call, capture_output=True, text=True, timeout=100, check=False, **settings)
 

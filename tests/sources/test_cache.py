@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from gpuload.errors import ChangedFileError, FileError, FormatError, RecordError
 from gpuload.sources import cache
 from gpuload.storage import keptfile
 from gpuload.testing.sources import SourceContract, assert_same
+from tests import forkserver
 
 
 def rows(count=12, seed=0):
@@ -438,7 +437,7 @@ def read(numbers):
     return {{"x": numbers}}
 gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
 """
-    died = subprocess.run([sys.executable, "-c", script], timeout=60, capture_output=True)
+    died = forkserver.run(script, timeout=60)
     assert died.returncode == -9, died.stderr
 
     kept = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(path=tmp_path / "c")

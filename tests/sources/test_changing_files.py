@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from gpuload.errors import ChangedFileError, ClosedError, FileError
 from gpuload.formats.npy import npy
+from tests import forkserver
 from tests.sources.npyfiles import write
 
 ROOT = Path(__file__).parents[2]
@@ -190,12 +189,6 @@ CUT_WHILE_READING = """
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_file_that_is_cut_while_threads_read_it_is_an_error_in_each(tmp_path, order):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CUT_WHILE_READING), str(tmp_path), order],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=100,
-    )
+    done = forkserver.run(textwrap.dedent(CUT_WHILE_READING), tmp_path, order)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "['changed', 'changed', 'changed']\n", "")

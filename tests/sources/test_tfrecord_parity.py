@@ -112,7 +112,7 @@ def fitting_examples(draw):
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(fitting_examples(), min_size=1, max_size=4), st.booleans())
 def test_examples_are_what_parse_example_makes_of_them(payloads, compiled):
     try:
@@ -160,7 +160,7 @@ def sequence_examples(draw):
     ).SerializeToString()
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(sequence_examples(), st.booleans())
 def test_sequences_are_what_parse_single_sequence_example_makes_of_them(payload, compiled):
     sequence = {"tokens": "i8", "frames": ("f4", (2,)), "words": "S", "pairs": ("S", (2,))}
@@ -216,7 +216,7 @@ SPARSE = tf.io.SparseFeature("place", "value", tf.float32, 5)
 SPARSE_2D = tf.io.SparseFeature(["row", "column"], "value", tf.float32, [2, 3])
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.dictionaries(st.tuples(st.integers(0, 1), st.integers(0, 2)), FLOATS), min_size=1, max_size=4))
 def test_a_sparse_feature_is_what_to_dense_makes_of_it(tmp_path_factory, records):
     payloads = [
@@ -482,7 +482,7 @@ def messages(draw):
     return mixed([features() for _ in range(draw(st.integers(0, 2)))])
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(messages(), st.booleans())
 def test_messages_mean_what_protobuf_says(payload, compiled):
     reference = tf.train.Example.FromString(payload).features.feature
@@ -501,7 +501,7 @@ def test_messages_mean_what_protobuf_says(payload, compiled):
     assert {name: found[name][1].tolist() for name in found} == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(messages(), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4), st.integers(0, 200))
 def test_our_two_parsers_say_the_same_of_any_bytes(payload, changes, cut):
     data = bytearray(payload)

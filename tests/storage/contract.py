@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -20,6 +18,7 @@ from gpuload import core
 from gpuload.errors import ChangedFileError, FileError, RecordIndexError, SpecError
 from gpuload.storage import Extents
 from gpuload.storage.files import look_at
+from tests import forkserver
 
 ROOT = Path(__file__).parents[2]
 SIZES = [100_000, 0, 1, 70_000, 300, 40_000, 200_000, 5000]
@@ -221,14 +220,7 @@ FORK = """
 
 def run(script, *arguments):
     """Run a script in a process of its own; returns its status and what it printed."""
-    code = textwrap.dedent(script)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=100,
-    )
+    done = forkserver.run(textwrap.dedent(script), *arguments, warnings="ignore")
     return done.returncode, done.stdout, done.stderr
 
 
