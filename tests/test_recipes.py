@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from tests import simdevice
 
 GOLDEN = Path(__file__).parent / "golden" / "augment" / "recipes.npz"
 IMAGES = np.random.default_rng(1).integers(0, 256, (8, 40, 48, 3), np.uint8)
@@ -97,6 +99,22 @@ def test_a_recipe_is_a_tuple_of_ops_that_can_be_pickled():
     assert isinstance(ops, tuple)
 
 
+def test_other_ops_are_added_behind_a_recipe():
+    cast = gl.ops.Cast("float16")
+
+    for more in ([cast], (cast,)):
+        ops = gl.recipes.mae() + more
+        assert type(ops) is gl.recipes.Ops
+        assert ops == (*gl.recipes.mae(), cast)
+    with pytest.raises(TypeError):
+        gl.recipes.mae() + cast
+
+
+def test_a_recipe_that_is_not_called_is_told_of():
+    with pytest.raises(SpecError, match=r"ops=mae\(\)"):
+        gl.Loader(gl.arrays(image=IMAGES), 4, ops=gl.recipes.mae)
+
+
 def images_with_all(*, is_marked=False):
     """Return images with boxes, a mask and labels of the images."""
     boxes = np.array([[4, 5, 30, 28], [20, 10, 44, 36]], np.float32)
@@ -173,6 +191,26 @@ def test_another_name_of_the_image_and_of_the_label_is_said_in_on():
 
     assert photos.shape == (4, 32, 32, 3)
     assert animals.shape == (4, 8)
+
+
+@pytest.mark.parametrize("name", ["resnet50_v2", "dino", "segmentation", "ssd"])
+def test_recipes_on_a_gpu(name, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5)
+    detects = name == "ssd"
+    output = (*OUTPUTS.get(name, ("image",)), *(("boxes", "labels") if detects else ("label",)))
+    source = images_with_all(is_marked=detects)
+
+    with gl.Loader(source, 4, ops=small(name), output=output, shuffle=True, device="cpu") as loader:
+        expected = dict(loader.batch_at(0).items())
+    with loader.replace(device="gpu") as on_gpu:
+        batch = dict(on_gpu.batch_at(0).items())
+        for field, values in expected.items():
+            for value, result in zip(values, batch[field], strict=True):
+                np.testing.assert_array_equal(result.get() if hasattr(result, "get") else result, value)
+
+    del batch, result
+    gc.collect()
+    sim.finish()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -322,7 +322,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         raise SpecError(
             f"ops is {ops!r}",
             cause="ops is a list of ops, also where there is only one",
-            remedy=f"write ops=[{'gl.ops.' + type(ops).__name__ + '(...)' if isinstance(ops, Op) else ''}]",
+            remedy=_how_to_list(ops),
         )
     numbers = streams([*before, *ops])[len(before) :]
     entries: list[tuple[Op, tuple[str, ...], Spec, int]] = []
@@ -511,6 +511,12 @@ def _image_size(field: Field) -> tuple[int | None, ...] | None:
         return None if field.ragged else field.shape
     height, width = _size_axes(field)
     return field.shape[height], field.shape[width]
+
+
+def _how_to_list(value: object) -> str:
+    if callable(value) and not isinstance(value, (Op, type)):
+        return f"call what makes them: ops={getattr(value, '__name__', 'function')}()"
+    return f"write ops=[{f'gl.ops.{type(value).__name__}(...)' if isinstance(value, Op) else ''}]"
 
 
 def _how_to_make(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
@@ -16,10 +16,14 @@ DIGITS = 9  # of a number that stands for two
 class Ops(tuple[Op, ...]):
     """Ops for ``gl.Loader(ops=...)``. ``print`` shows their code, which makes equal ops wherever it is pasted.
 
-    It is a tuple, to take parts of or to put other ops beside: ``[*gl.recipes.mae(), gl.ops.Cast("float16")]``.
+    It is a tuple, to take parts of or to put other ops behind: ``gl.recipes.mae() + [gl.ops.Cast("float16")]``.
     """
 
     __slots__ = ()
+
+    def __add__(self, ops: Iterable[Op]) -> Ops:  # type: ignore[override]  # tuples add tuples alone
+        """Return these ops and then those of a list or a tuple."""
+        return Ops((*self, *ops)) if isinstance(ops, (list, tuple)) else NotImplemented
 
     def __repr__(self) -> str:
         """Return the code of a list of the ops, one a line; ops that are the same on several fields stand once."""
