@@ -80,5 +80,5 @@ def run_tests(folder: Path, name: str) -> None:
     """Run a file of tests in a Python of its own, as a reader of the page would."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", name]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+    assert process.returncode == 0, process.stdout

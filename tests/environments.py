@@ -57,8 +57,8 @@ class Environment(NamedTuple):
 
     def version(self, name: str) -> str:
         """Return the version of an installed package, an empty text where it is not installed."""
-        found = [*metadata.distributions(name=name, path=[str(self.packages)])]
-        return found[0].version if found else ""
+        results = [*metadata.distributions(name=name, path=[str(self.packages)])]
+        return results[0].version if results else ""
 
     def make_up(self, name: str, version: str, *, at: Path | None = None) -> Path:
         """Install a package with one module; returns the module's file."""
@@ -108,7 +108,7 @@ def gpuload_wheel(folder: Path) -> Path:
             machine = builder(folder / "builder")
             if machine.run("which", "g++").returncode != 0:
                 pytest.skip("there is no C++ compiler")
-            done = machine.install("wheel", wheels)
-            assert done.returncode == 0, done.stdout + done.stderr
+            process = machine.install("wheel", wheels)
+            assert process.returncode == 0, process.stdout + process.stderr
         (wheel,) = wheels.glob("*.whl")
     return wheel

@@ -29,12 +29,12 @@ def jpeg(height: int = 16, width: int = 24, mode: str = "RGB", **options: Any) -
 def jpeg_of_scans(height: int, width: int, num_scans: int) -> bytes:
     """Return a progressive gray JPEG of one level: each scan after the first has a bit for a block of 64 pixels."""
     bits = bytes(-(-(-(-height // 8) * -(-width // 8)) // 8))  # code 0 for each block: no difference, or its end
-    first, other = (segment(0xDA, bytes([1, 1, 0, *band])) + bits for band in ((0, 0, 0), (1, 63, 1)))
+    first, second = (segment(0xDA, bytes([1, 1, 0, *band])) + bits for band in ((0, 0, 0), (1, 63, 1)))
     tables = segment(0xDB, b"\0" + b"\1" * 64) + b"".join(
         segment(0xC4, bytes([table, 1]) + bytes(15) + b"\0") for table in (0x00, 0x10)
     )
     frame = segment(0xC2, struct.pack(">BHHB", 8, height, width, 1) + b"\1\x11\0")
-    return b"\xff\xd8" + tables + frame + first + other * (num_scans - 1) + b"\xff\xd9"
+    return b"\xff\xd8" + tables + frame + first + second * (num_scans - 1) + b"\xff\xd9"
 
 
 def segment(marker: int, content: bytes, length: int | None = None) -> bytes:
@@ -123,21 +123,21 @@ def tiff(
         strips = [min(rows, height - top) for _ in range(planes) for top in range(0, height, rows)]
         pieces = [rng.bytes(row_bytes * count) for count in strips]
     pieces = [pack(piece) for piece in pieces]
-    found: dict[int, tuple[int, list[int]] | None] = {
+    results: dict[int, tuple[int, list[int]] | None] = {
         256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * channels), 259: (3, [1]),
         262: (3, [2 if channels > 2 else 1]), 277: (3, [channels]), 278: (4, [rows]), 284: (3, [2 if planar else 1]),
         273: (4, [0] * len(pieces)), 279: (4, [len(piece) for piece in pieces]), **(tags or {}),
     }  # fmt: skip
-    known = {tag: one for tag, one in sorted(found.items()) if one is not None}
+    known_names = {tag: item for tag, item in sorted(results.items()) if item is not None}
     inline, size = (8, 20) if big else (4, 12)
-    behind = (16 + 8 if big else 8 + 2) + size * len(known) + inline
+    behind = (16 + 8 if big else 8 + 2) + size * len(known_names) + inline
     forms = {1: "B", 3: "H", 4: "I", 5: "II", 12: "d", 16: "Q"}
 
     def directory(begins: list[int]) -> tuple[bytes, bytes]:
         entries, values = b"", b""
-        for tag, (kind, given) in known.items():
-            raw = struct.pack(order + forms[kind] * len(given), *(begins if tag in (273, 324) and given else given))
-            entries += struct.pack(order + ("HHQ" if big else "HHI"), tag, kind, len(given))
+        for tag, (kind, value) in known_names.items():
+            raw = struct.pack(order + forms[kind] * len(value), *(begins if tag in (273, 324) and value else value))
+            entries += struct.pack(order + ("HHQ" if big else "HHI"), tag, kind, len(value))
             if len(raw) > inline:
                 entries += struct.pack(order + ("Q" if big else "I"), behind + len(values))
                 values += raw + bytes(len(raw) % 2)
@@ -149,7 +149,9 @@ def tiff(
     begins = [start + sum(map(len, pieces[:number])) for number in range(len(pieces))]
     entries, values = directory(begins)
     head = (b"II" if order == "<" else b"MM") + (
-        struct.pack(order + "HHHQQ", 43, 8, 0, 16, len(known)) if big else struct.pack(order + "HIH", 42, 8, len(known))
+        struct.pack(order + "HHHQQ", 43, 8, 0, 16, len(known_names))
+        if big
+        else struct.pack(order + "HIH", 42, 8, len(known_names))
     )
     return head + entries + bytes(inline) + values + b"".join(pieces)
 
@@ -177,8 +179,8 @@ def bmp(
     else:
         size = -height if top_down else height
         head = struct.pack("<IiiHHIIiiII", header, width, size, 1, bits, compression, len(content), 0, 0, colours, 0)
-        own = struct.pack(f"<{len(masks)}I", *masks)
-        head += own if header == 40 else own.ljust(header - 40, b"\0")[: header - 40]
+        mask_bytes = struct.pack(f"<{len(masks)}I", *masks)
+        head += mask_bytes if header == 40 else mask_bytes.ljust(header - 40, b"\0")[: header - 40]
     behind = 14 + len(head) + len(palette)
     begin = behind if begin is None else begin
     return b"BM" + struct.pack("<IHHI", behind + len(content), 0, 0, begin) + head + palette + content
@@ -201,7 +203,7 @@ def pnm(
 
 def webp(*chunks: tuple[bytes, bytes], length: int | None = None) -> bytes:
     """Return a WebP file of these chunks."""
-    inner = b"".join(name + struct.pack("<I", len(one)) + one + bytes(len(one) % 2) for name, one in chunks)
+    inner = b"".join(name + struct.pack("<I", len(item)) + item + bytes(len(item) % 2) for name, item in chunks)
     return b"RIFF" + struct.pack("<I", len(inner) + 4 if length is None else length) + b"WEBP" + inner
 
 

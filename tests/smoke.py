@@ -62,21 +62,21 @@ def main(expected: str) -> int:
         problems.append(f"gpuload runs in {core.how()}, not {expected}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        stored = write(folder)
+        raw = write(folder)
         arrays = read(folder)
         command = [sys.executable, __file__, SECOND_PROCESS, name]
         subprocess.run(command, check=True, env={**os.environ, core.SWITCH: "0"}, timeout=60)
-        with np.load(folder / "numpy.npz") as others:
+        with np.load(folder / "numpy.npz") as rest:
             problems += [
                 f"{key} is not the same without the core"
-                for key in sorted({*arrays, *others})
-                if arrays[key].dtype != others[key].dtype or arrays[key].tobytes() != others[key].tobytes()
+                for key in sorted({*arrays, *rest})
+                if arrays[key].dtype != rest[key].dtype or arrays[key].tobytes() != rest[key].tobytes()
             ]
     for key, field in [("rows rows", "rows"), ("fixed label", "label"), ("fixed image", "image")]:
         numbers = arrays[f"{key.split()[0]} records"]
         if sorted(numbers) != sorted([*range(RECORDS)] * 2):
             problems.append(f"{key}: not each record comes once an epoch")
-        if not np.array_equal(arrays[key], stored[field][numbers]):
+        if not np.array_equal(arrays[key], raw[field][numbers]):
             problems.append(f"{key}: a record has other values than its file")
     print("\n".join(problems) or f"right: {gl.__file__}, {core.how()}, NumPy {np.__version__}")
     return 1 if problems else 0

@@ -45,24 +45,24 @@ NESTS = {
 
 @pytest.mark.parametrize(("nest", "names"), NESTS.values(), ids=NESTS)
 def test_iterating_unpacking_places_and_length_are_of_the_parts_of_output_whatever_it_is(nest, names):
-    one = batch(nest)
-    expected = [one[name] for name in names]
-    assert len(one) == len(expected)
-    assert [id(part) for part in one] == [id(part) for part in expected]
-    first, *_ = one
-    assert first is one[0] is expected[0]
-    assert one[-1] is expected[-1]
-    assert one[:1] == (first,)
+    item = batch(nest)
+    expected = [item[name] for name in names]
+    assert len(item) == len(expected)
+    assert [id(part) for part in item] == [id(part) for part in expected]
+    first, *_ = item
+    assert first is item[0] is expected[0]
+    assert item[-1] is expected[-1]
+    assert item[:1] == (first,)
 
 
 @pytest.mark.parametrize("nest", [nest for nest, _ in NESTS.values()], ids=NESTS)
 def test_fields_are_found_by_name_whatever_output_is(nest):
-    one = batch(nest)
-    assert dict(one).keys() == dict(**one).keys() == one.keys() == {"a", "b"}
-    assert one["a"] is dict(one)["a"] is next(iter(one.values())) is dict(one.items())["a"]
-    assert "a" in one
-    assert "z" not in one
-    assert 0 not in one
+    item = batch(nest)
+    assert dict(item).keys() == dict(**item).keys() == item.keys() == {"a", "b"}
+    assert item["a"] is dict(item)["a"] is next(iter(item.values())) is dict(item.items())["a"]
+    assert "a" in item
+    assert "z" not in item
+    assert 0 not in item
 
 
 def test_a_part_of_a_nest_may_be_a_nest():
@@ -88,9 +88,9 @@ def test_a_place_that_is_none_is_an_index_error_that_says_what_there_is(place):
 
 
 def test_a_batch_with_other_arrays_is_the_same_batch():
-    one = batch(("b", "a")).with_fields(lambda values: values + 5)
-    assert [part[0] for part in one] == [6, 5]
-    assert (one.epoch, one.step, one.records.tolist(), one.valid.all()) == (0, 0, [0, 1], True)
+    item = batch(("b", "a")).with_fields(lambda values: values + 5)
+    assert [part[0] for part in item] == [6, 5]
+    assert (item.epoch, item.step, item.records.tolist(), item.valid.all()) == (0, 0, [0, 1], True)
 
 
 def test_output_nests_tuples_and_dicts():

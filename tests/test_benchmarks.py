@@ -134,10 +134,10 @@ def test_the_read_ahead_of_what_is_on_no_disk_is_unknown(folder):
 def test_a_pass_that_is_too_long_is_ended_and_counts_for_what_it_gave():
     work = measure.Work("shuffled", None, num_records=10**9, batch_size=2)
 
-    seen = measure.one_pass(lambda: iter([np.zeros(2)] * 1000), work, most_s=0.0)
+    values = measure.one_pass(lambda: iter([np.zeros(2)] * 1000), work, most_s=0.0)
 
-    assert seen.num_records == 4
-    assert seen.took_s > 0
+    assert values.num_records == 4
+    assert values.took_s > 0
 
 
 def test_the_making_of_an_iterator_is_part_of_the_pass(monkeypatch):
@@ -148,9 +148,9 @@ def test_the_making_of_an_iterator_is_part_of_the_pass(monkeypatch):
         clock(), clock()  # two seconds
         return iter([np.zeros(2)])
 
-    seen = measure.one_pass(epoch, measure.Work("shuffled", None, num_records=2, batch_size=2))
+    values = measure.one_pass(epoch, measure.Work("shuffled", None, num_records=2, batch_size=2))
 
-    assert (seen.first_ms, seen.took_s) == (3000.0, 4.0)
+    assert (values.first_ms, values.took_s) == (3000.0, 4.0)
 
 
 def test_a_pass_that_loses_a_record_is_a_failure():
@@ -201,11 +201,11 @@ def test_memory_that_was_written_is_seen_while_it_is_there():
             del held
         print(memory.added_mb)
     """  # in a process of its own: in this one, what earlier tests left may be freed meanwhile
-    done = subprocess.run(
+    run_result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
 
-    assert float(done.stdout) == pytest.approx(32, abs=4)
+    assert float(run_result.stdout) == pytest.approx(32, abs=4)
 
 
 def _entry(peer, role, rates):
@@ -230,8 +230,8 @@ class TestQuestionsAboutAGpu:
 
         assert run.questions(None, measure.Settings()) == list(NAMES)
         assert run.questions([name, "npy_rows"], measure.Settings()) == ["npy_rows"]
-        told = capsys.readouterr().err.splitlines()
-        assert told[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
+        message = capsys.readouterr().err.splitlines()
+        assert message[1] == f"{name}: left out, as there is no GPU to measure: CuPy is not installed"
 
     def test_are_asked_where_there_is_one(self, monkeypatch, capsys):
         monkeypatch.setattr(gpu, "problem", lambda: None)
@@ -252,7 +252,7 @@ class TestQuestionsAboutAGpu:
         jobs = find(name).jobs("warm")
 
         for variant in find(name).variants:
-            roles = [peer.role for other, peer in jobs if other == variant]
+            roles = [peer.role for second, peer in jobs if second == variant]
             assert roles.count("limit") >= 1
             assert (roles.count("ours"), roles.count("floor")) == (1, 1)
         assert find(name).jobs("cold") == []
@@ -269,8 +269,8 @@ class TestQuestionsAboutAGpu:
     def test_have_each_a_loop_with_a_step(self):
         assert gpu_rows.QUESTION.variants[:3] == ("rows-256", "rows-4096", "fixed-256")
         for question in (gpu_rows.QUESTION, gpu_jpeg.QUESTION):
-            alone = [variant for variant in question.variants if not variant.endswith("-step")]
-            assert question.variants == (*alone, *(f"{variant}-step" for variant in alone))
+            single = [variant for variant in question.variants if not variant.endswith("-step")]
+            assert question.variants == (*single, *(f"{variant}-step" for variant in single))
 
     def test_a_framework_that_does_not_see_the_gpu_is_absent(self, monkeypatch):
         peer = Peer("somebody", lambda work: iter, "somebody's loader", needs=("numpy",))
@@ -308,7 +308,7 @@ class TestOnASimulatedGpu:
 
             for _ in range(2):
                 assert measure.one_pass(epoch, work).num_records == self.COUNT
-                assert all(one.ran is not None for one in sim.trace if one.name != simdevice.FREE)
+                assert all(item.ran is not None for item in sim.trace if item.name != simdevice.FREE)
             assert len(stepped) == (2 * batches if variant.endswith("-step") else 0)
             del epoch
 
@@ -361,7 +361,7 @@ class TestOnASimulatedGpu:
 
         for _ in range(8):
             next(batches)
-            waiting.append(sum(one.ran is None for one in sim.works("add")))
+            waiting.append(sum(item.ran is None for item in sim.works("add")))
         assert max(waiting) == gpu.IN_FLIGHT
         assert list(batches) == []
 
@@ -405,7 +405,7 @@ class TestTheReport:
         assert go(fake("good", ""), fake("bad", "print('what is wrong'); raise SystemExit(3)"), fake("last", "")) == 1
 
         outcomes = self.outcomes(tmp_path)
-        assert [one["status"] for one in outcomes.values()] == ["passed", "passed", "failed", "passed"]
+        assert [item["status"] for item in outcomes.values()] == ["passed", "passed", "failed", "passed"]
         assert (outcomes["bad"]["why"], outcomes["bad"]["problems"]) == ("exit status 3", ["what is wrong"])
         assert any(line.startswith("failed: bad ") for line in lines)
         page = (tmp_path / "gpu.md").read_text()
@@ -438,7 +438,7 @@ class TestTheReport:
         report = Report.open(tmp_path, tmp_path / "gpu.md", self.ABOUT, fresh=False, tell=lines.append)
 
         assert gpu_report.go((probe, breaks, fake("next", "")), report, only=None, tell=lines.append) == 1
-        assert [one["status"] for one in report.outcomes.values()] == ["passed", "failed"]
+        assert [item["status"] for item in report.outcomes.values()] == ["passed", "failed"]
         assert any(line.startswith("the GPU no longer works: nvidia-smi") for line in lines)
         assert lines[-1] == "left: next (call again to go on)"
         assert (tmp_path / "gpu.md").read_text().endswith("## Not done yet\n\n- next\n")
@@ -526,12 +526,12 @@ class TestTheReport:
                 r"^class Test\w+\(.*OpContract|^\s*@?pytest(mark = pytest)?\.mark\.gpu", path.read_text(), re.M
             )
         ]
-        named = {word for part in gpu_report.PARTS for word in part.command if word.startswith("tests/")}
+        names = {word for part in gpu_report.PARTS for word in part.command if word.startswith("tests/")}
 
         files = {file for file in files if not file.startswith(("tests/emulated_gpu/", "tests/test_gpu_marker.py"))}
         assert len(files) > 15
-        assert {file for file in files if file not in named and str(Path(file).parent) not in named} == set()
-        assert all((ROOT / name).exists() for name in named)
+        assert {file for file in files if file not in names and str(Path(file).parent) not in names} == set()
+        assert all((ROOT / name).exists() for name in names)
 
     def test_its_parts_have_names_of_their_own_and_less_than_two_minutes_each(self):
         names = [part.name for part in gpu_report.PARTS]
@@ -634,9 +634,9 @@ def test_nothing_stays_behind_after_each_deed_was_done_often(lane, tmp_path):
 @pytest.mark.slow
 def test_what_a_bridge_adds_is_measured_and_written(tmp_path):
     pytest.importorskip("torch")
-    told = ["--rounds", "1", "--records", "512", "--only", "torch.tensors"]
+    message = ["--rounds", "1", "--records", "512", "--only", "torch.tensors"]
 
-    assert bridges.main([*told, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) in (0, 1)
+    assert bridges.main([*message, "--data", str(tmp_path / "data"), "--results", str(tmp_path)]) in (0, 1)
 
     results = json.loads((tmp_path / "bridges.json").read_text())
     assert {sample["bridge"] for sample in results["samples"]} == {"torch.tensors"}
@@ -645,18 +645,18 @@ def test_what_a_bridge_adds_is_measured_and_written(tmp_path):
 
 @pytest.mark.parametrize("grows", leaks.MAY_GROW)
 def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
-    kept = []
+    batches = []
 
     def leak():
         if grows == "threads":
             wait = threading.Event()
             threading.Thread(target=wait.wait, daemon=True).start()
-            kept.append(wait)
+            batches.append(wait)
         else:
             size = {"memory MB": 2_400_000, "descriptors": 1, "maps": 1}[grows]
-            kept.append(np.ones(size, np.uint8) if grows == "memory MB" else open(os.devnull))  # noqa: SIM115
+            batches.append(np.ones(size, np.uint8) if grows == "memory MB" else open(os.devnull))  # noqa: SIM115
             if grows == "maps":
-                kept.append(mmap.mmap(-1, 4096 * (1 + len(kept) % 2), prot=mmap.PROT_READ << (len(kept) % 2)))
+                batches.append(mmap.mmap(-1, 4096 * (1 + len(batches) % 2), prot=mmap.PROT_READ << (len(batches) % 2)))
 
     monkeypatch.setitem(leaks.LANES, "leaking", (lambda folder: contextlib.nullcontext(), lambda _: [leak()]))
     monkeypatch.setattr(leaks, "WARM_UP", 0)
@@ -665,8 +665,8 @@ def test_what_stays_behind_is_seen(grows, monkeypatch, tmp_path):
     try:
         looks = leaks.watch("leaking", "epochs", 40, tmp_path)
     finally:
-        for one in kept:
-            (one.set if grows == "threads" else getattr(one, "close", int))()
+        for item in batches:
+            (item.set if grows == "threads" else getattr(item, "close", int))()
 
     assert leaks.growth(looks)[grows] > leaks.MAY_GROW[grows]
 

@@ -29,8 +29,8 @@ def test_the_shards_together_visit_every_record_once_in_equally_many_steps(num_s
         return
     plans = [Plan(length, 8, buckets, 4, shard, num_shards, last_batch) for shard in range(num_shards)]
 
-    seen = [plan.span(plan.at(Position(2), step)) for plan in plans for step in range(plan.end())]
-    records = np.concatenate([one[0][one[1]] for one in seen])
+    values = [plan.span(plan.at(Position(2), step)) for plan in plans for step in range(plan.end())]
+    records = np.concatenate([item[0][item[1]] for item in values])
 
     assert len({plan.end() for plan in plans}) == 1
     assert len(set(records.tolist())) == records.size
@@ -54,13 +54,13 @@ def test_batches_are_of_similar_length_and_other_ones_in_each_epoch():
     shuffled = Plan(1000, 10, True, seed=1)
 
     def padding(plan, epoch):
-        return sum(LENGTHS[one].max() * one.size - LENGTHS[one].sum() for one in batches(plan, epoch))
+        return sum(LENGTHS[item].max() * item.size - LENGTHS[item].sum() for item in batches(plan, epoch))
 
     for epoch in (0, 1):
         assert padding(bucketed, epoch) < 0.1 * padding(shuffled, epoch)
-    first, second = ({tuple(sorted(one.tolist())) for one in batches(bucketed, epoch)} for epoch in (0, 1))
+    first, second = ({tuple(sorted(item.tolist())) for item in batches(bucketed, epoch)} for epoch in (0, 1))
     assert len(first & second) < 5
-    longest = [LENGTHS[one].max() for one in batches(bucketed)]
+    longest = [LENGTHS[item].max() for item in batches(bucketed)]
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3  # the epoch does not go from short to long
 
 
@@ -72,7 +72,7 @@ def test_the_order_does_not_depend_on_batch_size_or_shards():
     shards = [batches(Plan(1000, 10, buckets, 3, shard, 2)) for shard in range(2)]
 
     assert np.array_equal(single, whole)
-    assert np.array_equal(np.concatenate([one for step in zip(*shards, strict=True) for one in step]), whole)
+    assert np.array_equal(np.concatenate([item for step in zip(*shards, strict=True) for item in step]), whole)
 
 
 def rows_of(numbers):
@@ -101,9 +101,9 @@ def test_a_loader_delivers_them_and_goes_on_exactly(by):
     assert [record for batch in again for record in batch.records.tolist()] == np.concatenate(expected[7:]).tolist()
     with pickle.loads(pickle.dumps(load)) as copy:
         assert copy.batch_at(3).records.tolist() == whole[3]
-    other = load.replace(shuffle=gl.Buckets(LENGTHS[:200] + np.arange(200), chunk=10, window_chunks=5))
+    second = load.replace(shuffle=gl.Buckets(LENGTHS[:200] + np.arange(200), chunk=10, window_chunks=5))
     with pytest.raises(StateError, match="the kind of shuffle"):
-        other.load_state_dict(state)
+        second.load_state_dict(state)
 
 
 class Counting:

@@ -19,13 +19,13 @@ from gpuload.check import CHUNK_RECORDS
 from gpuload.cli import main
 from gpuload.errors import ClosedError, MissingFileError, SpecError
 from gpuload.images import decode, head
-from tests import imagefiles as made
+from tests import imagefiles
 from tests.attack.mutate import sealed_png
 
 
 def broken_png(height=20, width=30):
     """Return a PNG whose head and checksums are right, and whose pixels are not."""
-    data = made.png(height, width, made.RGB, 8)
+    data = imagefiles.png(height, width, imagefiles.RGB, 8)
     place = data.index(b"IDAT") + 30
     return sealed_png(data[:place] + b"\x55" * 20 + data[place + 20 :])
 
@@ -34,14 +34,14 @@ def broken_png(height=20, width=30):
 def photos(tmp_path):
     """A folder of images, of which some are damaged."""
     folder = tmp_path / "photos"
-    whole = made.jpeg(24, 30)
+    whole = imagefiles.jpeg(24, 30)
     files = {
         "cat/0.jpg": whole,
         "cat/1.jpg": whole[: len(whole) // 2],
-        "cat/2.png": made.png(20, 30, made.RGB, 8),
+        "cat/2.png": imagefiles.png(20, 30, imagefiles.RGB, 8),
         "cat/3.png": broken_png(),
-        "dog/0.jpg": made.jpeg(9, 9),
-        "dog/1.png": made.png(20, 30, made.RGB, 8)[:-20],
+        "dog/0.jpg": imagefiles.jpeg(9, 9),
+        "dog/1.png": imagefiles.png(20, 30, imagefiles.RGB, 8)[:-20],
     }
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,15 +50,15 @@ def photos(tmp_path):
 
 
 def test_damaged_images_are_found_by_number_file_and_cause(photos):
-    found = gl.check(photos, num_threads=2)
-    listed = {finding.where: finding for finding in found}
-    assert set(listed) == {"cat/1.jpg", "cat/3.png", "dog/1.png"}
-    assert [listed[where].record for where in sorted(listed)] == [1, 3, 5]
-    assert listed["cat/1.jpg"].cause == "the file ends before the end-of-image marker: it was cut off"
-    assert listed["cat/3.png"].cause.startswith("its pixels cannot be decoded")
-    assert "IEND" in listed["dog/1.png"].cause
-    assert listed["dog/1.png"].file == str(photos / "dog" / "1.png")
-    assert (found.num_records, found.num_unopened) == (6, 0)
+    findings = gl.check(photos, num_threads=2)
+    entries = {finding.where: finding for finding in findings}
+    assert set(entries) == {"cat/1.jpg", "cat/3.png", "dog/1.png"}
+    assert [entries[place].record for place in sorted(entries)] == [1, 3, 5]
+    assert entries["cat/1.jpg"].cause == "the file ends before the end-of-image marker: it was cut off"
+    assert entries["cat/3.png"].cause.startswith("its pixels cannot be decoded")
+    assert "IEND" in entries["dog/1.png"].cause
+    assert entries["dog/1.png"].file == str(photos / "dog" / "1.png")
+    assert (findings.num_records, findings.num_unopened) == (6, 0)
 
 
 def test_a_jpeg_whose_data_end_early_is_found_also_where_only_a_region_shows_it(tmp_path):
@@ -70,13 +70,13 @@ def test_a_jpeg_whose_data_end_early_is_found_also_where_only_a_region_shows_it(
         return True
 
     file = io.BytesIO()
-    Image.fromarray(made.pixels(8, 8)).resize((96, 96)).save(file, "JPEG", quality=90)
+    Image.fromarray(imagefiles.pixels(8, 8)).resize((96, 96)).save(file, "JPEG", quality=90)
     whole = np.frombuffer(file.getvalue(), np.uint8)
     places = range(len(whole) // 3, len(whole) - 60, 7)
-    damaged = [np.delete(whole, slice(place, place + 30)) for place in places]  # out of the data of the pixels
+    broken = [np.delete(whole, slice(place, place + 30)) for place in places]  # out of the data of the pixels
     hidden = [
         data
-        for data in damaged
+        for data in broken
         if is_sound(data) and not all(is_sound(data, (top, 0, 16, 16)) for top in range(0, 80, 16))
     ]
     assert hidden
@@ -88,13 +88,13 @@ def test_a_jpeg_whose_data_end_early_is_found_also_where_only_a_region_shows_it(
 def test_it_goes_on_behind_files_that_cannot_be_opened(photos):
     (photos / "cat" / "4.jpg").write_bytes(b"")
     (photos / "dog" / "2.png").symlink_to(photos / "nowhere")
-    found = gl.check(photos)
-    listed = {finding.file.removeprefix(f"{photos}/"): finding for finding in found}
-    assert set(listed) == {"cat/1.jpg", "cat/3.png", "cat/4.jpg", "dog/1.png", "dog/2.png"}
-    assert listed["cat/4.jpg"].cause == "is empty; it has 0 bytes"
-    assert listed["cat/1.jpg"].where == str(photos / "cat" / "1.jpg")
-    assert {finding.record for finding in listed.values()} == {None}
-    assert (found.num_records, found.num_unopened) == (6, 2)
+    findings = gl.check(photos)
+    entries = {finding.file.removeprefix(f"{photos}/"): finding for finding in findings}
+    assert set(entries) == {"cat/1.jpg", "cat/3.png", "cat/4.jpg", "dog/1.png", "dog/2.png"}
+    assert entries["cat/4.jpg"].cause == "is empty; it has 0 bytes"
+    assert entries["cat/1.jpg"].where == str(photos / "cat" / "1.jpg")
+    assert {finding.record for finding in entries.values()} == {None}
+    assert (findings.num_records, findings.num_unopened) == (6, 2)
 
 
 def test_a_source_is_checked_as_well_and_its_numbers_are_told(photos):
@@ -112,27 +112,29 @@ def test_texts_that_are_none_are_found_among_many_rows(tmp_path):
     for number in bad:
         table[number : number + 1].view(np.uint32)[0] = 0x110000
     np.save(tmp_path / "a.npy", table)
-    found = list(gl.check(str(tmp_path / "*.npy"), num_threads=2))
-    assert [finding.record for finding in found] == bad
-    assert [finding.offset_bytes for finding in found] == [128 + 12 * number for number in bad]
-    assert str(found[1]).startswith("a.npy, record 17, byte 332: its text holds a number that is no Unicode character")
+    findings = list(gl.check(str(tmp_path / "*.npy"), num_threads=2))
+    assert [finding.record for finding in findings] == bad
+    assert [finding.offset_bytes for finding in findings] == [128 + 12 * number for number in bad]
+    assert str(findings[1]).startswith(
+        "a.npy, record 17, byte 332: its text holds a number that is no Unicode character"
+    )
 
 
 def test_files_of_several_formats_are_checked_one_by_one(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((5, 2)))
     (tmp_path / "b.png").write_bytes(broken_png())
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
-    found = gl.check([tmp_path / name for name in ("a.npy", "b.png", "c.npy")])
-    assert [finding.file for finding in found] == [str(tmp_path / "b.png"), str(tmp_path / "c.npy")]
-    assert (found.num_records, found.num_unopened) == (6, 1)
+    findings = gl.check([tmp_path / name for name in ("a.npy", "b.png", "c.npy")])
+    assert [finding.file for finding in findings] == [str(tmp_path / "b.png"), str(tmp_path / "c.npy")]
+    assert (findings.num_records, findings.num_unopened) == (6, 1)
 
 
 def test_arrays_that_have_no_rows_in_common_are_sound(tmp_path):
     np.savez(tmp_path / "a.npz", data=np.zeros(5), pointers=np.zeros(3))
     np.save(tmp_path / "b.npy", np.float32(3))
-    found = gl.check([tmp_path / "a.npz", tmp_path / "b.npy"])
-    assert list(found) == []
-    assert found.num_records == 2
+    findings = gl.check([tmp_path / "a.npz", tmp_path / "b.npy"])
+    assert list(findings) == []
+    assert findings.num_records == 2
 
 
 def test_images_in_examples_are_decoded_and_other_features_need_not_be_there(tmp_path):
@@ -141,14 +143,14 @@ def test_images_in_examples_are_decoded_and_other_features_need_not_be_there(tmp
         feature = _message(1, _message(1, data))
         return _message(1, _message(1, _message(1, b"image") + _message(2, feature)))
 
-    sound, damaged = made.png(20, 30, made.RGB, 8), broken_png()
-    payloads = [with_image(damaged if number in (4, 77) else sound) for number in range(80)] + [example(3)]
+    sound, broken = imagefiles.png(20, 30, imagefiles.RGB, 8), broken_png()
+    payloads = [with_image(broken if number in (4, 77) else sound) for number in range(80)] + [example(3)]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(map(framed, payloads)))
-    found = gl.check(tmp_path / "a.tfrecord")
-    assert [(finding.record, finding.cause[:29]) for finding in found] == [
+    findings = gl.check(tmp_path / "a.tfrecord")
+    assert [(finding.record, finding.cause[:29]) for finding in findings] == [
         (4, "its pixels cannot be decoded:"), (77, "its pixels cannot be decoded:")
     ]  # fmt: skip
-    assert found.num_records == 81
+    assert findings.num_records == 81
 
 
 def _message(field, content):
@@ -162,8 +164,8 @@ def test_a_file_that_goes_away_meanwhile_is_told_once(tmp_path):
         np.save(tmp_path / f"{number}.npy", np.zeros((4000, 2)))
     source = gl.npy(tmp_path / "*.npy")
     os.unlink(tmp_path / "1.npy")
-    found = list(gl.check(source))
-    assert [(finding.file, finding.record) for finding in found] == [(str(tmp_path / "1.npy"), None)]
+    findings = list(gl.check(source))
+    assert [(finding.file, finding.record) for finding in findings] == [(str(tmp_path / "1.npy"), None)]
 
 
 def test_what_is_no_source_and_no_path_is_refused(tmp_path):
@@ -228,40 +230,42 @@ def changed(path, place):
 
 
 def test_a_sound_tfrecord_file_is_sound(tfrecord):
-    found = gl.check(tfrecord)
-    assert list(found) == []
-    assert found.num_records == 90
+    findings = gl.check(tfrecord)
+    assert list(findings) == []
+    assert findings.num_records == 90
 
 
 @pytest.mark.parametrize("records", [[80], [3, 5, 80], [0], [0, 89]])
 def test_payloads_with_another_checksum_are_found(tfrecord, records):
     for record in records:
         changed(tfrecord, record * RECORD_BYTES + 15)
-    found = gl.check(tfrecord)
-    listed = list(found)
-    assert [finding.offset_bytes for finding in listed] == [record * RECORD_BYTES for record in records]
-    assert all(f"record {record}" in one.where for record, one in zip(records, listed, strict=True))
-    assert all("payload checksum is 0x" in finding.cause for finding in listed)
-    assert found.num_records == 90
+    findings = gl.check(tfrecord)
+    entries = list(findings)
+    assert [finding.offset_bytes for finding in entries] == [record * RECORD_BYTES for record in records]
+    assert all(f"record {record}" in item.where for record, item in zip(records, entries, strict=True))
+    assert all("payload checksum is 0x" in finding.cause for finding in entries)
+    assert findings.num_records == 90
 
 
 def test_a_length_with_another_checksum_ends_the_file(tfrecord):
     changed(tfrecord, 7 * RECORD_BYTES + 1)
     changed(tfrecord, 3 * RECORD_BYTES + 13)
-    listed = list(gl.check(tfrecord))
-    assert [finding.offset_bytes for finding in listed] == [3 * RECORD_BYTES, 7 * RECORD_BYTES]
-    assert "its length 270 has the checksum" in listed[1].cause
-    assert "where the next record begins is not known" in listed[1].cause
+    entries = list(gl.check(tfrecord))
+    assert [finding.offset_bytes for finding in entries] == [3 * RECORD_BYTES, 7 * RECORD_BYTES]
+    assert "its length 270 has the checksum" in entries[1].cause
+    assert "where the next record begins is not known" in entries[1].cause
 
 
-@pytest.mark.parametrize(("cut", "told"), [(10, "the file ends 8 bytes behind"), (RECORD_BYTES - 5, "after 5 bytes")])
-def test_a_file_that_was_cut_is_read_up_to_there(tfrecord, cut, told):
-    tfrecord.write_bytes(tfrecord.read_bytes()[:-cut])
-    found = gl.check(tfrecord)
-    (finding,) = found
+@pytest.mark.parametrize(
+    ("piece", "message"), [(10, "the file ends 8 bytes behind"), (RECORD_BYTES - 5, "after 5 bytes")]
+)
+def test_a_file_that_was_cut_is_read_up_to_there(tfrecord, piece, message):
+    tfrecord.write_bytes(tfrecord.read_bytes()[:-piece])
+    findings = gl.check(tfrecord)
+    (finding,) = findings
     assert finding.offset_bytes == 89 * RECORD_BYTES
-    assert told in finding.cause
-    assert found.num_records == 90
+    assert message in finding.cause
+    assert findings.num_records == 90
 
 
 # the command line
@@ -269,26 +273,26 @@ def test_a_file_that_was_cut_is_read_up_to_there(tfrecord, cut, told):
 
 def test_the_status_says_whether_anything_is_damaged(photos, capsys):
     assert main(["check", str(photos)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "cat/1.jpg: the file ends before the end-of-image marker: it was cut off"
-    assert said[-1] == "6 records were read, 3 of them damaged"
+    message = capsys.readouterr().out.splitlines()
+    assert message[0] == "cat/1.jpg: the file ends before the end-of-image marker: it was cut off"
+    assert message[-1] == "6 records were read, 3 of them damaged"
     assert main(["check", str(photos / "cat" / "0.jpg"), str(photos / "dog" / "0.jpg")]) == 0
     assert capsys.readouterr().out == "2 records were read, none of them damaged\n"
     assert main(["check", str(photos / "nowhere")]) == 2
     assert "nowhere is missing" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ending:
         main(["check"])
-    assert ended.value.code == 2
+    assert ending.value.code == 2
 
 
 def test_lines_of_json_are_all_that_is_on_stdout(photos, capsys):
     (photos / "cat" / "4.jpg").write_bytes(b"")
     assert main(["check", str(photos), "--json", "--num-threads", "1"]) == 1
-    said = capsys.readouterr()
-    lines = [json.loads(line) for line in said.out.splitlines()]
+    message = capsys.readouterr()
+    lines = [json.loads(line) for line in message.out.splitlines()]
     assert {os.path.basename(line["file"]) for line in lines} == {"1.jpg", "3.png", "4.jpg", "1.png"}
     assert set(lines[0]) == {"where", "cause", "file", "record", "offset_bytes"}
-    assert said.err == "6 records were read, 3 of them damaged, and 1 file cannot be opened\n"
+    assert message.err == "6 records were read, 3 of them damaged, and 1 file cannot be opened\n"
 
 
 # what wants all time or memory
@@ -328,17 +332,17 @@ def bomb():
     """Return a PNG of 16000 x 16000 pixels, whose 768 MB are 750 kB."""
     deflate = zlib.compressobj(9)
     row = bytes(1 + 3 * 16000)
-    coded = b"".join(deflate.compress(row) for _ in range(16000)) + deflate.flush()
+    file = b"".join(deflate.compress(row) for _ in range(16000)) + deflate.flush()
     head = struct.pack(">IIBBBBB", 16000, 16000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        made.chunk(name, data) for name, data in ((b"IHDR", head), (b"IDAT", coded), (b"IEND", b""))
+        imagefiles.chunk(name, data) for name, data in ((b"IHDR", head), (b"IDAT", file), (b"IEND", b""))
     )
 
 
 def billion_pixels():
     head = struct.pack(">IIBBBBB", 1 << 15, 1 << 15, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(made.chunk(name, data) for name, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(imagefiles.chunk(name, data) for name, data in parts)
 
 
 @pytest.mark.slow
@@ -346,21 +350,23 @@ def billion_pixels():
 @pytest.mark.parametrize("kind", ["bomb", "billion", "scans"])
 @pytest.mark.parametrize("how", ["replace", "skip", "check"])
 def test_images_that_want_all_memory_are_damaged_records_like_others(tmp_path, kind, how):
-    data = {"bomb": bomb, "billion": billion_pixels, "scans": lambda: made.jpeg_of_scans(4096, 4096, 5000)}[kind]()
+    data = {"bomb": bomb, "billion": billion_pixels, "scans": lambda: imagefiles.jpeg_of_scans(4096, 4096, 5000)}[
+        kind
+    ]()
     folder, small = tmp_path / "images", tmp_path / "small.png"
     folder.mkdir()
     for number in range(6):
-        (folder / f"{number}.png").write_bytes(made.png(10, 10, made.RGB, 8))
+        (folder / f"{number}.png").write_bytes(imagefiles.png(10, 10, imagefiles.RGB, 8))
     (folder / "3.png").write_bytes(data)
-    small.write_bytes(made.png(10, 10, made.RGB, 8))
-    done = limited(how, folder, small)
+    small.write_bytes(imagefiles.png(10, 10, imagefiles.RGB, 8))
+    process = limited(how, folder, small)
     if how == "check":
-        assert done.returncode == 1, done.stderr
-        assert done.stdout.startswith("3.png: it ")
-        assert done.stdout.endswith("6 records were read, 1 of them damaged\n")
+        assert process.returncode == 1, process.stderr
+        assert process.stdout.startswith("3.png: it ")
+        assert process.stdout.endswith("6 records were read, 1 of them damaged\n")
     else:
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == f"rows 6 valid {6 if how == 'replace' else 5} [3]\n"
+        assert process.returncode == 0, process.stderr
+        assert process.stdout == f"rows 6 valid {6 if how == 'replace' else 5} [3]\n"
 
 
 @pytest.mark.slow
@@ -368,15 +374,15 @@ def test_images_that_want_all_memory_are_damaged_records_like_others(tmp_path, k
 def test_a_table_of_one_endless_line_is_left_soon(tmp_path):
     pytest.importorskip("pyarrow")
     small, path = tmp_path / "small.png", tmp_path / "endless.csv"
-    small.write_bytes(made.png(10, 10, made.RGB, 8))
+    small.write_bytes(imagefiles.png(10, 10, imagefiles.RGB, 8))
     with open(path, "wb") as file:
         file.write(b"a,b\n1,2\n")
         for _ in range(300):
             file.write(b"3," * (1 << 19))
-    done = limited("check", path, small)
+    process = limited("check", path, small)
     path.unlink()
-    assert done.returncode == 1, done.stderr
-    assert "line 3 has more than" in done.stdout
+    assert process.returncode == 1, process.stderr
+    assert "line 3 has more than" in process.stdout
 
 
 @pytest.mark.slow
@@ -386,11 +392,11 @@ def test_a_record_that_says_it_has_2_to_the_63_bytes_takes_neither_time_nor_memo
     header = length + masked(length)
     tfrecord.write_bytes(tfrecord.read_bytes() + header + b"more")
     small = tmp_path / "small.png"
-    small.write_bytes(made.png(10, 10, made.RGB, 8))
-    done = limited("check", tfrecord, small)
-    assert done.returncode == 1, done.stderr
-    assert f"it says that it has {1 << 63} bytes, and the file ends 4 bytes behind" in done.stdout
-    assert "91 records were read, 1 of them damaged" in done.stdout
-    refused = limited("replace", tfrecord, small)  # where no record begins behind, no other one can stand for it
-    assert refused.returncode == 1
-    assert "UnframedError: " in refused.stderr  # a FormatError
+    small.write_bytes(imagefiles.png(10, 10, imagefiles.RGB, 8))
+    process = limited("check", tfrecord, small)
+    assert process.returncode == 1, process.stderr
+    assert f"it says that it has {1 << 63} bytes, and the file ends 4 bytes behind" in process.stdout
+    assert "91 records were read, 1 of them damaged" in process.stdout
+    error = limited("replace", tfrecord, small)  # where no record begins behind, no other one can stand for it
+    assert error.returncode == 1
+    assert "UnframedError: " in error.stderr  # a FormatError

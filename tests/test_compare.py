@@ -75,11 +75,13 @@ class TestTwoTrees:
         assert compare.main(["HEAD", *small]) == 1
 
         output = capsys.readouterr().out
-        found = ratios(output)
-        assert set(found) == {name for loop in BETTER.values() for name, better in loop.items() if better}
-        slower = [name for name in found if "batches/s" in name or name == "records/s" or name.endswith("to batch 100")]
+        result = ratios(output)
+        assert set(result) == {name for loop in BETTER.values() for name, better in loop.items() if better}
+        slower = [
+            name for name in result if "batches/s" in name or name == "records/s" or name.endswith("to batch 100")
+        ]
         assert len(slower) == 5
-        assert all(found[name] < 0.9 for name in slower)
+        assert all(result[name] < 0.9 for name in slower)
         assert "share of next() beside a busy step" in output
 
     def test_a_tree_that_became_faster_ends_with_status_0(self, repository, small, capsys):
@@ -164,9 +166,9 @@ class TestACore:
 
 
 def test_works_are_chosen_by_question_or_by_name():
-    chosen = compare.works_of(["npy_rows/shuffled-tf", "npz_files"])
+    choice = compare.works_of(["npy_rows/shuffled-tf", "npz_files"])
 
-    assert [(question.name, variant) for question, variant in chosen] == [
+    assert [(question.name, variant) for question, variant in choice] == [
         ("npy_rows", "shuffled-tf"), ("npz_files", "stored"), ("npz_files", "deflated"),
     ]  # fmt: skip
 
@@ -179,15 +181,15 @@ def test_a_work_or_a_revision_that_is_not_there_is_named():
 
 
 def test_other_packages_need_another_environment_but_not_other_settings_of_tools(repository, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.copy(repository / "constraints.txt", other)
+    second = tmp_path / "other"
+    second.mkdir()
+    shutil.copy(repository / "constraints.txt", second)
     text = (repository / "pyproject.toml").read_text()
-    (other / "pyproject.toml").write_text(text.replace("line-length = 120", "line-length = 100"))
-    assert compare.packages(other) == compare.packages(repository)
+    (second / "pyproject.toml").write_text(text.replace("line-length = 120", "line-length = 100"))
+    assert compare.packages(second) == compare.packages(repository)
 
-    (other / "pyproject.toml").write_text(text.replace("numpy>=", "numpy>"))
-    assert compare.packages(other) != compare.packages(repository)
+    (second / "pyproject.toml").write_text(text.replace("numpy>=", "numpy>"))
+    assert compare.packages(second) != compare.packages(repository)
 
 
 def test_half_a_tree_is_never_used(tmp_path):

@@ -17,8 +17,8 @@ def test_ctrl_c_reaches_tests_that_were_started_in_the_background():
     code = "import signal, tests.conftest; print(signal.getsignal(signal.SIGINT).__name__)"
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what stands before an &
     try:
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     finally:
         signal.signal(signal.SIGINT, before)
 
-    assert done.stdout == "default_int_handler\n", done.stderr
+    assert process.stdout == "default_int_handler\n", process.stderr

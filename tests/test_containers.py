@@ -77,15 +77,15 @@ def own_and_inherited(name: str) -> list[Stage]:
 def tool(name: str) -> str:
     """Return a linter that is installed for this Python, or anywhere."""
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
+    message = str(beside) if beside.exists() else shutil.which(name)
+    if message is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return message
 
 
 def finds_nothing(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_the_linter_finds_nothing_in_the_dockerfile():
@@ -153,7 +153,7 @@ def test_packages_lie_in_layers_that_do_not_depend_on_the_source(name):
 
 def is_in_context(path: str) -> bool:
     """Return True if a file of the checkout is sent to the builder; the last pattern that fits says so."""
-    kept = True
+    is_ignored = True
     for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!")
         parts = path.split("/")
@@ -161,8 +161,8 @@ def is_in_context(path: str) -> bool:
         if pattern and not pattern.startswith("#"):
             anywhere = pattern.removeprefix("**/")
             names = parts if pattern.startswith("**/") else begins
-            kept = line.startswith("!") if any(fnmatch(name, anywhere) for name in names) else kept
-    return kept
+            is_ignored = line.startswith("!") if any(fnmatch(name, anywhere) for name in names) else is_ignored
+    return is_ignored
 
 
 def test_what_is_copied_and_mounted_is_there():
@@ -173,12 +173,12 @@ def test_what_is_copied_and_mounted_is_there():
                 assert (ROOT / source).exists(), source
                 assert source == "." or is_in_context(source), source
         for value in stage.values("RUN"):
-            for other in re.findall(r"from=([\w-]+)", value):
-                assert other in STAGES
+            for second in re.findall(r"from=([\w-]+)", value):
+                assert second in STAGES
 
 
 def test_only_what_is_needed_is_sent_to_the_builder():
-    for needed in (
+    for needs in (
         "pyproject.toml",
         "constraints.txt",
         "setup.py",
@@ -187,15 +187,15 @@ def test_only_what_is_needed_is_sent_to_the_builder():
         "LICENSE",
         "gpuload/core/cpp/maps.cpp",
     ):
-        assert is_in_context(needed), needed
-    for other in (
+        assert is_in_context(needs), needs
+    for second in (
         ".git/config",
         ".venv/bin/python",
         "tests/test_containers.py",
         "build/bench-data/a.npy",
         "state.json",
     ):
-        assert not is_in_context(other), other
+        assert not is_in_context(second), second
     assert not is_in_context("gpuload/core/_native.abi3.so")  # compiled for the machine that builds
 
 
@@ -241,8 +241,8 @@ def test_the_services_of_compose_are_locked_up_and_built_from_the_dockerfile():
 
 
 def block(name: str, language: str) -> str:
-    (found,) = re.findall(rf"<!-- test: {name} -->\n```{language}\n(.*?)```", DOCS, re.DOTALL)
-    return found
+    (result,) = re.findall(rf"<!-- test: {name} -->\n```{language}\n(.*?)```", DOCS, re.DOTALL)
+    return result
 
 
 def test_the_pod_of_the_docs_is_locked_up_and_checked_before_it_trains():
@@ -263,16 +263,16 @@ def test_ranks_of_slurm_read_all_records_together(tmp_path, monkeypatch):
     (tmp_path / "shards").mkdir()
     np.save(tmp_path / "shards" / "0.npy", np.arange(1000))
     monkeypatch.chdir(tmp_path)
-    seen: list[int] = []
+    values: list[int] = []
 
     for rank in range(3):
         monkeypatch.setenv("SLURM_PROCID", str(rank))
         monkeypatch.setenv("SLURM_NTASKS", "3")
         names: dict[str, Any] = {}
         exec(compile(block("slurm", "python"), "containers.md, slurm", "exec"), names)
-        seen += [record for batch in names["loader"] for record in batch.records.tolist()]
+        values += [record for batch in names["loader"] for record in batch.records.tolist()]
 
-    assert sorted(seen) == list(range(1000))
+    assert sorted(values) == list(range(1000))
 
 
 def test_the_docs_know_each_variable_that_an_image_sets():
@@ -287,11 +287,11 @@ def test_the_docs_know_each_variable_that_an_image_sets():
 def test_health_is_good_and_says_what_ran_it(capsys):
     assert cli.main(["health", "--device", "cpu", "--num-threads", "1"]) == 0
 
-    said = capsys.readouterr().out
-    assert said.count("right, 64 records in 8 steps") == (2 if decodes() else 1)
-    assert "device:    cpu (asked for)" in said
-    assert "executor:  array" in said
-    assert "threads:   1" in said
+    message = capsys.readouterr().out
+    assert message.count("right, 64 records in 8 steps") == (2 if decodes() else 1)
+    assert "device:    cpu (asked for)" in message
+    assert "executor:  array" in message
+    assert "threads:   1" in message
 
 
 def decodes() -> bool:
@@ -340,21 +340,21 @@ def test_a_wrong_value_is_no_health(capsys, monkeypatch):
     pixels = health._pixels()
     wrong = pixels.copy()
     wrong[7, 3, 5, 1] += 1
-    both = iter([pixels])
-    monkeypatch.setattr(health, "_pixels", lambda: next(both))
+    pair = iter([pixels])
+    monkeypatch.setattr(health, "_pixels", lambda: next(pair))
     monkeypatch.setattr(gl, "arrays", lambda image, arrays=gl.arrays: arrays(image=wrong if image is pixels else image))
 
     assert cli.main(["health", "--device", "cpu"]) == 1
 
-    said = capsys.readouterr().out
-    assert "rows: WRONG" in said
-    assert "1 records have other values than they should have: [7]" in said
-    assert "not healthy" in said
+    message = capsys.readouterr().out
+    assert "rows: WRONG" in message
+    assert "1 records have other values than they should have: [7]" in message
+    assert "not healthy" in message
 
 
 def test_a_lost_record_is_no_health(capsys, monkeypatch):
     loader = gl.Loader
-    monkeypatch.setattr(gl, "Loader", lambda *arguments, **more: loader(*arguments, **{**more, "num_shards": 3}))
+    monkeypatch.setattr(gl, "Loader", lambda *arguments, **extra: loader(*arguments, **{**extra, "num_shards": 3}))
 
     assert cli.main(["health", "--device", "cpu"]) == 1
 
@@ -378,35 +378,36 @@ def test_gpuload_is_added_to_a_container_nothing_there_is_changed_and_nobody_wri
     }.items():
         container.make_up(name, version)
 
-    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038")
+    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038")
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     assert (
-        "nvidia-dali-cuda120 1.46.0 is left as it is; gpuload is tested with nvidia-dali-cuda120==2.4.*" in done.stderr
+        "nvidia-dali-cuda120 1.46.0 is left as it is; gpuload is tested with nvidia-dali-cuda120==2.4.*"
+        in process.stderr
     )
-    assert re.search(r"none of the \d+ packages that were there has changed", done.stdout)
+    assert re.search(r"none of the \d+ packages that were there has changed", process.stdout)
 
-    done = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
+    process = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"none of the \d+ packages that were there has changed", done.stdout)
-    assert "images: right" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert re.search(r"none of the \d+ packages that were there has changed", process.stdout)
+    assert "images: right" in process.stdout
     assert container.version("gpuload") == gl.__version__
     assert container.version("tensorflow") == "2.17.0+nv25.2"
-    assert "core:      compiled" in done.stdout
+    assert "core:      compiled" in process.stdout
 
     before, temporary = files(container.folder), tmp_path / "tmp"
     temporary.mkdir()
     with nobody_can_write(container.folder):
-        done = container.run(
+        process = container.run(
             *powerless(),
             *(container.folder / "bin" / "gpuload", "health", "--device", "cpu"),
             HOME=str(container.folder / "no home"),
             TMPDIR=str(temporary),
         )
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "core:      compiled" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "core:      compiled" in process.stdout
     assert files(container.folder) == before
     assert files(temporary) == {}
 
@@ -440,15 +441,15 @@ def powerless() -> list[str]:
 @pytest.mark.timeout(600)
 def test_the_packages_of_the_image_for_cpus_are_those_of_the_extra(tmp_path):
     machine = environment(tmp_path / "python", NOT_GPULOAD)
-    asked = machine.run(machine.python, DOCKER / "packages.py", "requirements", "cpu").stdout.split()
-    assert {"pillow", "pyarrow", "numpy"} < {re.split(r"[<>=]", line)[0] for line in asked}
-    skip_without(machine, *(re.split(r"[<>=]", line)[0] for line in asked))
+    requests = machine.run(machine.python, DOCKER / "packages.py", "requirements", "cpu").stdout.split()
+    assert {"pillow", "pyarrow", "numpy"} < {re.split(r"[<>=]", line)[0] for line in requests}
+    skip_without(machine, *(re.split(r"[<>=]", line)[0] for line in requests))
 
-    done = machine.install("cpu", "packages")
+    process = machine.install("cpu", "packages")
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    for line in asked:
-        assert f"Requirement already satisfied: {line}" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    for line in requests:
+        assert f"Requirement already satisfied: {line}" in process.stdout
 
 
 def test_what_is_missing_is_installed_and_what_is_there_stays(tmp_path):
@@ -457,9 +458,9 @@ def test_what_is_missing_is_installed_and_what_is_there_stays(tmp_path):
     make_wheel(shop, "cupy-cuda12x", "13.6.0", needs="numpy>=2.0")
     make_wheel(shop, "numpy", "2.3.0")
 
-    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     assert container.version("cupy-cuda12x") == "13.6.0"
     assert container.version("numpy") == "2.1.3"
     assert json.loads((container.folder / "share/gpuload/installed.json").read_text())["numpy"]["version"] == "2.1.3"
@@ -472,11 +473,11 @@ def test_beside_numpy_1_comes_what_goes_with_it(tmp_path):
     make_wheel(shop, "pyarrow", "26.0.0")  # it says nothing, and cannot be imported there
     make_wheel(shop, "pyarrow", "25.0.1")
 
-    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = {name: container.version(name) for name in ("numpy", "cupy-cuda12x", "pyarrow")}
-    assert found == {"numpy": "1.26.4", "cupy-cuda12x": "13.6.0", "pyarrow": "25.0.1"}
+    assert process.returncode == 0, process.stdout + process.stderr
+    results = {name: container.version(name) for name in ("numpy", "cupy-cuda12x", "pyarrow")}
+    assert results == {"numpy": "1.26.4", "cupy-cuda12x": "13.6.0", "pyarrow": "25.0.1"}
 
 
 def test_what_is_missing_and_does_not_go_with_what_is_there_is_refused(tmp_path):
@@ -484,10 +485,10 @@ def test_what_is_missing_and_does_not_go_with_what_is_there_is_refused(tmp_path)
     make_wheel(shop, "cupy-cuda12x", "14.0.0", needs="numpy>=2.2")
     make_wheel(shop, "numpy", "2.3.0")
 
-    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
+    process = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0.038", PIP_FIND_LINKS=str(shop))
 
-    assert done.returncode != 0
-    assert "numpy==2.1.3" in done.stdout + done.stderr
+    assert process.returncode != 0
+    assert "numpy==2.1.3" in process.stdout + process.stderr
     assert container.version("numpy") == "2.1.3"
     assert container.version("cupy-cuda12x") == ""
 
@@ -525,34 +526,34 @@ def make_wheel(folder: Path, name: str, version: str, needs: str = "") -> None:
 
 @pytest.mark.parametrize(("mode", "framework"), [("tensorflow", "tensorflow"), ("pytorch", "torch")])
 def test_a_container_without_the_framework_is_refused(mode, framework, tmp_path):
-    nothing = environment(tmp_path / "python")
+    empty = environment(tmp_path / "python")
 
-    done = nothing.install(mode, "packages", CUDA_VERSION="12.8.0")
+    process = empty.install(mode, "packages", CUDA_VERSION="12.8.0")
 
-    assert done.returncode == 1
-    assert f"{framework} is not installed" in done.stderr
-    assert "remedy: build FROM one of NVIDIA's containers" in done.stderr
+    assert process.returncode == 1
+    assert f"{framework} is not installed" in process.stderr
+    assert "remedy: build FROM one of NVIDIA's containers" in process.stderr
 
 
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VERSION": "11.8.0"}], ids=["none", "11.8"])
 def test_a_container_of_another_cuda_is_refused(variables, tmp_path):
     container = made_up_container(tmp_path)
 
-    done = container.install("tensorflow", "packages", **variables)
+    process = container.install("tensorflow", "packages", **variables)
 
-    assert done.returncode == 1
-    assert f"CUDA_VERSION is {variables.get('CUDA_VERSION')!r}" in done.stderr
+    assert process.returncode == 1
+    assert f"CUDA_VERSION is {variables.get('CUDA_VERSION')!r}" in process.stderr
 
 
 def test_a_numpy_that_gpuload_cannot_work_with_is_refused_and_stays(tmp_path):
     container, shop = made_up_container(tmp_path, numpy="1.20.0"), tmp_path / "shop"
     make_wheel(shop, "numpy", "2.3.0")
 
-    done = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0", PIP_FIND_LINKS=str(shop))
+    message = container.install("tensorflow", "packages", CUDA_VERSION="12.8.0", PIP_FIND_LINKS=str(shop))
 
-    assert done.returncode == 1
-    assert "numpy 1.20.0 is installed" in done.stderr
-    assert "cause:  gpuload needs numpy>=" in done.stderr
+    assert message.returncode == 1
+    assert "numpy 1.20.0 is installed" in message.stderr
+    assert "cause:  gpuload needs numpy>=" in message.stderr
     assert container.version("numpy") == "1.20.0"
 
 
@@ -605,11 +606,11 @@ def test_a_package_that_was_changed_is_found(tmp_path):
         shutil.copytree(unchanged, container.packages, symlinks=True)
         if change is not None:
             change(container, module)
-        done = container.run(*packages, "unchanged", note)
+        process = container.run(*packages, "unchanged", note)
 
-        assert done.returncode == (change is not None), change
-        assert change is None or f"packages.py unchanged: {expected}\n" in done.stderr, change
-        assert "tensorflow" not in done.stderr
+        assert process.returncode == (change is not None), change
+        assert change is None or f"packages.py unchanged: {expected}\n" in process.stderr, change
+        assert "tensorflow" not in process.stderr
 
 
 @pytest.mark.slow  # the wheel is compiled
@@ -620,10 +621,10 @@ def test_a_script_that_finds_a_change_ends_with_an_error(gpuload_wheel, tmp_path
     assert container.install("tensorflow", "packages", CUDA_VERSION="12.8.0").returncode == 0
 
     (container.packages / "tensorflow" / "__init__.py").write_text("")
-    done = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
+    process = container.install("tensorflow", "gpuload", gpuload_wheel.parent)
 
-    assert done.returncode == 1
-    assert "tensorflow 2.18.0 has other files than before" in done.stderr
+    assert process.returncode == 1
+    assert "tensorflow 2.18.0 has other files than before" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -640,7 +641,9 @@ def test_a_script_that_finds_a_change_ends_with_an_error(gpuload_wheel, tmp_path
     ids=" ".join,
 )
 def test_the_script_refuses_what_it_does_not_know(arguments, tmp_path):
-    done = subprocess.run([INSTALL, *arguments], capture_output=True, text=True, timeout=60, env={"PATH": os.defpath})
+    process = subprocess.run(
+        [INSTALL, *arguments], capture_output=True, text=True, timeout=60, env={"PATH": os.defpath}
+    )
 
-    assert done.returncode == 1
-    assert f"install.sh: it does not know '{' '.join(arguments)}'" in done.stderr
+    assert process.returncode == 1
+    assert f"install.sh: it does not know '{' '.join(arguments)}'" in process.stderr

@@ -65,14 +65,14 @@ def run(out, *, at=0, do="pass", threads=2, more=(), limit=None, status=0):
     """Convert in another process, which does something at one of its reads; returns what it printed."""
     text = SCRIPT.format(at=at, do=do, out=str(out), threads=threads, more=dict(more))
     if limit is None:
-        done = forkserver.run(text)
+        run_result = forkserver.run(text)
     else:
-        done = subprocess.run(
+        run_result = subprocess.run(
             [sys.executable, "-c", text], capture_output=True, text=True, timeout=100,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )  # fmt: skip
-    assert done.returncode == status, done.stderr
-    return done.stdout + done.stderr
+    assert run_result.returncode == status, run_result.stderr
+    return run_result.stdout + run_result.stderr
 
 
 @pytest.mark.parametrize(("at", "threads"), [(1, 2), (5, 1), (9, 2), (16, 2)])
@@ -84,11 +84,11 @@ def test_after_a_kill_no_file_is_half_and_the_same_call_goes_on(tmp_path, at, th
         if path in there:
             np.testing.assert_array_equal(np.load(path), values()[125 * number : 125 * (number + 1)])
 
-    kept = int(run(tmp_path / "a-{shard}.npy", threads=threads))
+    num_kept = int(run(tmp_path / "a-{shard}.npy", threads=threads))
 
-    assert kept == len(there)
+    assert num_kept == len(there)
     np.testing.assert_array_equal(whole(tmp_path), values())
-    assert all((path.stat().st_mtime_ns, path.read_bytes()) == told for path, told in before.items())
+    assert all((path.stat().st_mtime_ns, path.read_bytes()) == content for path, content in before.items())
     assert sorted(os.listdir(tmp_path)) == sorted(
         [*(f"a-{number}.npy" for number in range(8)), "a-SHARD.npy.convert.jsonl"]
     )
@@ -97,10 +97,10 @@ def test_after_a_kill_no_file_is_half_and_the_same_call_goes_on(tmp_path, at, th
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_leaves_whole_files_alone_and_the_same_call_goes_on(tmp_path, threads):
     do = "os.kill(os.getpid(), signal.SIGINT)"
-    told = run(tmp_path / "a-{shard}.npy", at=7, do=do, threads=threads, status=-signal.SIGINT)
+    process = run(tmp_path / "a-{shard}.npy", at=7, do=do, threads=threads, status=-signal.SIGINT)
 
     names = os.listdir(tmp_path)
-    assert "KeyboardInterrupt" in told
+    assert "KeyboardInterrupt" in process
     assert [name for name in names if ".part" in name] == []
     assert 0 < len(names) < 9
     assert int(run(tmp_path / "a-{shard}.npy")) == len(names) - 1
@@ -124,19 +124,19 @@ def test_ctrl_c_does_not_wait_for_the_end_of_large_files(tmp_path):
         source = gl.records(50_000_000, read, fields={{"x": ("i8", ())}}, version="1")
         gl.convert(source, {str(tmp_path / "a-{shard}.npy")!r}, num_shards=2, num_threads=2, verify=False)
     """
-    done = forkserver.run(textwrap.dedent(text), timeout=30)
+    process = forkserver.run(textwrap.dedent(text), timeout=30)
 
-    assert "KeyboardInterrupt" in done.stderr
+    assert "KeyboardInterrupt" in process.stderr
     assert os.listdir(tmp_path) == []
 
 
 def test_a_file_that_may_not_grow_is_an_error_with_its_name_and_nothing_half_is_left(tmp_path):
-    told = run(tmp_path / "a-{shard}.npy", limit=4000, status=1, threads=1)
+    process = run(tmp_path / "a-{shard}.npy", limit=4000, status=1, threads=1)
 
-    assert "FileError" in told
-    assert "a-0.npy cannot be written" in told
-    assert "File too large" in told
-    assert "make room, and convert again: files that are finished are not written again" in told
+    assert "FileError" in process
+    assert "a-0.npy cannot be written" in process
+    assert "File too large" in process
+    assert "make room, and convert again: files that are finished are not written again" in process
     assert os.listdir(tmp_path) == []
     assert int(run(tmp_path / "a-{shard}.npy")) == 0
     np.testing.assert_array_equal(whole(tmp_path), values())
@@ -172,14 +172,16 @@ def test_a_disk_that_fills_up_is_an_error_and_the_same_call_goes_on_when_there_i
         print((found == data).all())
     """
 
-    done = subprocess.run(
+    run_result = subprocess.run(
         [*command, sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60
     )
 
-    assert "cannot be written\n  cause:  No space left on device\n  remedy: make room" in done.stdout, done.stderr
-    assert "'a-0.npy', 'a-1.npy'" in done.stdout
-    assert ".part" not in done.stdout
-    assert done.stdout.splitlines()[-2:] == ["True", "True"]
+    assert "cannot be written\n  cause:  No space left on device\n  remedy: make room" in run_result.stdout, (
+        run_result.stderr
+    )
+    assert "'a-0.npy', 'a-1.npy'" in run_result.stdout
+    assert ".part" not in run_result.stdout
+    assert run_result.stdout.splitlines()[-2:] == ["True", "True"]
 
 
 def test_two_processes_do_not_write_the_same_files(tmp_path):
@@ -187,10 +189,10 @@ def test_two_processes_do_not_write_the_same_files(tmp_path):
     second = f"subprocess.run([sys.executable, '-c', {_again(out)!r}], capture_output=True, text=True)"
     do = f"import subprocess; print({second}.stderr)"
 
-    told = run(out, at=5, do=do, threads=1)
+    run_result = run(out, at=5, do=do, threads=1)
 
-    assert "a-SHARD.npy.convert.jsonl is in use" in told
-    assert "another process, or another thread, converts to the same files now" in told
+    assert "a-SHARD.npy.convert.jsonl is in use" in run_result
+    assert "another process, or another thread, converts to the same files now" in run_result
     np.testing.assert_array_equal(whole(tmp_path), values())
 
 
@@ -205,9 +207,9 @@ def test_a_kill_between_the_name_and_the_journal_costs_a_comparison_only(tmp_pat
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:4]) + lines[4][:20])  # the last line was cut short
 
-    made = gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8)
+    conversion = gl.convert(source, tmp_path / "a-{shard}.npy", num_shards=8)
 
-    assert made.num_kept == 8
+    assert conversion.num_kept == 8
     np.testing.assert_array_equal(whole(tmp_path), values())
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
     assert sorted(line["file"] for line in lines if "file" in line) == [f"a-{number}.npy" for number in range(8)]
@@ -238,9 +240,9 @@ def test_images_that_were_killed_go_on_and_the_folder_appears_as_a_whole(tmp_pat
     (tmp_path / part / "0700.png").write_bytes(b"half")  # of the piece that was not finished
     source = gl.images(tmp_path / "in", labels=None)
 
-    made = gl.convert(source, tmp_path / "out")
+    conversion = gl.convert(source, tmp_path / "out")
 
-    assert made.num_kept == 1  # of three pieces of work
+    assert conversion.num_kept == 1  # of three pieces of work
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.convert.jsonl"]
     assert all(
         (tmp_path / "out" / f"{n:04d}.png").read_bytes() == (tmp_path / "in" / f"{n:04d}.png").read_bytes()
@@ -297,14 +299,14 @@ def test_a_folder_of_others_named_like_an_unfinished_one_stays(tmp_path):
 def test_the_unfinished_files_of_a_killed_call_go_and_those_of_others_stay(tmp_path):
     run(tmp_path / "a-{shard}.npy", at=5, do="os.kill(os.getpid(), signal.SIGKILL)", threads=1, status=-9)
     [left] = [name for name in os.listdir(tmp_path) if ".part-" in name]
-    others = [tmp_path / "a-1.npy.part", tmp_path / "a-1.npy.part-00000000", tmp_path / "b.npy.part-1234abcd"]
-    for other in others:
-        other.write_text("mine")
+    rest = [tmp_path / "a-1.npy.part", tmp_path / "a-1.npy.part-00000000", tmp_path / "b.npy.part-1234abcd"]
+    for second in rest:
+        second.write_text("mine")
 
     run(tmp_path / "a-{shard}.npy", threads=1)
 
     assert not (tmp_path / left).exists()
-    assert [other.read_text() for other in others] == ["mine"] * 3
+    assert [second.read_text() for second in rest] == ["mine"] * 3
 
 
 def test_the_journal_is_not_written_through_a_link(tmp_path):
@@ -366,11 +368,11 @@ def test_a_description_of_others_is_refused_and_a_lost_one_is_written_again(tmp_
     assert path.read_text() == '{"mine": 1}'
     assert not (tmp_path / "a.bin").exists()
     gl.convert(source, tmp_path / "a.bin", overwrite=True)
-    told = path.read_bytes()
+    message = path.read_bytes()
     path.unlink()
     gl.convert(source, tmp_path / "a.bin")
 
-    assert path.read_bytes() == told
+    assert path.read_bytes() == message
     assert gl.convert(source, tmp_path / "a.bin").num_kept == 1
 
 
@@ -379,11 +381,11 @@ def test_an_error_of_the_users_own_reader_is_raised_as_itself(tmp_path):
         raise ConnectionResetError("the table is gone")
 
     source = gl.records(10, read, fields={"x": ("i8", ())}, version="1")
-    coded = gl.records(10, read, fields={"x": ("u1", (None,))}, version="1").mark(x="encoded")
+    file = gl.records(10, read, fields={"x": ("u1", (None,))}, version="1").mark(x="encoded")
 
-    for out, one in (("a.npy", source), ("images", coded)):
+    for out, item in (("a.npy", source), ("images", file)):
         with pytest.raises(ConnectionResetError, match="the table is gone"):
-            gl.convert(one, tmp_path / out)
+            gl.convert(item, tmp_path / out)
 
 
 def test_a_shard_that_a_wildcard_would_read_too_is_refused(tmp_path):
@@ -698,15 +700,15 @@ def test_the_one_door_unpickles_and_says_so(tmp_path, monkeypatch, capsys):
     assert "runs any code that their writer put there" in capsys.readouterr().out
 
 
-def object_array(listed):
-    array = np.empty(len(listed), object)
-    for number, value in enumerate(listed):
+def object_array(entries):
+    array = np.empty(len(entries), object)
+    for number, value in enumerate(entries):
         array[number] = value
     return array
 
 
 @pytest.mark.parametrize(
-    ("saved", "suffix", "expected"),
+    ("state", "suffix", "expected"),
     [
         (object_array([1, 2, 3]), "npy", {"x": np.array([1, 2, 3])}),
         (object_array(["a", "bcd", ""]), "npy", {"x": np.array(["a", "bcd", ""])}),
@@ -723,32 +725,32 @@ def object_array(listed):
     ],
     ids=["numbers", "texts", "arrays", "dicts"],
 )
-def test_objects_that_are_trusted_become_records(tmp_path, saved, suffix, expected):
-    objects(tmp_path / "a.npy", saved)
+def test_objects_that_are_trusted_become_records(tmp_path, state, suffix, expected):
+    objects(tmp_path / "a.npy", state)
 
-    made = gl.convert(tmp_path / "a.npy", tmp_path / f"b.{suffix}", allow_pickle=True)
+    conversion = gl.convert(tmp_path / "a.npy", tmp_path / f"b.{suffix}", allow_pickle=True)
 
-    found = eval(made.call).read(range(len(next(iter(expected.values())))))
+    result = eval(conversion.call).read(range(len(next(iter(expected.values())))))
     for name, value in expected.items():
-        assert found[name].dtype == value.dtype
-        np.testing.assert_array_equal(found[name], value)
-    np.load(made.paths[0], allow_pickle=False)  # no objects are left
+        assert result[name].dtype == value.dtype
+        np.testing.assert_array_equal(result[name], value)
+    np.load(conversion.paths[0], allow_pickle=False)  # no objects are left
 
 
 def test_objects_of_varying_length_become_tfrecords(tmp_path):
-    saved = object_array([np.arange(number, dtype="i8") for number in range(4)])
-    objects(tmp_path / "a.npy", saved)
+    state = object_array([np.arange(number, dtype="i8") for number in range(4)])
+    objects(tmp_path / "a.npy", state)
     objects(tmp_path / "b.npy", object_array([b"ab\0", b"", b"c"]))
 
     numbers = eval(gl.convert(tmp_path / "a.npy", tmp_path / "a.tfrecord", allow_pickle=True).call)
     texts = eval(gl.convert(tmp_path / "b.npy", tmp_path / "b.tfrecord", allow_pickle=True).call)
 
-    assert [one.tolist() for one in numbers.read(range(4))["x"]] == [[], [0], [0, 1], [0, 1, 2]]
-    assert [one.tobytes() for one in texts.read(range(3))["x"]] == [b"ab\0", b"", b"c"]
+    assert [item.tolist() for item in numbers.read(range(4))["x"]] == [[], [0], [0, 1], [0, 1, 2]]
+    assert [item.tobytes() for item in texts.read(range(3))["x"]] == [b"ab\0", b"", b"c"]
 
 
 @pytest.mark.parametrize(
-    "saved",
+    "state",
     [
         object_array([1, "a"]),
         object_array([1, None]),
@@ -757,8 +759,8 @@ def test_objects_of_varying_length_become_tfrecords(tmp_path):
         np.array({1, 2}, object),
     ],
 )
-def test_objects_that_are_no_records_are_refused_by_record(tmp_path, saved):
-    objects(tmp_path / "a.npy", saved)
+def test_objects_that_are_no_records_are_refused_by_record(tmp_path, state):
+    objects(tmp_path / "a.npy", state)
 
     with pytest.raises((FormatError, SpecError), match=r"record|holds one|is a set"):
         gl.convert(tmp_path / "a.npy", tmp_path / "b.npy", allow_pickle=True)
@@ -774,13 +776,13 @@ def test_the_command_converts_says_what_it_did_and_goes_on(tmp_path, capsys):
     out = str(tmp_path / "out-{shard:02d}.tfrecord")
 
     assert cli.main(["convert", *names, out, "--num-shards", "4", "--num-threads", "2"]) == 0
-    told = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert cli.main(["convert", f"{tmp_path}/[0-9].npy", out, "--num-shards", "4"]) == 0
 
-    assert "out-00.tfrecord to " in told
-    assert "30 records" in told
-    assert "read back and equal" in told
-    assert f"it is read by gl.tfrecord('{tmp_path}/out-*.tfrecord', {{'x': gl.Raw('|u1', (50,))}})" in told
+    assert "out-00.tfrecord to " in message
+    assert "30 records" in message
+    assert "read back and equal" in message
+    assert f"it is read by gl.tfrecord('{tmp_path}/out-*.tfrecord', {{'x': gl.Raw('|u1', (50,))}})" in message
     assert "4 of them were finished before" in capsys.readouterr().out
 
 
@@ -820,8 +822,8 @@ def test_the_journal_says_what_the_files_depend_on(tmp_path):
         "num_shards": 2, "fields": ["x: uint8 (50,)"],
     }  # fmt: skip
     assert list(parts) == ["parts"]
-    assert sorted(one["file"] for one in files) == ["a-0.npy", "a-1.npy"]
-    assert {one["bytes"] for one in files} == {os.path.getsize(tmp_path / "a-0.npy")}
+    assert sorted(item["file"] for item in files) == ["a-0.npy", "a-1.npy"]
+    assert {item["bytes"] for item in files} == {os.path.getsize(tmp_path / "a-0.npy")}
 
 
 # --- what is neither a source nor the path of files

@@ -93,23 +93,23 @@ def test_page_locked_memory_has_the_size_that_was_asked_for_and_is_used_again(pa
     host = device.pinned(5000)
     address, part = host.ctypes.data, host[10:20]
     del host
-    other = device.pinned(5000)
+    second = device.pinned(5000)
     del part
     again = device.pinned(5000)
 
     assert page_locks == [5000, 5000]
-    assert other.ctypes.data != address
+    assert second.ctypes.data != address
     assert again.ctypes.data == address
 
 
 def test_idle_page_locked_memory_is_freed_where_another_size_needs_more_than_the_limit(page_locks, monkeypatch):
     monkeypatch.setattr(device, "MOST_IDLE_PINNED_BYTES", 10_000)
-    lent = [device.pinned(4000) for _ in range(3)]
-    del lent
+    loan = [device.pinned(4000) for _ in range(3)]
+    del loan
     device.pinned(100)
 
-    lent = [device.pinned(4000) for _ in range(3)]
-    assert len(lent) == 3
+    loan = [device.pinned(4000) for _ in range(3)]
+    assert len(loan) == 3
     assert page_locks == [4000, 4000, 4000, 100, 4000]
 
 

@@ -62,10 +62,10 @@ def test_the_page_about_sources_runs_and_its_source_keeps_the_contract(defined):
 @pytest.mark.slow
 @pytest.mark.parametrize("defined", ["own-op"], indirect=True)
 def test_the_page_about_ops_runs_and_its_op_keeps_the_contract(defined):
-    for made, image in zip(defined["loader"].batch_at(0)["image"], defined["images"], strict=False):
+    for values, image in zip(defined["loader"].batch_at(0)["image"], defined["images"], strict=False):
         flips = (image, image[:, ::-1])
         forms = [np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)]
-        assert any(np.array_equal(made, form) for form in forms)
+        assert any(np.array_equal(values, form) for form in forms)
 
 
 @pytest.mark.parametrize("defined", ["augmentation"], indirect=True)
@@ -92,9 +92,9 @@ def test_the_page_about_boxes_runs(defined):
 @pytest.mark.slow
 @pytest.mark.parametrize("defined", ["dali-op"], indirect=True)
 def test_the_page_about_operators_of_dali_runs(defined):
-    made = defined["batch"]["image"]
-    assert made.mean() == pytest.approx(0, abs=0.5)  # edges of something smooth, up and down
-    assert made.std() > 1
+    result = defined["batch"]["image"]
+    assert result.mean() == pytest.approx(0, abs=0.5)  # edges of something smooth, up and down
+    assert result.std() > 1
 
 
 @pytest.mark.slow
@@ -123,9 +123,9 @@ def test_every_block_of_python_in_a_page_is_run():
     pages = sorted(DOCS.glob("*.md"))
     assert {page.stem for page in pages if codeblocks.blocks_of(page)} >= PAGES.keys()
     assert [page.name for page in pages if codeblocks.without_comment(page)] == []
-    others = [page.name for page in pages if codeblocks.blocks_of(page) and page.stem not in PAGES]
+    rest = [page.name for page in pages if codeblocks.blocks_of(page) and page.stem not in PAGES]
     tests = "".join(path.read_text() for path in codeblocks.ROOT.glob("tests/**/test_*.py"))
-    assert [name for name in others if f'"{name}"' not in tests] == []  # a test of its own runs those of another kind
+    assert [name for name in rest if f'"{name}"' not in tests] == []  # a test of its own runs those of another kind
 
 
 def test_pages_name_files_that_are_there():

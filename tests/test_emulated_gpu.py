@@ -21,9 +21,9 @@ needs_cupy = pytest.mark.skipif(
 def test_the_gpu_lane_is_right_on_the_real_cupy_and_costs_no_more_calls_than_before():
     command = [str(PYTHON), "-m", "tests.emulated_gpu", "--short"]
 
-    done = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, cwd=emulated_gpu.HERE.parent.parent, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert process.returncode == 0, (process.stdout + process.stderr)[-6000:]
 
 
 def test_the_file_of_counts_has_every_work_and_every_column():

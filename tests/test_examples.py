@@ -21,11 +21,11 @@ def run(path, folder):
     if path.stem in NEEDS and not importlib.util.find_spec(NEEDS[path.stem]):
         pytest.skip(f"{NEEDS[path.stem]} is not installed")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.slow
@@ -46,5 +46,5 @@ def test_the_example_with_keras_goes_on_where_it_stopped(tmp_path):
 
 def test_every_example_is_named_in_a_page():
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
-    named = re.findall(r"\(\.\./examples/(\w+\.py)\)", pages)
-    assert sorted(set(named)) == [path.name for path in EXAMPLES]
+    names = re.findall(r"\(\.\./examples/(\w+\.py)\)", pages)
+    assert sorted(set(names)) == [path.name for path in EXAMPLES]

@@ -41,15 +41,17 @@ def loaders(folder, ops, **changes):
 @pytest.mark.parametrize("executor", ["array", "dali"])
 def test_the_batches_are_those_of_the_cpu(tmp_path, ops, executor):
     cpu, gpu = loaders(tmp_path, ops, executor=executor)
-    kept = list(gpu)
-    for ours, theirs in zip(kept, cpu, strict=True):
-        assert np.array_equal(ours.records, theirs.records)
-        for name in theirs.keys():  # noqa: SIM118  a batch is iterated as its output says
-            assert ours[name].dtype == theirs[name].dtype
-            if theirs[name].dtype.kind == "U":
-                assert np.array_equal(ours[name], theirs[name])
+    batches = list(gpu)
+    for result, reference in zip(batches, cpu, strict=True):
+        assert np.array_equal(result.records, reference.records)
+        for name in reference.keys():  # noqa: SIM118  a batch is iterated as its output says
+            assert result[name].dtype == reference[name].dtype
+            if reference[name].dtype.kind == "U":
+                assert np.array_equal(result[name], reference[name])
                 continue
-            assert np.allclose(on_host(ours[name]), theirs[name], rtol=0, atol=1e-6)  # fused multiply-add in normalise
+            assert np.allclose(
+                on_host(result[name]), reference[name], rtol=0, atol=1e-6
+            )  # fused multiply-add in normalise
 
 
 def test_numbers_are_on_the_device_and_text_is_on_the_host(tmp_path):
@@ -62,8 +64,8 @@ def test_an_array_made_by_dlpack_stays_right_while_the_next_batches_are_made(tmp
     cpu, gpu = loaders(tmp_path, OPS, output="image")
     arrays = [device.cupy().from_dlpack(batch["image"]) for _ in range(20) for batch in gpu]
     expected = [batch["image"] for _ in range(20) for batch in cpu]
-    for ours, theirs in zip(arrays, expected, strict=True):
-        assert np.allclose(on_host(ours), theirs, rtol=0, atol=1e-6)
+    for result, reference in zip(arrays, expected, strict=True):
+        assert np.allclose(on_host(result), reference, rtol=0, atol=1e-6)
 
 
 def test_any_batch_is_made_again(tmp_path):
@@ -88,9 +90,9 @@ def test_images_are_decoded_on_the_gpu_alike_for_every_batch_size(tmp_path):
         pixels.save(buffer, "JPEG", quality=90)
         (tmp_path / f"{number:02}.jpg").write_bytes(buffer.getvalue())
     ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(32, 32), gl.ops.RandomFlip()]
-    found = []
+    results = []
     for batch_size in (1, 7, 24):
         load = gl.Loader(gl.images(tmp_path, labels=None), batch_size=batch_size, ops=ops, device="gpu")
-        found.append(np.concatenate([on_host(batch["image"]) for batch in load]))
-    assert np.array_equal(found[0], found[1])
-    assert np.array_equal(found[0], found[2])
+        results.append(np.concatenate([on_host(batch["image"]) for batch in load]))
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])

@@ -10,7 +10,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import RecordError
 from gpuload.images import decode
-from tests import imagefiles as made
+from tests import imagefiles
 
 image_module = pytest.importorskip("PIL.Image")
 pytest.importorskip("cv2")
@@ -41,10 +41,10 @@ def batches(folder, **changes):
         yield from load
 
 
-def by_record(found):
+def by_record(result):
     return {
         int(record): (np.array(batch["image"][row]), int(batch["label"][row]))
-        for batch in found
+        for batch in result
         for row, record in enumerate(batch.records)
     }
 
@@ -52,24 +52,24 @@ def by_record(found):
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("changes", [{"batch_size": 1}, {"batch_size": 64, "num_threads": 4}, {"num_threads": 1}])
 def test_an_image_has_the_same_pixels_for_every_batch_size_and_number_of_threads(folder, executor, changes):
-    one = by_record(batches(folder, ops=TRAIN, executor=executor))
-    other = by_record(batches(folder, ops=TRAIN, executor=executor, **changes))
-    assert one.keys() == other.keys() == set(range(40))
-    assert all(np.array_equal(one[record][0], other[record][0]) for record in one)
+    item = by_record(batches(folder, ops=TRAIN, executor=executor))
+    second = by_record(batches(folder, ops=TRAIN, executor=executor, **changes))
+    assert item.keys() == second.keys() == set(range(40))
+    assert all(np.array_equal(item[record][0], second[record][0]) for record in item)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("num_shards", [2, 3, 7])
 def test_an_image_has_the_same_pixels_on_every_number_of_shards(folder, executor, num_shards):
-    one = by_record(batches(folder, ops=TRAIN, executor=executor))
+    item = by_record(batches(folder, ops=TRAIN, executor=executor))
     shards = [
         batch
         for shard_id in range(num_shards)
         for batch in batches(folder, ops=TRAIN, executor=executor, num_shards=num_shards, shard_id=shard_id)
     ]
-    other = by_record(shards)
-    assert one.keys() == other.keys()
-    assert all(np.array_equal(one[record][0], other[record][0]) for record in one)
+    second = by_record(shards)
+    assert item.keys() == second.keys()
+    assert all(np.array_equal(item[record][0], second[record][0]) for record in item)
 
 
 def test_executors_differ_by_at_most_one_level_after_a_resize(folder):
@@ -105,9 +105,9 @@ def test_a_damaged_image_is_an_error_that_names_its_file_at_its_step(tmp_path, e
     image_module.fromarray(random.integers(0, 256, (64, 64, 3), np.uint8)).save(buffer, "JPEG", progressive=True)
     whole = buffer.getvalue()
     half = len(whole) // 2
-    damaged = {"truncated": whole[:half], "garbage": b"not an image", "scan": whole[:half] + b"\xff\xc4" + whole[half:]}
+    broken = {"truncated": whole[:half], "garbage": b"not an image", "scan": whole[:half] + b"\xff\xc4" + whole[half:]}
     for number in range(12):
-        (tmp_path / f"{number:02}.jpg").write_bytes(damaged[damage] if number == 6 else whole)
+        (tmp_path / f"{number:02}.jpg").write_bytes(broken[damage] if number == 6 else whole)
     source = gl.images(tmp_path, labels=None)
     ops = [gl.ops.Decode(), gl.ops.Resize(8, 8)]
     run, steps = iter(gl.Loader(source, batch_size=2, ops=ops, executor=executor)), []
@@ -124,24 +124,24 @@ def test_a_damaged_image_is_an_error_that_names_its_file_at_its_step(tmp_path, e
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("more", [[], [gl.ops.Resize(8, 8)]], ids=["alone", "resized"])
+@pytest.mark.parametrize("extra", [[], [gl.ops.Resize(8, 8)]], ids=["alone", "resized"])
 @pytest.mark.parametrize(
-    ("bomb", "option", "told"),
-    [(made.jpeg_of_scans(64, 64, 51), {"max_scans": 51}, "51 scans"),
-     (made.png(2**14, 2**13 + 1, made.GRAY, 1), {"max_pixels": 2**27 + 2**14}, "134234112 pixels")],
+    ("bomb", "option", "message"),
+    [(imagefiles.jpeg_of_scans(64, 64, 51), {"max_scans": 51}, "51 scans"),
+     (imagefiles.png(2**14, 2**13 + 1, imagefiles.GRAY, 1), {"max_pixels": 2**27 + 2**14}, "134234112 pixels")],
     ids=["scans", "pixels"],
 )  # fmt: skip
 def test_a_small_file_that_takes_long_or_much_memory_is_an_error_that_names_the_option(
-    tmp_path, executor, more, bomb, option, told
+    tmp_path, executor, extra, bomb, option, message
 ):
     for number in range(6):
-        (tmp_path / f"{number}.jpg").write_bytes(bomb if number == 3 else made.jpeg())
+        (tmp_path / f"{number}.jpg").write_bytes(bomb if number == 3 else imagefiles.jpeg())
     source = gl.images(tmp_path, labels=None)
-    run, steps = iter(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(), *more], executor=executor)), []
+    run, steps = iter(gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(), *extra], executor=executor)), []
 
     for _ in range(3):
         steps.append(next(run).step)
-    with pytest.raises(RecordError, match=rf"^3\.jpg: it has {told}") as failure:
+    with pytest.raises(RecordError, match=rf"^3\.jpg: it has {message}") as failure:
         next(run)
     steps.extend(batch.step for batch in run)
 
@@ -152,7 +152,7 @@ def test_a_small_file_that_takes_long_or_much_memory_is_an_error_that_names_the_
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_limit_may_be_raised(tmp_path, executor):
-    (tmp_path / "0.jpg").write_bytes(made.jpeg_of_scans(64, 48, 51))
+    (tmp_path / "0.jpg").write_bytes(imagefiles.jpeg_of_scans(64, 48, 51))
     source = gl.images(tmp_path, labels=None)
 
     (batch,) = gl.Loader(source, batch_size=1, ops=[gl.ops.Decode(max_scans=51)], executor=executor)
@@ -168,7 +168,7 @@ def test_no_codec_sees_a_file_beyond_a_limit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(decode, "decode", see)
     monkeypatch.setattr(DaliExecutor, "start", see)
-    (tmp_path / "0.jpg").write_bytes(made.jpeg_of_scans(64, 48, 51))
+    (tmp_path / "0.jpg").write_bytes(imagefiles.jpeg_of_scans(64, 48, 51))
     source = gl.images(tmp_path, labels=None)
     for executor in EXECUTORS:
         with pytest.raises(RecordError, match="51 scans"):
@@ -185,10 +185,10 @@ def test_a_label_that_is_no_class_is_an_error_that_names_its_record(executor):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_list_of_all_batches_holds_what_each_was_when_it_came(folder, executor):
-    kept = []
+    held_batches = []
     for _ in range(3):
-        kept.extend((batch, batch["image"].copy()) for batch in batches(folder, ops=TRAIN, executor=executor))
-    assert all(np.array_equal(batch["image"], copy) for batch, copy in kept)
+        held_batches.extend((batch, batch["image"].copy()) for batch in batches(folder, ops=TRAIN, executor=executor))
+    assert all(np.array_equal(batch["image"], copy) for batch, copy in held_batches)
 
 
 class TestFormats:
@@ -196,7 +196,7 @@ class TestFormats:
 
     @pytest.fixture
     def folder(self, tmp_path):
-        image = image_module.fromarray(made.pixels(24, 32))
+        image = image_module.fromarray(imagefiles.pixels(24, 32))
         for suffix in ("jpg", "png", "bmp", "ppm", "tif", "webp", "jp2", "j2k", "gif", "avif"):
             image.save(tmp_path / f"a.{suffix}")
         image_module.fromarray(np.arange(768, dtype=np.uint16).reshape(24, 32) * 85).save(tmp_path / "deep.png")
@@ -213,13 +213,13 @@ class TestFormats:
          [gl.ops.Decode("GRAY", dtype="uint16"), gl.ops.Normalize(30_000.0, 9_000.0)]],
     )  # fmt: skip
     def test_both_executors_make_the_same_of_what_both_decode(self, folder, ops):
-        kept = [path for path in sorted(folder.iterdir()) if path.suffix not in (".gif", ".avif")]
-        source = gl.images(kept, labels=None)
+        held_batches = [path for path in sorted(folder.iterdir()) if path.suffix not in (".gif", ".avif")]
+        source = gl.images(held_batches, labels=None)
 
-        (one,), (other,) = (self.loader(source, executor, ops) for executor in EXECUTORS)
+        (item,), (second,) = (self.loader(source, executor, ops) for executor in EXECUTORS)
 
-        assert len(one.records) == 10
-        np.testing.assert_array_equal(one["image"], other["image"])
+        assert len(item.records) == 10
+        np.testing.assert_array_equal(item["image"], second["image"])
 
     def test_the_array_executor_decodes_all(self, folder):
         source = gl.images(folder, labels=None)
@@ -228,8 +228,8 @@ class TestFormats:
 
         lossless = [path.name for path in sorted(folder.iterdir())]
         for name in ("a.png", "a.bmp", "a.ppm", "a.tif", "a.jp2", "a.j2k", "lies.jpg"):
-            np.testing.assert_array_equal(batch["image"][lossless.index(name)], made.pixels(24, 32))
-        assert all(one.shape == (24, 32, 3) for one in batch["image"])
+            np.testing.assert_array_equal(batch["image"][lossless.index(name)], imagefiles.pixels(24, 32))
+        assert all(item.shape == (24, 32, 3) for item in batch["image"])
 
     @pytest.mark.parametrize(("name", "title"), [("a.gif", "GIF"), ("a.avif", "AVIF")])
     def test_what_dali_has_no_codec_for_is_refused_by_name(self, folder, name, title):
@@ -254,11 +254,11 @@ class TestFormats:
 
     @pytest.mark.parametrize("executor", EXECUTORS)
     @pytest.mark.parametrize(
-        ("name", "cut"), [("a.bmp", 200), ("a.tif", 200), ("a.webp", 50), ("a.jp2", 50), ("a.ppm", 9)]
+        ("name", "piece"), [("a.bmp", 200), ("a.tif", 200), ("a.webp", 50), ("a.jp2", 50), ("a.ppm", 9)]
     )
-    def test_a_damaged_file_is_named(self, folder, executor, name, cut):
+    def test_a_damaged_file_is_named(self, folder, executor, name, piece):
         path = folder / name
-        path.write_bytes(path.read_bytes()[:-cut])
+        path.write_bytes(path.read_bytes()[:-piece])
         source = gl.images([folder / "a.png", path], labels=None)
 
         with pytest.raises(RecordError, match=name):

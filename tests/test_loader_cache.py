@@ -66,21 +66,21 @@ def photo_loader(photos, ops="resize", **arguments):
     return gl.Loader(source, 5, ops=OPS[ops] if isinstance(ops, str) else ops, **arguments)
 
 
-def assert_same_batches(one, other, epochs=(0, 3)):
+def assert_same_batches(item, other, epochs=(0, 3)):
     for epoch in epochs:
-        for mine, its in zip(one.epoch(epoch), other.epoch(epoch), strict=True):
-            np.testing.assert_array_equal(mine.records, its.records)
-            for name in mine.keys():  # noqa: SIM118 - iterating a batch gives its parts
-                assert mine[name].dtype == its[name].dtype
-                np.testing.assert_array_equal(mine[name], its[name])
+        for part, reference in zip(item.epoch(epoch), other.epoch(epoch), strict=True):
+            np.testing.assert_array_equal(part.records, reference.records)
+            for name in part.keys():  # noqa: SIM118 - iterating a batch gives its parts
+                assert part[name].dtype == reference[name].dtype
+                np.testing.assert_array_equal(part[name], reference[name])
 
 
-@pytest.mark.parametrize("where", ["memory", "path"])
+@pytest.mark.parametrize("place", ["memory", "path"])
 @pytest.mark.parametrize("ops", OPS)
-def test_the_batches_are_the_same_bit_for_bit(photos, tmp_path, ops, where):
+def test_the_batches_are_the_same_bit_for_bit(photos, tmp_path, ops, place):
     loader = photo_loader(photos, ops)
 
-    cached = loader.cache(**({"memory": "1GB"} if where == "memory" else {"path": tmp_path / "cache"}))
+    cached = loader.cache(**({"memory": "1GB"} if place == "memory" else {"path": tmp_path / "cache"}))
 
     assert_same_batches(loader, cached)
     assert_same_batches(loader.replace(seed=6, batch_size=4), cached.replace(seed=6, batch_size=4))
@@ -168,7 +168,7 @@ def test_shards_of_a_cached_loader_are_those_of_the_loader(photos):
     loader = photo_loader(photos)
     cached = loader.cache(memory="1GB")
     for shard_id in range(2):
-        assert_same_batches(*(one.replace(num_shards=2, shard_id=shard_id) for one in (loader, cached)), [1])
+        assert_same_batches(*(item.replace(num_shards=2, shard_id=shard_id) for item in (loader, cached)), [1])
 
 
 def test_a_damaged_record_is_named_when_the_cache_is_made(photos):
@@ -217,10 +217,10 @@ def test_functions_before_dali_are_done_once_on_the_host():
 
 
 def test_a_mix_and_no_place_are_refused():
-    mixed = gl.Loader(gl.mix({gl.arrays(x=X): 1, gl.arrays(x=X): 2}), 4, ops=[gl.ops.Cast("float32")])
+    mixture = gl.Loader(gl.mix({gl.arrays(x=X): 1, gl.arrays(x=X): 2}), 4, ops=[gl.ops.Cast("float32")])
 
     with pytest.raises(SpecError, match="cache its parts"):
-        mixed.cache(memory="1GB")
+        mixture.cache(memory="1GB")
     with pytest.raises(SpecError, match="memory=None, path=None"):
         gl.Loader(gl.arrays(x=X), 4).cache()
 
@@ -234,9 +234,9 @@ def test_a_loader_is_written_as_its_batches_are_in_the_order_of_its_source(photo
     result = gl.convert(loader, tmp_path / "out.npz")
 
     in_order = loader.replace(shuffle=False, batch_size=12).batch_at(0)
-    written = eval(result.call, {"gl": gl}).read(range(12))
-    np.testing.assert_array_equal(written["image"], in_order["image"])
-    np.testing.assert_array_equal(written["label"], in_order["label"])
+    content = eval(result.call, {"gl": gl}).read(range(12))
+    np.testing.assert_array_equal(content["image"], in_order["image"])
+    np.testing.assert_array_equal(content["label"], in_order["label"])
     assert loader.position.step == 0  # no epoch was run
 
 
@@ -258,11 +258,11 @@ def test_images_of_all_sizes_are_written_as_tensors(photos, tmp_path):
 
     result = gl.convert(loader, tmp_path / "out.tfrecord", tensors=["image"])
 
-    written = eval(result.call, {"gl": gl}).read(range(12))
-    for mine, its in zip(
-        written["image"], loader.replace(shuffle=False, batch_size=12).batch_at(0)["image"], strict=True
+    content = eval(result.call, {"gl": gl}).read(range(12))
+    for part, reference in zip(
+        content["image"], loader.replace(shuffle=False, batch_size=12).batch_at(0)["image"], strict=True
     ):
-        np.testing.assert_array_equal(mine, its)
+        np.testing.assert_array_equal(part, reference)
 
 
 def test_a_conversion_behind_ops_goes_on_and_that_of_other_ops_is_another(photos, tmp_path):
@@ -346,9 +346,9 @@ def test_on_a_simulated_gpu_what_the_cpu_made_is_kept_and_the_other_ops_run_ther
             loader.cache(memory="1MB")
         with loader.replace(device="cpu").cache(memory="1MB").replace(device="gpu") as cached:
             assert cached.ops == loader.ops[1:]
-            for mine, its in zip(cached.epoch(1), loader.epoch(1), strict=True):
-                assert mine["x"].get().tolist() == its["x"].get().tolist()
-            del mine, its
+            for part, reference in zip(cached.epoch(1), loader.epoch(1), strict=True):
+                assert part["x"].get().tolist() == reference["x"].get().tolist()
+            del part, reference
     del loader, cached
     gc.collect()
     sim.finish()

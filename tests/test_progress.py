@@ -27,22 +27,22 @@ class Terminal:
     """A terminal that programs write to."""
 
     def __init__(self, num_columns: int = 0) -> None:
-        self._ours, self.theirs = pty.openpty()
+        self._own_end, self.program_end = pty.openpty()
         if num_columns:
-            fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, np.array([24, num_columns, 0, 0], np.uint16).tobytes())
+            fcntl.ioctl(self.program_end, termios.TIOCSWINSZ, np.array([24, num_columns, 0, 0], np.uint16).tobytes())
         self._parts: list[bytes] = []
         (self._reader,) = threads.start(1, self._read, stop=lambda: None)
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # EIO: nobody has it open any more
-            while part := os.read(self._ours, 65536):
+            while part := os.read(self._own_end, 65536):
                 self._parts.append(part)
 
     def close(self) -> None:
         """Wait until all that was written is here."""
-        os.close(self.theirs)
+        os.close(self.program_end)
         threads.join([self._reader])
-        os.close(self._ours)
+        os.close(self._own_end)
 
     @property
     def written(self) -> str:
@@ -54,19 +54,19 @@ class Terminal:
         """What is to be seen at the end, without the blanks at the ends of the lines."""
         lines = []
         for line in self.written.split("\n"):
-            seen = ""
+            values = ""
             for text in line.split("\r"):
-                seen = text + seen[len(text) :]
-            lines.append(seen.rstrip())
+                values = text + values[len(text) :]
+            lines.append(values.rstrip())
         return "\n".join(lines)
 
 
 @pytest.fixture
 def terminal():
-    made = Terminal()
-    yield made
+    result = Terminal()
+    yield result
     with contextlib.suppress(OSError):
-        made.close()
+        result.close()
 
 
 PREPARE = """
@@ -82,9 +82,9 @@ progress.AFTER_S = progress.EVERY_S = 0
 def run(code, *arguments, stderr=None, **settings):
     """Run a program that logs to its standard output, and prints there."""
     environment = {**os.environ, progress.SWITCH: "", **settings}
-    done = forkserver.run(PREPARE + code, *arguments, stderr=stderr, warnings="error", environment=environment)
-    assert done.returncode == 0, (done.stderr, done.stdout)
-    return done
+    process = forkserver.run(PREPARE + code, *arguments, stderr=stderr, warnings="error", environment=environment)
+    assert process.returncode == 0, (process.stderr, process.stdout)
+    return process
 
 
 # --- headers
@@ -104,29 +104,29 @@ def shards(tmp_path):
 
 
 def test_on_a_terminal_the_line_of_headers_is_written_over_and_wiped(shards, terminal):
-    done = run(OPEN, shards, stderr=terminal.theirs)
+    process = run(OPEN, shards, stderr=terminal.program_end)
     terminal.close()
 
-    shown = [text.rstrip() for text in terminal.written.split("\r") if text.strip()]
-    assert shown[:2] == [f"gpuload: reading headers: {number} of 300 files" for number in (0, 64)]
+    lines = [text.rstrip() for text in terminal.written.split("\r") if text.strip()]
+    assert lines[:2] == [f"gpuload: reading headers: {number} of 300 files" for number in (0, 64)]
     assert "\n" not in terminal.written
     assert terminal.screen == ""
-    assert_matches(done.stdout, LOGGED)
+    assert_matches(process.stdout, LOGGED)
 
 
 def test_nothing_is_in_a_pipe_and_all_is_in_the_log(shards):
-    done = run(OPEN, shards)
+    process = run(OPEN, shards)
 
-    assert done.stderr == ""
-    assert_matches(done.stdout, LOGGED)
+    assert process.stderr == ""
+    assert_matches(process.stdout, LOGGED)
 
 
 def test_the_line_can_be_switched_off_and_the_log_stays(shards, terminal):
-    done = run(OPEN, shards, stderr=terminal.theirs, GPULOAD_PROGRESS="0")
+    process = run(OPEN, shards, stderr=terminal.program_end, GPULOAD_PROGRESS="0")
     terminal.close()
 
     assert terminal.written == ""
-    assert_matches(done.stdout, LOGGED)
+    assert_matches(process.stdout, LOGGED)
 
 
 def test_an_error_leaves_no_line_on_the_terminal(shards, terminal):
@@ -137,12 +137,12 @@ try:
 except gl.GpuloadError as error:
     print("refused")
 """
-    done = run(code, shards, stderr=terminal.theirs)
+    process = run(code, shards, stderr=terminal.program_end)
     terminal.close()
 
     assert "reading headers: 64 of 300 files" in terminal.written
     assert terminal.screen == ""
-    assert_matches(done.stdout, r"LOG reading headers: broken off after .*\nrefused\n$")
+    assert_matches(process.stdout, r"LOG reading headers: broken off after .*\nrefused\n$")
 
 
 def test_images_are_listed_and_opened_under_a_line_of_their_own(tmp_path, terminal):
@@ -150,7 +150,7 @@ def test_images_are_listed_and_opened_under_a_line_of_their_own(tmp_path, termin
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.png").write_bytes(b"not looked at")
 
-    run("gl.images(sys.argv[1])", tmp_path, stderr=terminal.theirs)
+    run("gl.images(sys.argv[1])", tmp_path, stderr=terminal.program_end)
     terminal.close()
 
     for text in ("listing folders: 2 of 2 folders", "opening files: 2 of 2 files"):
@@ -168,10 +168,10 @@ for begin in (None, os.setpgrp):
     print(subprocess.run([sys.executable, "-c", opening, sys.argv[1]], preexec_fn=begin).returncode)
     os.write(2, b"end of one\\n")
 """
-    done = run(code, shards, stderr=terminal.theirs)
+    process = run(code, shards, stderr=terminal.program_end)
     terminal.close()
 
-    assert done.stdout == "0\n0\n"
+    assert process.stdout == "0\n0\n"
     foreground, background, _ = terminal.written.split("end of one")
     assert "reading headers" in foreground
     assert background.strip() == ""
@@ -191,7 +191,7 @@ def clock(monkeypatch):
 @contextlib.contextmanager
 def stderr_on(terminal, monkeypatch):
     """Have the terminal as this process's stderr, and close it at the end."""
-    with os.fdopen(os.dup(terminal.theirs), "w") as stderr, monkeypatch.context() as patch:
+    with os.fdopen(os.dup(terminal.program_end), "w") as stderr, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stderr)
         patch.delenv(progress.SWITCH, raising=False)
         yield
@@ -207,8 +207,8 @@ def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(t
             if number == 63:
                 assert caplog.messages == []
 
-    shown = [text for text in terminal.written.split("\r") if text.strip()]
-    assert shown == [f"gpuload: counting: {number} of 192 things" for number in range(64, 192, 13)]
+    lines = [text for text in terminal.written.split("\r") if text.strip()]
+    assert lines == [f"gpuload: counting: {number} of 192 things" for number in range(64, 192, 13)]
     assert caplog.messages == ["counting: 64 of 192 things", "counting: done after 3.0 s"]
 
 
@@ -252,17 +252,17 @@ def test_without_a_usable_stderr_the_log_is_still_written(stderr, monkeypatch, t
 def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 0)
     monkeypatch.setattr(progress, "EVERY_S", 0)
-    inside, go_on, drawn = threading.Event(), threading.Event(), []
-    monkeypatch.setattr(progress, "_draw", lambda text: (drawn.append(text), inside.set(), go_on.wait(20)))
+    inside, go_on, draws = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(progress, "_draw", lambda text: (draws.append(text), inside.set(), go_on.wait(20)))
     counting = progress.Progress("counting")
-    (other,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
+    (second,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
     inside.wait(60)
 
     counting.show(2, 2)  # returns, though the other is not done
 
     go_on.set()
-    threads.join([other])
-    assert drawn == ["counting: 1 of 2"]
+    threads.join([second])
+    assert draws == ["counting: 1 of 2"]
 
 
 def assert_matches(text, pattern):

@@ -84,8 +84,8 @@ def labels(folder):
         path.unlink()
     for number, name in enumerate(("cat", "dog")):
         paths[number].rename(folder / "photos" / name / "0.jpg")
-    coded = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg")) * 4]
-    np.array([*enumerate(coded)], [("label", "<i4"), ("image", "S8192")]).tofile(folder / "jpegs.bin")
+    data = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg")) * 4]
+    np.array([*enumerate(data)], [("label", "<i4"), ("image", "S8192")]).tofile(folder / "jpegs.bin")
     return {}
 
 
@@ -106,10 +106,10 @@ def formats(folder):
     for name in ("photos-0", "photos-1", "drawings"):
         with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord")) as writer:
             for number in range(4):
-                coded = io.BytesIO()
-                image.new("RGB", (16, 12), (number, 0, 0)).save(coded, "PNG")
+                file = io.BytesIO()
+                image.new("RGB", (16, 12), (number, 0, 0)).save(file, "PNG")
                 feature = {
-                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[coded.getvalue()])),
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.getvalue()])),
                     "label": tf.train.Feature(
                         int64_list=tf.train.Int64List(value=[number + 10 * (name == "drawings")])
                     ),
@@ -188,14 +188,14 @@ def test_the_figures_are_those_of_the_results():
     for share in re.findall(r"\d\.\d\d", "".join(lines)):
         assert share in shares, f"no results file holds the share {share}"
     text = README.read_text()
-    measured = text[text.index("## Measured") : text.index("## More")]
-    for rate in re.findall(r"\d+,\d{3}(?:,\d{3})?", measured):
+    figures = text[text.index("## Measured") : text.index("## More")]
+    for rate in re.findall(r"\d+,\d{3}(?:,\d{3})?", figures):
         assert f"| {rate} |" in tables, f"no results file holds the rate {rate}"
 
 
 def test_the_tests_that_the_promises_name_are_there():
     root = Path(__file__).parent
     defined = {name for path in root.rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())}
-    named = re.findall(r"`(test_\w+)`", (root.parent / "docs" / "promises.md").read_text())
-    assert len(named) > 25
-    assert [name for name in named if name not in defined] == []
+    names = re.findall(r"`(test_\w+)`", (root.parent / "docs" / "promises.md").read_text())
+    assert len(names) > 25
+    assert [name for name in names if name not in defined] == []

@@ -21,11 +21,11 @@ def numpys(count, *, seed, epoch, record, stream):
 
 @given(word, word, st.lists(st.integers(0, 2**62), min_size=1, max_size=5), word, st.integers(1, 9))
 def test_the_numbers_equal_numpys_own_philox(seed, epoch, records, stream, count):
-    ours = rng.uniform(count, seed=seed, epoch=epoch, records=np.array(records), stream=stream)
+    result = rng.uniform(count, seed=seed, epoch=epoch, records=np.array(records), stream=stream)
 
-    theirs = [numpys(count, seed=seed, epoch=epoch, record=record, stream=stream) for record in records]
+    reference = [numpys(count, seed=seed, epoch=epoch, record=record, stream=stream) for record in records]
 
-    assert np.array_equal(ours, np.stack(theirs))
+    assert np.array_equal(result, np.stack(reference))
 
 
 @given(word, word, st.lists(st.integers(0, 2**62), max_size=5), word, st.integers(0, 9))
@@ -60,15 +60,15 @@ def test_the_known_answers_of_the_random123_distribution():
 
 def test_seed_and_epoch_are_not_added():
     records = np.arange(100)
-    one = rng.uniform(1, seed=0, epoch=1, records=records, stream=0)
-    other = rng.uniform(1, seed=1, epoch=0, records=records, stream=0)
-    assert not np.array_equal(one, other)
+    item = rng.uniform(1, seed=0, epoch=1, records=records, stream=0)
+    second = rng.uniform(1, seed=1, epoch=0, records=records, stream=0)
+    assert not np.array_equal(item, second)
 
 
 def test_a_records_numbers_do_not_depend_on_its_neighbours():
-    alone = rng.uniform(5, seed=3, epoch=2, records=np.array([41]), stream=9)
+    single = rng.uniform(5, seed=3, epoch=2, records=np.array([41]), stream=9)
     among = rng.uniform(5, seed=3, epoch=2, records=np.arange(100), stream=9)
-    assert np.array_equal(alone[0], among[41])
+    assert np.array_equal(single[0], among[41])
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True, "7", None])

@@ -55,17 +55,17 @@ def test_each_value_of_two_parameters_occurs_and_each_pair_of_values_of_more(sha
 
     assert len(places) == len(set(places))
     for axes in itertools.combinations(range(len(shape)), min(len(shape) - 1, 2)):
-        seen = {tuple(cases[place][axis] for axis in axes) for place in places}
-        assert seen == set(itertools.product(*(range(shape[axis]) for axis in axes)))
+        values = {tuple(cases[place][axis] for axis in axes) for place in places}
+        assert values == set(itertools.product(*(range(shape[axis]) for axis in axes)))
 
 
 @pytest.mark.parametrize(
-    ("shape", "most"), [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)]
+    ("shape", "limit"), [((2, 3), 4), ((7, 2), 8), ((30, 2), 31), ((3, 3, 3), 13), ((2, 10, 3, 4), 60)]
 )
-def test_a_sample_is_much_smaller_than_all_cases(shape, most):
+def test_a_sample_is_much_smaller_than_all_cases(shape, limit):
     cases = list(itertools.product(*map(range, shape)))
 
-    assert len(sample(cases, 5)) <= most
+    assert len(sample(cases, 5)) <= limit
 
 
 def test_cases_that_are_no_whole_product_are_sampled_too():

@@ -70,30 +70,30 @@ def test_an_error_keeps_nothing_alive():
     held = []
 
     def fail():
-        mine = Held()
-        held.append(weakref.ref(mine))
+        part = Held()
+        held.append(weakref.ref(part))
         raise ValueError
 
     gc.disable()
     try:
         with pytest.raises(ValueError, match=r"^$"):
             signalsafe.call(fail)
-        assert [one() for one in held] == [None]
+        assert [item() for item in held] == [None]
     finally:
         gc.enable()
 
 
 @needs_timers
 def test_who_is_interrupted_hears_of_it_at_once_and_the_work_goes_on(alarm):
-    go_on, done = threading.Event(), threading.Event()
+    go_on, process = threading.Event(), threading.Event()
 
     alarm()
     with pytest.raises(Rang):
-        signalsafe.call(lambda: (go_on.wait(), done.set()))
+        signalsafe.call(lambda: (go_on.wait(), process.set()))
 
-    assert not done.is_set()
+    assert not process.is_set()
     go_on.set()
-    assert done.wait(60)
+    assert process.wait(60)
 
 
 def test_where_no_thread_is_to_be_had_the_caller_does_the_work(monkeypatch):
@@ -110,9 +110,9 @@ def test_when_python_ends_the_caller_does_the_work():
     )
     script = [sys.executable, "-c", f"{registered}from gpuload import signalsafe"]
 
-    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    process = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
-    assert (done.returncode, done.stdout) == (0, "MainThread\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, "MainThread\n"), process.stderr
 
 
 # --- locks that the caller holds
@@ -165,7 +165,7 @@ def run(code, *arguments, **environment):
 @needs_fork
 @needs_timers
 def test_a_child_inherits_no_lock_of_work_that_was_under_way():
-    done = run(
+    process = run(
         """
 lock = threading.Lock()
 
@@ -184,12 +184,12 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     )
-    assert (done.returncode, done.stdout) == (0, "interrupted True\n0\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, "interrupted True\n0\n"), process.stderr
 
 
 @needs_fork
 def test_work_that_forks_does_not_wait_for_itself():
-    done = run(
+    process = run(
         """
 def work():
     child = os.fork()
@@ -200,7 +200,7 @@ def work():
 print(signalsafe.call(work))
 """
     )
-    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, "7\n"), process.stderr
 
 
 # --- real packages
@@ -277,7 +277,7 @@ def test_a_first_use_imports_nothing_in_the_main_thread(package, first_use):
     if not signalsafe.is_installed(package):
         pytest.skip(f"{package} is not installed")
 
-    done = run(
+    process = run(
         first_use
         + """
 class Listener:
@@ -289,7 +289,7 @@ sys.meta_path.insert(0, Listener())
 use()
 """
     )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (process.returncode, process.stdout) == (0, ""), process.stderr
 
 
 @functools.cache
@@ -315,8 +315,8 @@ def test_the_import_of_a_large_package_may_be_interrupted_at_any_moment(package,
     if importlib.util.find_spec(package.partition(".")[0]) is None or importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
 
-    done = run(first_use + TRY, str(seconds))
+    process = run(first_use + TRY, str(seconds))
     undisturbed = run_undisturbed(first_use)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.partition(" ")[2] == undisturbed.stdout.partition(" ")[2] != ""
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.partition(" ")[2] == undisturbed.stdout.partition(" ")[2] != ""

@@ -81,7 +81,7 @@ def test_a_field_is_ragged_if_only_its_first_axis_varies(shape, ragged):
 
 
 @pytest.mark.parametrize(
-    ("other", "same"),
+    ("second", "same"),
     [
         (Layout(24, (Part(X, F4),)), True),
         (Layout(24, (Part(X.with_(name="y", axes="HW"), F4),)), True),
@@ -95,11 +95,11 @@ def test_a_field_is_ragged_if_only_its_first_axis_varies(shape, ragged):
         (Layout(24, ()), False),
     ],
 )
-def test_layouts_have_the_same_bytes_whatever_the_names(other, same):
+def test_layouts_have_the_same_bytes_whatever_the_names(second, same):
     layout = Layout(24, (Part(X, F4),))
 
-    assert layout.same_bytes(other) is same
-    assert other.same_bytes(layout) is same
+    assert layout.same_bytes(second) is same
+    assert second.same_bytes(layout) is same
 
 
 def test_the_spec_of_a_layout_is_its_fields_in_order():
@@ -110,10 +110,10 @@ def test_the_spec_of_a_layout_is_its_fields_in_order():
 
 def test_thousands_of_fields_are_no_quadratic_work():
     fields = tuple(Field(f"field {number}", F4, ()) for number in range(16_000))
-    started = time.process_time()
+    start = time.process_time()
 
     spec = Spec(fields)
-    found = [spec[field.name] for field in fields if field.name in spec]
+    results = [spec[field.name] for field in fields if field.name in spec]
 
-    assert len(spec.only(spec.names)) == len(found) == 16_000
-    assert time.process_time() - started < 2  # some 0.1 s; it was 15
+    assert len(spec.only(spec.names)) == len(results) == 16_000
+    assert time.process_time() - start < 2  # some 0.1 s; it was 15

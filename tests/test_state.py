@@ -94,14 +94,14 @@ def test_what_is_told_of_a_value(value, expected):
 
 def test_arrays_are_told_by_their_values():
     long = np.arange(10_000.0)
-    other = long.copy()
-    other[5000] = -1
+    second = long.copy()
+    second[5000] = -1
     assert state.canonical_text(long) == state.canonical_text(long.copy())
     assert (
         len(
             {
                 state.canonical_text(long),
-                state.canonical_text(other),
+                state.canonical_text(second),
                 state.canonical_text(long.astype("f4")),
                 state.canonical_text(long[:, None]),
             }
@@ -131,22 +131,22 @@ def test_a_state_stays_short_whatever_the_ops_hold():
         device="cpu",
     )
     assert len(json.dumps(load.state_dict())) < 600
-    other = load.replace(ops=[gl.ops.Normalize(mean=tuple(range(300)), std=tuple(range(2, 302)))])
+    second = load.replace(ops=[gl.ops.Normalize(mean=tuple(range(300)), std=tuple(range(2, 302)))])
     with pytest.raises(StateError, match="the ops"):
-        other.load_state_dict(load.state_dict())
+        second.load_state_dict(load.state_dict())
 
 
 def test_files_of_equal_name_and_size_with_other_content_are_refused(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((100, 50)))
     with gl.Loader(gl.npy(path), batch_size=4, device="cpu") as load:
-        saved = load.state_dict()
+        state = load.state_dict()
     np.save(path, np.ones((100, 50)))
     with (
         gl.Loader(gl.npy(path), batch_size=4, device="cpu") as load,
         pytest.raises(StateError, match="files, lengths, fields or bytes"),
     ):
-        load.load_state_dict(saved)
+        load.load_state_dict(state)
 
 
 def test_a_loader_looks_into_its_files_once_and_only_for_a_state(tmp_path, monkeypatch):
@@ -158,9 +158,9 @@ def test_a_loader_looks_into_its_files_once_and_only_for_a_state(tmp_path, monke
         sum(1 for _ in load.replace(batch_size=5))
         load.batch_at(3)
         assert not calls
-        saved = load.state_dict()
-        load.load_state_dict(saved)
-        load.replace(batch_size=6).load_state_dict(saved)
+        state = load.state_dict()
+        load.load_state_dict(state)
+        load.replace(batch_size=6).load_state_dict(state)
         assert len(calls) == 1
 
 
@@ -178,7 +178,7 @@ def test_a_state_of_files_that_changed_is_not_saved(tmp_path):
 def ops_of_states(paths):
     """Return the names of the ops in some states."""
     states = [json.loads(path.read_text())["state"] for path in paths]
-    return {text.partition("(")[0] for saved in states for text in saved["ops"]} - {"mark"}
+    return {text.partition("(")[0] for saved_state in states for text in saved_state["ops"]} - {"mark"}
 
 
 def golden_loaders(folder):
@@ -240,8 +240,8 @@ def golden_loaders(folder):
     images = gl.arrays(
         image=np.arange(12 * 32 * 32 * 3, dtype=np.uint8).reshape(12, 32, 32, 3), label=np.arange(12) % 4
     )
-    together = ops_of_states(path for path in STATES if "_op_" not in path.stem and path.stem not in OTHER_MEANINGS)
-    for name in set(opexamples.NAMES) - together:  # an op that came later has a state of its example
+    group = ops_of_states(path for path in STATES if "_op_" not in path.stem and path.stem not in OTHER_MEANINGS)
+    for name in set(opexamples.NAMES) - group:  # an op that came later has a state of its example
         op = opexamples.example(name)
         source = opexamples.beside_boxes(images) if op.reads_marks else images
         loaders[f"op_{name}"] = gl.Loader(source, batch_size=5, shuffle=True, ops=[op], device="cpu")
@@ -255,17 +255,17 @@ def test_a_state_of_every_version_goes_on_where_it_was(path, tmp_path):
     if name == "dali" and name not in loaders:
         pytest.skip("DALI is not installed")
     with loaders[name] as load:
-        kept = json.loads(path.read_text())
+        golden_state = json.loads(path.read_text())
         if path.stem in OTHER_MEANINGS:
             with pytest.raises(
                 StateError, match=rf"saved when {OTHER_MEANINGS[path.stem]}\(.*\) had another meaning\n"
             ):
-                load.load_state_dict(kept["state"])
-            kept["state"]["ops"] = load.state_dict()["ops"]  # and for nothing else it is refused
-        load.load_state_dict(kept["state"])
+                load.load_state_dict(golden_state["state"])
+            golden_state["state"]["ops"] = load.state_dict()["ops"]  # and for nothing else it is refused
+        load.load_state_dict(golden_state["state"])
         batch = next(iter(load))
-    assert batch.records.tolist() == kept["next records"]
-    assert (batch.epoch, batch.step) == (kept["state"]["epoch"], kept["state"]["step"])
+    assert batch.records.tolist() == golden_state["next records"]
+    assert (batch.epoch, batch.step) == (golden_state["state"]["epoch"], golden_state["state"]["step"])
 
 
 def test_each_loader_and_each_op_is_in_a_kept_state_of_this_version(tmp_path):
@@ -287,9 +287,9 @@ def write_states(folder):
             run = iter(load)
             if len(load) > 1:
                 next(run)
-            saved = load.state_dict()
+            saved_state = load.state_dict()
             upcoming = next(run).records.tolist()
-            path.write_text(json.dumps({"state": saved, "next records": upcoming}, indent=1) + "\n")
+            path.write_text(json.dumps({"state": saved_state, "next records": upcoming}, indent=1) + "\n")
             load.close()
 
 

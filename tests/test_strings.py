@@ -20,7 +20,7 @@ def field(kind, shape=()):
 
 
 def lists(values):
-    return values.tolist() if isinstance(values, np.ndarray) else [one.tolist() for one in values]
+    return values.tolist() if isinstance(values, np.ndarray) else [item.tolist() for item in values]
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -35,13 +35,13 @@ def test_what_is_packed_is_unpacked(kind, data):
         rows.append(row.tolist())
 
     raw = strings.pack(field(kind, shape), rows)
-    moved = Ragged(np.concatenate([np.full(3, 0xFF, np.uint8), raw.flat]), raw.offsets + 3)
+    shifts = Ragged(np.concatenate([np.full(3, 0xFF, np.uint8), raw.flat]), raw.offsets + 3)
 
-    for some in (raw, moved):
-        found = strings.unpack(field(kind, shape), some)
-        assert lists(found) == rows
-        assert found.dtype == object
-        assert lists(strings.unpack(field(kind, shape), some[1:])) == rows[1:]
+    for part in (raw, shifts):
+        result = strings.unpack(field(kind, shape), part)
+        assert lists(result) == rows
+        assert result.dtype == object
+        assert lists(strings.unpack(field(kind, shape), part[1:])) == rows[1:]
 
 
 def test_one_text_of_a_record_is_kept_as_its_utf8_bytes():
@@ -54,7 +54,7 @@ def test_one_text_of_a_record_is_kept_as_its_utf8_bytes():
 def test_a_batch_of_texts_is_an_array_of_str_or_bytes():
     raw = strings.pack(field("str"), np.array(["ä", "b"], object))
 
-    assert [type(one) for one in strings.unpack(field("str"), raw)] == [str, str]
+    assert [type(item) for item in strings.unpack(field("str"), raw)] == [str, str]
     assert strings.unpack(field("bytes"), raw).tolist() == ["ä".encode(), b"b"]
 
 

@@ -36,10 +36,10 @@ def test_a_guess_is_an_attribute_error_that_names_our_form(kind, name):
 @pytest.mark.parametrize(("kind", "forms"), TABLES)
 def test_the_forms_name_what_there_is(kind, forms):
     loader = make("loader")
-    known = {"loader": loader, "source": SOURCE, "batch": loader.peek(), "gl": gl}
+    known_names = {"loader": loader, "source": SOURCE, "batch": loader.peek(), "gl": gl}
     for form in forms.values():
         for owner, name in re.findall(r"\b(loader|source|batch|gl)\.(\w+(?:\.\w+)?)", form):
-            thing = known[owner]
+            thing = known_names[owner]
             for part in name.split("."):
                 thing = getattr(thing, part)
 
@@ -69,9 +69,9 @@ def test_an_error_in_a_property_of_a_source_of_the_users_is_that_error():
         def folder(self):
             return None.path
 
-    mine = object.__new__(Mine)
+    part = object.__new__(Mine)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'path'"):
-        _ = mine.folder
+        _ = part.folder
 
 
 def test_what_keras_says_of_a_loader_names_the_dataset():

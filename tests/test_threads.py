@@ -39,12 +39,14 @@ def started(count=1, target=None):
 
 
 def test_threads_are_named_daemons_that_call_the_target_with_its_arguments():
-    done = SimpleQueue()
+    process = SimpleQueue()
 
-    workers = threads.start(2, lambda one, other: done.put((one, other)), 3, "x", name="reader", stop=lambda: None)
+    workers = threads.start(
+        2, lambda item, second: process.put((item, second)), 3, "x", name="reader", stop=lambda: None
+    )
 
     threads.join(workers)
-    assert [done.get(timeout=60) for _ in workers] == [(3, "x")] * 2
+    assert [process.get(timeout=60) for _ in workers] == [(3, "x")] * 2
     assert [worker.name for worker in workers] == ["reader-0", "reader-1"]
     assert all(worker.daemon for worker in workers)
 
@@ -72,10 +74,10 @@ def test_a_thread_that_failed_is_forgotten_too():
 
 def test_a_thread_that_joins_its_own_group_does_not_wait_for_itself():
     workers, tasks, stop = started(2)
-    joined = threading.Event()
-    tasks.put(lambda: (stop(), threads.join(workers), joined.set()))
+    whole = threading.Event()
+    tasks.put(lambda: (stop(), threads.join(workers), whole.set()))
 
-    assert joined.wait(60)
+    assert whole.wait(60)
     threads.join(workers)
 
 
@@ -102,24 +104,24 @@ def test_a_thread_can_receive_sigbus_although_it_was_started_with_it_blocked():
         threads.join(
             threads.start(1, lambda: masks.put(signal.pthread_sigmask(signal.SIG_BLOCK, [])), stop=lambda: None)
         )
-        own = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     mask = masks.get(timeout=60)
     assert signal.SIGBUS not in mask
     assert signal.SIGUSR1 in mask  # what else is blocked stays so
-    assert signal.SIGBUS in own
+    assert signal.SIGBUS in old_mask
 
 
 @pytest.mark.parametrize("name", ["SIGBUS", "pthread_sigmask"])
 def test_threads_start_on_systems_without_these_signals(monkeypatch, name):
     monkeypatch.delattr(signal, name)
-    done = SimpleQueue()
+    process = SimpleQueue()
 
-    threads.start(1, done.put, "done", stop=lambda: None)
+    threads.start(1, process.put, "done", stop=lambda: None)
 
-    assert done.get(timeout=60) == "done"
+    assert process.get(timeout=60) == "done"
 
 
 def test_where_the_system_gives_no_more_threads_those_that_started_end_and_the_error_says_what_to_do(monkeypatch):
@@ -282,10 +284,10 @@ try:
 except KeyboardInterrupt:
     print(threads._running)
 """
-    done = run_script(script)
+    process = run_script(script)
 
-    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
-    assert "KeyError" in done.stderr
+    assert (process.returncode, process.stdout) == (0, "{}\n"), process.stderr
+    assert "KeyError" in process.stderr
 
 
 # --- each
@@ -304,19 +306,19 @@ def test_each_starts_no_thread_for_one_item_or_one_thread(count, num_threads):
 
 
 def test_each_works_on_several_items_at_a_time():
-    together = threading.Barrier(3)
-    threads.parallel_map(lambda _: together.wait(60), range(3), 3)  # or the barrier is broken
+    group = threading.Barrier(3)
+    threads.parallel_map(lambda _: group.wait(60), range(3), 3)  # or the barrier is broken
 
 
 def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_first():
-    later_failed = threading.Event()
+    later_failures = threading.Event()
 
     def work(number):
         if number == 1:
-            later_failed.wait(60)
+            later_failures.wait(60)
             raise ValueError("item 1")
         if number == 2:
-            later_failed.set()
+            later_failures.set()
             raise ValueError("item 2")
         return number
 
@@ -325,22 +327,22 @@ def test_each_raises_the_first_error_in_the_order_of_the_items_whichever_came_fi
 
 
 def test_each_begins_nothing_after_an_error_and_waits_for_what_it_began():
-    begun, finished = SimpleQueue(), SimpleQueue()
-    failed = threading.Event()
+    begun, result = SimpleQueue(), SimpleQueue()
+    failures = threading.Event()
 
     def work(number):
         begun.put(number)
         if number == 0:
-            failed.set()
+            failures.set()
             raise ValueError("item 0")
-        failed.wait(60)
+        failures.wait(60)
         time.sleep(0.05)
-        finished.put(number)
+        result.put(number)
 
     with pytest.raises(ValueError, match="item 0"):
         threads.parallel_map(work, range(1000), 2)
 
-    assert begun.qsize() - 1 == finished.qsize() <= 1
+    assert begun.qsize() - 1 == result.qsize() <= 1
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopIteration])
@@ -361,27 +363,27 @@ def test_an_error_of_each_keeps_nothing_alive():
     held = []
 
     def work(number):
-        mine = Held()
-        held.append(weakref.ref(mine))
+        part = Held()
+        held.append(weakref.ref(part))
         raise ValueError
 
     gc.disable()
     try:
         with pytest.raises(ValueError, match=r"^$"):
             threads.parallel_map(work, range(4), 2)
-        assert [one() for one in held] == [None] * len(held)
+        assert [item() for item in held] == [None] * len(held)
     finally:
         gc.enable()
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
 def test_each_ends_when_a_signal_handler_raises():
-    begun, done = SimpleQueue(), SimpleQueue()
+    begun, process = SimpleQueue(), SimpleQueue()
 
     def work(number):
         begun.put(number)
         time.sleep(0.02)
-        done.put(number)
+        process.put(number)
 
     def ring(*_):
         raise TimeoutError("alarm")
@@ -395,7 +397,7 @@ def test_each_ends_when_a_signal_handler_raises():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
-    assert begun.qsize() == done.qsize() < 500
+    assert begun.qsize() == process.qsize() < 500
 
 
 # --- the end of a script, in processes of their own: the hooks of this one have been registered long ago
@@ -544,15 +546,15 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def system(tmp_path, monkeypatch):
     """Write what a system tells; returns a function of the cores by affinity, the process's groups and their limits."""
 
-    def tell(allowed, groups="", limits=None, asked=None):
+    def tell(allowed, groups="", limits=None, requests=None):
         (tmp_path / "cgroup").write_text(groups)
         for name, text in (limits or {}).items():
             path = tmp_path / "groups" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)), raising=False)
-        if asked is not None:
-            monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        if requests is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", requests)
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "OWN_GROUPS", str(tmp_path / "cgroup"))
@@ -622,11 +624,11 @@ def test_more_processor_time_than_there_are_cores_allows_the_cores(system):
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requests", "expected"),
     [("1", 1), ("5", 5), ("12", 12), ("99", 12), (" 4 ", 4), ("4,2", 4), ("0", 12), ("-3", 12), ("", 12), ("all", 12)],
 )
-def test_omp_num_threads_is_heeded_where_it_asks_for_less(system, asked, expected):
-    system(12, asked=asked)
+def test_omp_num_threads_is_heeded_where_it_asks_for_less(system, requests, expected):
+    system(12, requests=requests)
     assert threads.num_cores() == expected
 
 

@@ -43,8 +43,8 @@ def sdist(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
     machine = builder(folder / "python")
     tree = source_tree(folder / "source")
-    done = machine.run(machine.python, "setup.py", "-q", "sdist", "--dist-dir", folder, cwd=tree)
-    assert done.returncode == 0, done.stderr
+    process = machine.run(machine.python, "setup.py", "-q", "sdist", "--dist-dir", folder, cwd=tree)
+    assert process.returncode == 0, process.stderr
     (archive,) = folder.glob("*.tar.gz")
     return archive
 
@@ -52,15 +52,15 @@ def sdist(tmp_path_factory) -> Path:
 def run_smoke_test(machine: Environment, folder: Path, expected: str) -> str:
     """Run the smoke test outside of the checkout; return what it prints."""
     shutil.copy(SMOKE, folder)
-    done = machine.run(machine.python, folder / SMOKE.name, expected, cwd=folder, **without_compiler(machine))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = machine.run(machine.python, folder / SMOKE.name, expected, cwd=folder, **without_compiler(machine))
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_the_wheel_works_compiled_where_there_is_no_compiler(gpuload_wheel, tmp_path):
     machine = environment(tmp_path / "python", *NUMPY)
-    done = machine.pip("install", "--no-deps", gpuload_wheel, **without_compiler(machine))
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = machine.pip("install", "--no-deps", gpuload_wheel, **without_compiler(machine))
+    assert process.returncode == 0, process.stdout + process.stderr
 
     printed = run_smoke_test(machine, tmp_path, "compiled")
 
@@ -86,12 +86,12 @@ def test_the_sdist_is_installed_without_a_compiler_and_says_what_is_slow_and_why
     machine = environment(tmp_path / "python", *NUMPY, *BUILDERS)
     variables = without_compiler(machine)
 
-    done = machine.pip("install", "-v", "--no-deps", "--no-build-isolation", sdist, **variables)
+    process = machine.pip("install", "-v", "--no-deps", "--no-build-isolation", sdist, **variables)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    (line,) = re.findall(rf"^ *{LEFT_OUT}.*\n", done.stdout + done.stderr, re.MULTILINE)
+    assert process.returncode == 0, process.stdout + process.stderr
+    (line,) = re.findall(rf"^ *{LEFT_OUT}.*\n", process.stdout + process.stderr, re.MULTILINE)
     assert "g++" in line or "c++" in line
-    assert f"gpuload-{gl.__version__}-py3-none-any.whl" in done.stdout
+    assert f"gpuload-{gl.__version__}-py3-none-any.whl" in process.stdout
     assert SLOW in run_smoke_test(machine, tmp_path, "numpy")
 
     describe = "import gpuload as gl; print(gl.Loader(gl.arrays(x=[1, 2]), 1).describe())"
@@ -114,11 +114,11 @@ def machine(tmp_path_factory) -> Environment:
 def test_where_the_core_is_required_no_compiler_is_an_error(machine, tmp_path):
     build = (machine.python, "setup.py", "-q", "build_ext")
 
-    done = machine.run(*build, cwd=source_tree(tmp_path / "source"), GPULOAD_CORE="1", **without_compiler(machine))
+    process = machine.run(*build, cwd=source_tree(tmp_path / "source"), GPULOAD_CORE="1", **without_compiler(machine))
 
-    assert done.returncode != 0
-    assert "g++" in done.stderr
-    assert LEFT_OUT not in done.stderr
+    assert process.returncode != 0
+    assert "g++" in process.stderr
+    assert LEFT_OUT not in process.stderr
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["no compiler", "an error in the source"])
@@ -131,10 +131,10 @@ def test_a_core_that_is_not_built_leaves_none_of_older_source_in_the_checkout(ma
         for path in tree.glob("gpuload/core/cpp/*.cpp"):
             path.write_text("#error of the test\n")
 
-    done = machine.run(machine.python, "setup.py", "-q", "build_ext", "--inplace", cwd=tree, **variables)
+    process = machine.run(machine.python, "setup.py", "-q", "build_ext", "--inplace", cwd=tree, **variables)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count(LEFT_OUT) == 1
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.count(LEFT_OUT) == 1
     assert not old.exists()
 
 

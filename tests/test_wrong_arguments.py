@@ -52,30 +52,30 @@ COUNTED = {"0", *WHOLE}  # of at least 0
 
 def read_with(name):
     """Return a call that makes a loader with one argument, and takes an epoch of it."""
-    return lambda given: list(loader_of(**{name: given}))
+    return lambda value: list(loader_of(**{name: value}))
 
 
 def changed_state(name):
     """Return a call that loads a state in which one entry is another."""
 
-    def load(given):
+    def load(value):
         loader = loader_of()
-        loader.load_state_dict({**loader.state_dict(), name: given})
+        loader.load_state_dict({**loader.state_dict(), name: value})
         return list(loader)
 
     return load
 
 
 def blocks_of(name):
-    needed = {"lanes": {"chunk": 2}, "chunk": {"lanes": 2}}.get(name, {})
-    return lambda given: list(loader_of(shuffle=gl.Blocks(**{"block_records": 2, **needed, name: given})))
+    needs = {"lanes": {"chunk": 2}, "chunk": {"lanes": 2}}.get(name, {})
+    return lambda value: list(loader_of(shuffle=gl.Blocks(**{"block_records": 2, **needs, name: value})))
 
 
 def field_of(name):
-    def make(given):
+    def make(value):
         about = {"encoded": ("u1", (None,)), "axes": ("u1", (2, 2, 3))}.get(name, ("f4", (2,)))
-        field = gl.Field(**{"name": "x", "dtype": np.dtype(about[0]), "shape": about[1], name: given})
-        assert gl.Spec((field,))["x" if name != "name" else given].with_() == field
+        field = gl.Field(**{"name": "x", "dtype": np.dtype(about[0]), "shape": about[1], name: value})
+        assert gl.Spec((field,))["x" if name != "name" else value].with_() == field
         return str(field), hash(field), field.uniform, field.ragged, field.host_only
 
     return make
@@ -90,15 +90,15 @@ CALLS = {
     "Loader, source": (read_with("source"), {"source"}),
     "Loader, batch_size": (read_with("batch_size"), {*WHOLE, "10**30"}),
     "Loader, ops": (read_with("ops"), {"[]", "()"}),
-    "Loader, ops, one of them": (lambda given: list(loader_of(ops=[given])), {"op"}),
+    "Loader, ops, one of them": (lambda argument: list(loader_of(ops=[argument])), {"op"}),
     "Loader, output": (read_with("output"), {"None", "label", "[label]"}),
     "Loader, output, one of them": (
-        lambda given: list(loader_of(output=("image", given))),
+        lambda argument: list(loader_of(output=("image", argument))),
         {"label", "[label]", "[]", "()", "{}"},
     ),
     "Loader, shuffle": (read_with("shuffle"), {"True", "bool_"}),
     "Loader, seed": (read_with("seed"), COUNTED),
-    "Loader, shard_id": (lambda given: list(loader_of(num_shards=3, shard_id=given)), COUNTED),
+    "Loader, shard_id": (lambda argument: list(loader_of(num_shards=3, shard_id=argument)), COUNTED),
     "Loader, num_shards": (read_with("num_shards"), {*WHOLE, "10**30"}),
     "Loader, last_batch": (read_with("last_batch"), set()),
     "Loader, device": (read_with("device"), set()),
@@ -108,15 +108,15 @@ CALLS = {
     "Loader, drawn": (read_with("drawn"), {"True", "bool_"}),
     "Loader, on_error": (read_with("on_error"), set()),
     "Loader, max_bad": (read_with("max_bad"), {"0"}),
-    "replace, batch_size": (lambda given: loader_of().replace(batch_size=given), {*WHOLE, "10**30"}),
-    "replace, ops": (lambda given: loader_of().replace(ops=given), {"[]", "()"}),
-    "epoch, number": (lambda given: list(loader_of().epoch(given)), COUNTED),
-    "batch_at, step": (lambda given: loader_of().batch_at(given), COUNTED),
-    "batch_at, epoch": (lambda given: loader_of().batch_at(0, given), COUNTED),
-    "state_dict, epoch": (lambda given: loader_of().state_dict(given), {"None", *COUNTED}),
-    "state_dict, step": (lambda given: json.dumps(loader_of().state_dict(0, given)), COUNTED),
-    "state_dict, step without epoch": (lambda given: loader_of().state_dict(step=given), {"0"}),
-    "load_state_dict": (lambda given: loader_of().load_state_dict(given), set()),
+    "replace, batch_size": (lambda argument: loader_of().replace(batch_size=argument), {*WHOLE, "10**30"}),
+    "replace, ops": (lambda argument: loader_of().replace(ops=argument), {"[]", "()"}),
+    "epoch, number": (lambda argument: list(loader_of().epoch(argument)), COUNTED),
+    "batch_at, step": (lambda argument: loader_of().batch_at(argument), COUNTED),
+    "batch_at, epoch": (lambda argument: loader_of().batch_at(0, argument), COUNTED),
+    "state_dict, epoch": (lambda argument: loader_of().state_dict(argument), {"None", *COUNTED}),
+    "state_dict, step": (lambda argument: json.dumps(loader_of().state_dict(0, argument)), COUNTED),
+    "state_dict, step without epoch": (lambda argument: loader_of().state_dict(step=argument), {"0"}),
+    "load_state_dict": (lambda argument: loader_of().load_state_dict(argument), set()),
     "load_state_dict, version": (changed_state("version"), {*WHOLE, "float32", "0-d"}),
     "load_state_dict, epoch": (changed_state("epoch"), {*COUNTED, "0-d"}),
     "load_state_dict, position": (changed_state("position"), {*COUNTED, "0-d"}),
@@ -125,62 +125,62 @@ CALLS = {
     "load_state_dict, seed": (changed_state("seed"), {"0"}),
     "load_state_dict, shuffle": (changed_state("shuffle"), set()),
     "load_state_dict, ops": (changed_state("ops"), {"[]", "()"}),
-    "after, position": (lambda given: loader_of().after(given, 1), set()),
-    "after, num_steps": (lambda given: loader_of().after(loader_of().position, given), {*COUNTED, "10**30"}),
-    "state_at, position": (lambda given: loader_of().state_at(given), set()),
-    "count, name": (lambda given: loader_of().count(given), {"text", "label", "empty"}),
+    "after, position": (lambda argument: loader_of().after(argument, 1), set()),
+    "after, num_steps": (lambda argument: loader_of().after(loader_of().position, argument), {*COUNTED, "10**30"}),
+    "state_at, position": (lambda argument: loader_of().state_at(argument), set()),
+    "count, name": (lambda argument: loader_of().count(argument), {"text", "label", "empty"}),
     "count, amount": (
-        lambda given: loader_of().count("batches", given),
+        lambda argument: loader_of().count("batches", argument),
         {"True", "0", "-1", "2", "2.5", "nan", "10**30", "int64", "float32"},
     ),
-    "batch[]": (lambda given: batch_of()[given], {"True", "0", "-1", "label", "slice"}),
+    "batch[]": (lambda argument: batch_of()[argument], {"True", "0", "-1", "label", "slice"}),
     "batch[] of output": (
-        lambda given: batch_of(output=("image", "label"))[given],
+        lambda argument: batch_of(output=("image", "label"))[argument],
         {"True", "0", "-1", "label", "slice"},
     ),
     "Blocks, block_records": (blocks_of("block_records"), WHOLE),
     "Blocks, window_blocks": (blocks_of("window_blocks"), WHOLE),
     "Blocks, lanes": (blocks_of("lanes"), WHOLE),
     "Blocks, chunk": (blocks_of("chunk"), WHOLE),
-    "Ragged, payload": (lambda given: repr(gl.Ragged(given, OFFSETS)), {"array"}),
-    "Ragged, offsets": (lambda given: gl.Ragged(np.arange(3), given), set()),
-    "Ragged.of": (lambda given: gl.Ragged.of(given, np.dtype("f4")), {"empty", "[]", "()", "{}"}),
+    "Ragged, payload": (lambda argument: repr(gl.Ragged(argument, OFFSETS)), {"array"}),
+    "Ragged, offsets": (lambda argument: gl.Ragged(np.arange(3), argument), set()),
+    "Ragged.of": (lambda argument: gl.Ragged.of(argument, np.dtype("f4")), {"empty", "[]", "()", "{}"}),
     "Ragged.of, one of them": (
-        lambda given: gl.Ragged.of([given], np.dtype("f4")),
+        lambda argument: gl.Ragged.of([argument], np.dtype("f4")),
         {"array", "texts", "range", "source", "()", "[]", "[2]", "[None]", "[label]"},  # NumPy makes arrays of them
     ),
     "Ragged.of, dtype": (
-        lambda given: gl.Ragged.of([], given),
+        lambda argument: gl.Ragged.of([], argument),
         {"None", "[]", "{}", "class", "bool_", "int64", "float32"},  # NumPy makes dtypes of them
     ),
     "Ragged.of, shape": (
-        lambda given: gl.Ragged.of([], np.dtype("f4"), given),
+        lambda argument: gl.Ragged.of([], np.dtype("f4"), argument),
         {"()", "[]", "{}", "[2]", "empty", "bytes", "range"},  # they are empty, or hold whole numbers
     ),
-    "with_payload": (lambda given: RAGGED.with_payload(given), {"array"}),
-    "ragged[]": (lambda given: RAGGED[given], {"True", "0", "-1", "slice"}),
+    "with_payload": (lambda argument: RAGGED.with_payload(argument), {"array"}),
+    "ragged[]": (lambda argument: RAGGED[argument], {"True", "0", "-1", "slice"}),
     "Field, name": (field_of("name"), {"text", "label"}),
     "Field, dtype": (field_of("dtype"), {"bool_", "int64", "float32"}),  # that of the value
     "Field, shape": (field_of("shape"), {"None", "()", "[]", "[None]", "[2]"}),
     "Field, encoded": (field_of("encoded"), {"True", "bool_"}),
     "Field, axes": (field_of("axes"), {"empty"}),
-    "Spec": (lambda given: gl.Spec(given), {"()", "[]"}),
-    "Spec, one of them": (lambda given: gl.Spec((given,)), set()),
-    "spec[]": (lambda given: SPEC[given], {"label"}),
-    "only": (lambda given: SPEC.only(given), {"label", "[label]", "{label}", "texts", "()", "[]", "{}"}),
-    "replacing": (lambda given: SPEC.replacing(given), set()),
-    "check": (lambda given: list(gl.check(given)), {"source"}),
-    "check, num_threads": (lambda given: list(gl.check(source(), num_threads=given)), {"None", *WHOLE}),
-    "zip, by_file": (lambda given: gl.zip(source(), by_file=given), {"True", "bool_"}),
-    "fixed, footer_bytes": (lambda given: gl.fixed(__file__, "u1", footer_bytes=given), COUNTED),
-    "slice, start": (lambda given: source()[given:], {"None", "True", "0", "-1", "2", "10**30", "int64", "0-d"}),
-    "slice, step": (lambda given: source()[::given], {"None", "True", "-1", "2", "10**30", "int64", "0-d"}),
-    "filter, what it returns": (lambda given: source().filter(lambda fields: given, fields="label"), set()),
+    "Spec": (lambda argument: gl.Spec(argument), {"()", "[]"}),
+    "Spec, one of them": (lambda argument: gl.Spec((argument,)), set()),
+    "spec[]": (lambda argument: SPEC[argument], {"label"}),
+    "only": (lambda argument: SPEC.only(argument), {"label", "[label]", "{label}", "texts", "()", "[]", "{}"}),
+    "replacing": (lambda argument: SPEC.replacing(argument), set()),
+    "check": (lambda argument: list(gl.check(argument)), {"source"}),
+    "check, num_threads": (lambda argument: list(gl.check(source(), num_threads=argument)), {"None", *WHOLE}),
+    "zip, by_file": (lambda argument: gl.zip(source(), by_file=argument), {"True", "bool_"}),
+    "fixed, footer_bytes": (lambda argument: gl.fixed(__file__, "u1", footer_bytes=argument), COUNTED),
+    "slice, start": (lambda argument: source()[argument:], {"None", "True", "0", "-1", "2", "10**30", "int64", "0-d"}),
+    "slice, step": (lambda argument: source()[::argument], {"None", "True", "-1", "2", "10**30", "int64", "0-d"}),
+    "filter, what it returns": (lambda argument: source().filter(lambda fields: argument, fields="label"), set()),
     "filter, one of the fields": (
-        lambda given: source().filter(lambda fields: np.ones(10, bool), fields=[given]),
+        lambda argument: source().filter(lambda fields: np.ones(10, bool), fields=[argument]),
         {"label"},
     ),
-    "resolve": (lambda given: source().resolve(given), set()),
+    "resolve": (lambda argument: source().resolve(argument), set()),
 }
 
 
@@ -207,17 +207,17 @@ VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|\w+"
 
 def check_what_it_says_to_type(remedy, argument, call):
     """Evaluate the code in a remedy, and call again with the values that it says an argument may have."""
-    saved = json.dumps(loader_of().state_dict())
-    names = {"gl": gl, "numpy": np, "json": json, "path": "state.json", "open": lambda path: io.StringIO(saved)}
+    saved_state = json.dumps(loader_of().state_dict())
+    names = {"gl": gl, "numpy": np, "json": json, "path": "state.json", "open": lambda path: io.StringIO(saved_state)}
     names |= {"source": source(), "loader": loader_of(), "batch": batch_of(), "ragged": RAGGED, "a": source()}
     names |= {"array": np.zeros(3), "function": len, "field": SPEC["label"], "b": source().rename(image="x", label="y")}
     names |= {"name": "label", "indices": [0, 1], "mask": np.ones(10, bool), "batch_size": 2}
     for code in re.findall(CODE, remedy):
         if "..." not in code:
             eval(code, names)
-    given = re.findall(rf"\b{argument}=({VALUE})", remedy) if argument else []
-    given += [repr(one) for some in re.findall(r"use one of (\(.*\))$", remedy) for one in ast.literal_eval(some)]
-    for text in given:
+    value = re.findall(rf"\b{argument}=({VALUE})", remedy) if argument else []
+    value += [repr(item) for part in re.findall(r"use one of (\(.*\))$", remedy) for item in ast.literal_eval(part)]
+    for text in value:
         if "..." not in text:
             call(eval(text, names))
 
@@ -253,10 +253,10 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(use):
     with pytest.raises(GpuloadError) as caught:
         use()
 
-    told = str(caught.value)
+    message = str(caught.value)
     assert re.search(r"nope|label|image", caught.value.what)
     assert caught.value.cause
-    assert re.search(r"'image'|'label'|batch_size|'HWC'|encoded|'drop'|'cpu'|'array'|source\[0\]", told)
+    assert re.search(r"'image'|'label'|batch_size|'HWC'|encoded|'drop'|'cpu'|'array'|source\[0\]", message)
 
 
 def test_a_batch_without_an_attribute_is_told_so_as_python_expects_it():
@@ -280,13 +280,13 @@ def test_fields_are_converted_by_a_function_alone(value):
 
 
 def test_numpy_numbers_are_numbers():
-    plain, other = loader_of(batch_size=3, seed=5, num_threads=2, prefetch=3), loader_of(
+    plain, second = loader_of(batch_size=3, seed=5, num_threads=2, prefetch=3), loader_of(
         batch_size=np.int64(3), seed=np.uint8(5), num_threads=np.int32(2), prefetch=np.uint64(3)
     )  # fmt: skip
 
-    assert json.dumps(other.state_dict(np.int64(1), np.int8(2))) == json.dumps(plain.state_dict(1, 2))
-    assert (other.batch_at(np.int64(2)).step, other.num_threads) == (2, 2)
-    assert [batch["label"].tolist() for batch in other] == [batch["label"].tolist() for batch in plain]
+    assert json.dumps(second.state_dict(np.int64(1), np.int8(2))) == json.dumps(plain.state_dict(1, 2))
+    assert (second.batch_at(np.int64(2)).step, second.num_threads) == (2, 2)
+    assert [batch["label"].tolist() for batch in second] == [batch["label"].tolist() for batch in plain]
 
 
 def test_a_state_of_numpy_values_and_tuples_is_the_same_state():
@@ -300,9 +300,9 @@ def test_a_state_of_numpy_values_and_tuples_is_the_same_state():
 
 def test_a_state_that_was_not_read_from_its_json_is_told_so():
     loader = loader_of()
-    for given in (json.dumps(loader.state_dict()), Path("state.json"), b"{}"):
+    for value in (json.dumps(loader.state_dict()), Path("state.json"), b"{}"):
         with pytest.raises(GpuloadError, match=r"json\.load\(open\(path\)\)"):
-            loader.load_state_dict(given)
+            loader.load_state_dict(value)
 
 
 def test_a_field_is_taken_in_the_forms_of_numpy():
@@ -344,10 +344,10 @@ def test_the_bridge_to_tensorflow_takes_loaders_alone():
     pytest.importorskip("tensorflow")
     from gpuload.bridges import tensorflow as gltf
 
-    for use in (gltf.tensors, gltf.dataset, lambda given: gltf.checkpoint(given, "state.json")):
-        for given in (*VALUES.values(), batch_of(), SimpleNamespace(), gl.Loader):
+    for use in (gltf.tensors, gltf.dataset, lambda argument: gltf.checkpoint(argument, "state.json")):
+        for argument in (*VALUES.values(), batch_of(), SimpleNamespace(), gl.Loader):
             with pytest.raises(GpuloadError) as caught:
-                use(given)
+                use(argument)
             assert "batches come from a loader" in caught.value.cause
             assert "gl.Loader(source, batch_size=256)" in caught.value.remedy
 
@@ -364,7 +364,7 @@ def test_the_steps_between_two_states_are_a_number_of_steps():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["nope"], r"'nope' \(choose from .*demo"),
         (["demo", "--nope"], "unrecognized arguments: --nope"),
@@ -374,15 +374,15 @@ def test_the_steps_between_two_states_are_a_number_of_steps():
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_command_line_is_told_with_its_usage(line, told, capsys):
+def test_a_wrong_command_line_is_told_with_its_usage(line, message, capsys):
     for package in ("sklearn", "PIL", "rich"):
         pytest.importorskip(package)
     from gpuload import cli
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ending:
         cli.main(line)
 
-    assert ended.value.code == 2
+    assert ending.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("usage: gpuload")
-    assert re.search(told, error)
+    assert re.search(message, error)

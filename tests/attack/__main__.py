@@ -45,19 +45,19 @@ def main(arguments: list[str] | None = None) -> int:
         "--seed", type=int, default=int.from_bytes(os.urandom(4), "little"), help="a new one if left out"
     )
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)  # this is the process of one part
-    given = parser.parse_args(arguments)
-    names, all_seconds = given.only or list(PARTS), 60 * given.minutes if given.minutes else given.seconds
-    if given.report is not None:
+    value = parser.parse_args(arguments)
+    names, all_seconds = value.only or list(PARTS), 60 * value.minutes if value.minutes else value.seconds
+    if value.report is not None:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
-        importlib.import_module(f"tests.attack.{names[0]}").attack(given.seconds, given.seed).write(given.report)
+        importlib.import_module(f"tests.attack.{names[0]}").attack(value.seconds, value.seed).write(value.report)
         return 0
-    print(f"seed {given.seed}", flush=True)
+    print(f"seed {value.seed}", flush=True)
     reports = {}
     for name in names:
-        seconds = all_seconds * PARTS.get(name, 1) / sum(PARTS.get(one, 1) for one in names)
-        reports[name] = run_part(name, seconds, given.seed)
+        seconds = all_seconds * PARTS.get(name, 1) / sum(PARTS.get(item, 1) for item in names)
+        reports[name] = run_part(name, seconds, value.seed)
         print(_line(name, reports[name]), flush=True)
-    return _say(reports, given.seed)
+    return _say(reports, value.seed)
 
 
 def run_part(name: str, seconds: float, seed: int) -> Report:
@@ -65,20 +65,20 @@ def run_part(name: str, seconds: float, seed: int) -> Report:
     report, end = Report(), time.monotonic() + seconds
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"gpuload-attack-{name}-"))
-        done, reached = _run_once(name, max(end - time.monotonic(), 1), seed, folder)
-        report.add(done)
+        process, position = _run_once(name, max(end - time.monotonic(), 1), seed, folder)
+        report.add(process)
         shutil.rmtree(folder, ignore_errors=True)
         if ENDED in report.outcomes:
             del report.outcomes[ENDED]
             return report
-        seed = reached + 1
+        seed = position + 1
         if time.monotonic() >= end or len(report.findings) >= MOST_FINDINGS:
             return report
 
 
 def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Report, int]:
     """Run a part until it ends or dies; returns the report and the seed that it came to."""
-    written, errors = folder / "report.json", folder / "stderr.txt"
+    content, errors = folder / "report.json", folder / "stderr.txt"
     command = [
         sys.executable,
         "-X",
@@ -94,7 +94,7 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
     ]
     with open(errors, "wb") as stderr:
         child = subprocess.Popen(
-            [*command, "--report", str(written)],
+            [*command, "--report", str(content)],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": str(folder), "GPULOAD_CACHE": str(folder / "cache")},
             stderr=stderr,
@@ -110,17 +110,17 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
             child.wait()
             status = None
     if status == 0:
-        report = Report.read(written)
+        report = Report.read(content)
         report.outcomes[ENDED] += 1
         return report, seed
-    report = Report.read(written) if written.exists() else Report()
+    report = Report.read(content) if content.exists() else Report()
     left = sorted(folder.glob("seed-*"))
-    reached = int(left[-1].name.split("-")[1]) if left else seed
-    report.outcomes["died"] += max(1, reached - seed)
-    said = errors.read_text(errors="replace")[-6000:]
-    kept = keep(left[-1]) if left else KEPT
-    report.findings.append(f"SEED={reached}, input in {kept}\nthe process {_end_of(status)}\n{said}")
-    return report, reached
+    position = int(left[-1].name.split("-")[1]) if left else seed
+    report.outcomes["died"] += max(1, position - seed)
+    message = errors.read_text(errors="replace")[-6000:]
+    kept_folder = keep(left[-1]) if left else KEPT
+    report.findings.append(f"SEED={position}, input in {kept_folder}\nthe process {_end_of(status)}\n{message}")
+    return report, position
 
 
 def _end_of(status: int | None) -> str:
@@ -130,7 +130,7 @@ def _end_of(status: int | None) -> str:
 
 
 def _line(name: str, report: Report) -> str:
-    outcomes = ", ".join(f"{count} {what}" for what, count in report.outcomes.most_common())
+    outcomes = ", ".join(f"{count} {subject}" for subject, count in report.outcomes.most_common())
     without = f"without: {report.without}" if report.without else ""
     return f"{name:<11}{report.tried:>10}{len(report.findings):>10}  {'; '.join(filter(None, [outcomes, without]))}"
 

@@ -40,28 +40,28 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         "num_threads": int(rng.integers(1, 3)),
         "output": (None, "label")[rng.integers(2)],
     }
-    got: list[gl.batch.Batch] = []
+    results: list[gl.batch.Batch] = []
     with lanes.loader("ops", _files(), **changes) as load:
         expected = lanes.digests(load)
         load.load_state_dict({**load.state_dict(), "epoch": 0})
         batches = load.ahead() if name == AHEAD else _bridges()[name].tensors(load)
         every_s = float(rng.choice([0.00005, 0.0002, 0.0005, 0.002]))
         with Alarm(every_s, hides=bool(rng.integers(2))) as alarm:
-            interrupted = take(batches, alarm, got, len(expected) + 1)
+            interrupted = take(batches, alarm, results, len(expected) + 1)
         assert load.position.epoch == 1, f"the loader is at {load.position} behind an epoch"
-    assert [batch.step for batch in got] == list(range(len(expected))), f"steps {[batch.step for batch in got]}"
-    assert lanes.digests(got) == expected, "values are others than without interrupts"
+    assert [batch.step for batch in results] == list(range(len(expected))), f"steps {[batch.step for batch in results]}"
+    assert lanes.digests(results) == expected, "values are others than without interrupts"
     return Counter({f"{name} interrupts": interrupted})
 
 
 @cache
 def _bridges() -> dict[str, Any]:
     """Return the bridges to the frameworks that are installed."""
-    found = {}
+    results = {}
     for name in FRAMEWORKS:
         with contextlib.suppress(gl.errors.MissingPackageError):
-            found[name] = importlib.import_module(f"gpuload.bridges.{name}")
-    return found
+            results[name] = importlib.import_module(f"gpuload.bridges.{name}")
+    return results
 
 
 @contextlib.contextmanager

@@ -163,12 +163,12 @@ def change(folder: Path, kind: str, seed: int) -> None:
         way, number = WAYS[rng.integers(len(WAYS))], int(rng.integers(NUM_FILES))
         with contextlib.suppress(FileNotFoundError), _locked(folder) if way in IN_PLACE else contextlib.nullcontext():
             way(folder, kind, number, version, rng)
-        for damaged in range(NUM_FILES):  # or nothing could be opened soon
+        for broken in range(NUM_FILES):  # or nothing could be opened soon
             if rng.random() < 0.5:
                 version += 1
-                path = folder / f"{damaged}"
+                path = folder / f"{broken}"
                 if not path.exists() or path.stat().st_size != len(content(kind, 0, 1)):
-                    write(folder, kind, damaged, version)
+                    write(folder, kind, broken, version)
         time.sleep(float(rng.random()) * SHORT_S * (1 if rng.random() < 0.9 else 10))
 
 
@@ -204,8 +204,8 @@ def _cut_and_restore(folder: Path, kind: str, number: int, version: int, rng: np
 
 
 def _swap(folder: Path, kind: str, number: int, version: int, rng: np.random.Generator) -> None:
-    other = folder / f"{(number + 1) % NUM_FILES}"
-    names = os.fsencode(folder / f"{number}"), os.fsencode(other)
+    second = folder / f"{(number + 1) % NUM_FILES}"
+    names = os.fsencode(folder / f"{number}"), os.fsencode(second)
     ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests import imagefiles as made
+from tests import imagefiles
 from tests.attack.mutate import mutated, sealed_png
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"
@@ -22,18 +22,21 @@ MOST_BYTES = 1 << 14
 def corpus() -> tuple[bytes, ...]:
     """Return whole files, each small."""
     files = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path.suffix != ".md")
-    turned = [made.exif(made.turned(n, order), order=order) for n, order in ((1, "<"), (3, ">"), (6, "<"), (8, ">"))]
+    turned = [
+        imagefiles.exif(imagefiles.turned(n, order), order=order)
+        for n, order in ((1, "<"), (3, ">"), (6, "<"), (8, ">"))
+    ]
     return (
         *(data for path in files if len(data := path.read_bytes()) <= MOST_BYTES),
-        *(made.jpeg(mode=mode) for mode in ("RGB", "L", "CMYK")),
-        *(made.jpeg(37, 51, progressive=True, subsampling=subsampling) for subsampling in (0, 1, 2)),
-        made.jpeg(64, 40, restart_marker_blocks=2),
-        *(made.inserted(made.jpeg(), made.exif_segment(block)) for block in turned),
+        *(imagefiles.jpeg(mode=mode) for mode in ("RGB", "L", "CMYK")),
+        *(imagefiles.jpeg(37, 51, progressive=True, subsampling=subsampling) for subsampling in (0, 1, 2)),
+        imagefiles.jpeg(64, 40, restart_marker_blocks=2),
+        *(imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block)) for block in turned),
         *(
-            made.png(16, 24, colour, bits)
+            imagefiles.png(16, 24, colour, bits)
             for colour, bits in ((2, 8), (2, 16), (0, 1), (0, 8), (0, 16), (3, 8), (3, 2))
         ),
-        *(made.png(9, 5, colour, 8, made.chunk(b"eXIf", turned[2])) for colour in (4, 6)),
+        *(imagefiles.png(9, 5, colour, 8, imagefiles.chunk(b"eXIf", turned[2])) for colour in (4, 6)),
         *_by_pillow(),
     )
 
@@ -47,7 +50,7 @@ def _by_pillow() -> Iterator[bytes]:
         ("L", "PPM", {}),
         ("1", "PPM", {}), ("P", "GIF", {}), ("RGB", "JPEG2000", {}), ("RGB", "AVIF", {}),
     ):  # fmt: skip
-        pixels = Image.fromarray(made.pixels(13, 18))
+        pixels = Image.fromarray(imagefiles.pixels(13, 18))
         image = Image.new(mode, (18, 13)) if mode == "I;16" else pixels.convert(mode)
         file = io.BytesIO()
         with contextlib.suppress(OSError, KeyError):  # without the library that writes it
@@ -60,8 +63,8 @@ def damaged(rng: np.random.Generator) -> bytes:
     files = corpus()
     data = files[rng.integers(len(files))]
     if rng.random() < 0.1:
-        other = files[rng.integers(len(files))]
-        start, place = int(rng.integers(len(other))), int(rng.integers(len(data)))
-        data = data[:place] + other[start : start + int(rng.geometric(0.005))] + data[place:]
+        second = files[rng.integers(len(files))]
+        start, place = int(rng.integers(len(second))), int(rng.integers(len(data)))
+        data = data[:place] + second[start : start + int(rng.geometric(0.005))] + data[place:]
     data = mutated(data, rng, most=int(rng.integers(1, 7)))
     return sealed_png(data) if data[1:4] == b"PNG" and rng.random() < 0.6 else data

@@ -30,23 +30,23 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         data = damaged(rng) if rng.random() < 0.3 else whole[rng.integers(len(whole))]
         (images / f"{number:02}.jpg").write_bytes(data or b"\xff")
     source = gl.images(images, labels=None)
-    listed = {finding.record for finding in gl.check(source, num_threads=1)}
-    if 2 * len(listed) > count:  # 64 others in the place of one may be damaged, too
+    entries = {finding.record for finding in gl.check(source, num_threads=1)}
+    if 2 * len(entries) > count:  # 64 others in the place of one may be damaged, too
         return Counter({"not tried: mostly damaged": 1})
     about: dict[str, Any] = {"shuffle": bool(rng.random() < 0.8), "seed": int(rng.integers(9)), "on_error": "replace"}
     about |= {"ops": [gl.ops.Decode(max_pixels=MOST_PIXELS), *OPS[1:]], "max_bad": 1, "device": "cpu"}
     about["executor"] = "array"
     with gl.Loader(source, int(rng.integers(1, 9)), num_threads=2, **about) as load:
         rows = [_rows(load), _rows(load)]
-        bad = {one.record for one in load.bad_records()}
+        bad = {item.record for item in load.bad_records()}
     skipping = {**about, "on_error": "skip"}
     with gl.Loader(source, int(rng.integers(1, 9)), num_threads=int(rng.integers(1, 5)), **skipping) as load:
         assert [row[::2] for row in _rows(load)] == [row[::2] for row in rows[0]], "another batch size, other rows"
         step = int(rng.integers(len(load)))
         load.load_state_dict(load.state_dict(1, step))
-        found = _rows(load)
-        assert [row[::2] for row in found] == [row[::2] for row in rows[1][-len(found) :]], "resumed, other rows"
-    assert bad <= listed, f"the loader replaced {sorted(bad - listed)}, which the check takes for sound"
+        result = _rows(load)
+        assert [row[::2] for row in result] == [row[::2] for row in rows[1][-len(result) :]], "resumed, other rows"
+    assert bad <= entries, f"the loader replaced {sorted(bad - entries)}, which the check takes for sound"
     return Counter({"replaced": len(bad), "sound": count - len(bad)})
 
 

@@ -85,8 +85,8 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 def _check(rng: np.random.Generator, source: Any, values: np.ndarray[Any, Any]) -> None:
     """Compare some records, and all of them now and then."""
     assert len(source) == len(values)
-    some = rng.integers(0, len(values), int(rng.integers(1, 50)))
-    numbers = np.arange(len(values)) if rng.random() < 0.6 else some
+    part = rng.integers(0, len(values), int(rng.integers(1, 50)))
+    numbers = np.arange(len(values)) if rng.random() < 0.6 else part
     rows = source.read(numbers)
     for number, row in zip(numbers.tolist(), rows["x"], strict=True):
         expected = values[number]
@@ -110,11 +110,11 @@ def _npz(folder: Path, values: np.ndarray[Any, Any]) -> Open:
 
 
 def _csv(folder: Path, values: np.ndarray[Any, Any]) -> Open:
-    some = values[:5000]
-    np.savetxt(folder / "a.csv", some, "%d", ",", header="a,b,c,d,e", comments="")
-    if len(values) > len(some):
+    part = values[:5000]
+    np.savetxt(folder / "a.csv", part, "%d", ",", header="a,b,c,d,e", comments="")
+    if len(values) > len(part):
         with open(folder / "a.csv", "ab") as file:
-            np.savetxt(file, values[len(some) :], "%d", ",")
+            np.savetxt(file, values[len(part) :], "%d", ",")
     return lambda: gl.csv(folder / "a.csv", {"x": ("i8", ["a", "b", "c", "d", "e"])})
 
 
@@ -186,9 +186,9 @@ def _change(rng: np.random.Generator, folder: Path, version: int) -> str:
         path.symlink_to(folder / "elsewhere")
         return way
     if way == "swap":
-        other = paths[rng.integers(len(paths))]
-        path.write_bytes(other.read_bytes())
-        other.write_bytes(data)
+        second = paths[rng.integers(len(paths))]
+        path.write_bytes(second.read_bytes())
+        second.write_bytes(data)
     elif way == "flip":
         place = int(rng.integers(len(data))) if data else 0
         path.write_bytes(data[:place] + bytes(byte ^ 1 << int(rng.integers(8)) for byte in data[place : place + 1])

@@ -34,13 +34,13 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     shares = np.array([LANES[lane] for lane in names], float)
     lane, way = str(rng.choice(names, p=shares / shares.sum())), WAYS[rng.integers(len(WAYS))]
     load = lanes.loader(lane, _files(), num_threads=int(rng.integers(1, 4)), prefetch=(None, 1)[rng.integers(2)])
-    expected, got, wrong = _expected(lane), list[list[object]](), list[str]()
+    expected, actual, wrong = _expected(lane), list[list[object]](), list[str]()
     runs = [load.epoch(number) for number in range(rng.integers(1, 3))]
     takers = []
     for run in runs:
-        got.append([])
+        actual.append([])
         for _ in range(1 if way == "drop" else rng.integers(1, 5)):
-            takers.append(threading.Thread(target=_take, args=(run, got[-1], wrong)))
+            takers.append(threading.Thread(target=_take, args=(run, actual[-1], wrong)))
     for taker in takers:
         taker.start()
     time.sleep(float(rng.random()) * (0.1 if lane in ("jpeg", "dali") else 0.02))
@@ -51,21 +51,21 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if way == "close the source":
         load.source.close()
     if way == "drop":
-        for one in runs:
-            one.close()
+        for item in runs:
+            item.close()
         runs.clear()
         gc.collect()
     for taker in takers:
         taker.join(MOST_S)
         assert not taker.is_alive(), f"{lane}, {way}: a thread waits for ever"
     assert not wrong, f"{lane}, {way}: {wrong}"
-    for epoch, batches in enumerate(got):
-        found = sorted(lanes.digests(batches))
-        assert all(one[0] == epoch for one in found), f"{lane}, {way}: epochs {found}"
-        steps = [step for _, step, _ in found]
+    for epoch, batches in enumerate(actual):
+        results = sorted(lanes.digests(batches))
+        assert all(item[0] == epoch for item in results), f"{lane}, {way}: epochs {results}"
+        steps = [step for _, step, _ in results]
         assert steps == list(range(len(steps))), f"{lane}, {way}: steps {steps}"
-        assert found == expected[epoch][: len(found)], f"{lane}, {way}: values are others"
-        assert way != "share" or len(found) == len(expected[epoch]), f"{lane}: {len(found)} steps were delivered"
+        assert results == expected[epoch][: len(results)], f"{lane}, {way}: values are others"
+        assert way != "share" or len(results) == len(expected[epoch]), f"{lane}: {len(results)} steps were delivered"
     run = None
     runs.clear()
     if rng.random() < 0.5:
@@ -76,11 +76,11 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     return f"{lane}, {way}"
 
 
-def _take(run, got: list[object], wrong: list[str]) -> None:
+def _take(run, actual: list[object], wrong: list[str]) -> None:
     """Take batches until there is no more, or the loader was closed."""
     try:
         for batch in run:
-            got.append(batch)
+            actual.append(batch)
     except ClosedError:
         pass
     except BaseException as error:

@@ -39,33 +39,35 @@ def attack(seconds: float, seed: int) -> Report:
 
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     """Read one file after the other."""
-    return examples(rng, lambda given: _check(folder / "a.bin", *given), FILES)
+    return examples(rng, lambda value: _check(folder / "a.bin", *value), FILES)
 
 
 def _check(
-    path: Path, dtype: Any, seed: int, header: Any, footer: Any, num_records: int, more: int, percent: int
+    path: Path, dtype: Any, seed: int, header: Any, footer: Any, num_records: int, extra: int, percent: int
 ) -> str:
     """Write ``num_records`` records with header and footer, and ``more`` bytes every other time, and read them."""
     around = sum(int(n) for n in (header, footer) if isinstance(n, (int, np.integer)) and 0 <= n < 100)
     itemsize = dtype.itemsize if isinstance(dtype, np.dtype) else 1
-    data = np.random.default_rng(seed).bytes(max(0, around + itemsize * num_records + (more if percent < 50 else 0)))
+    data = np.random.default_rng(seed).bytes(max(0, around + itemsize * num_records + (extra if percent < 50 else 0)))
     path.write_bytes(data)
-    came, found = outcome(_read, path, dtype, header, footer)
+    came, result = outcome(_read, path, dtype, header, footer)
     if came == "refused":
-        assert percent < 50 or _is_beyond(dtype, header, footer), f"a sound file is refused: {found}"
+        assert percent < 50 or _is_beyond(dtype, header, footer), f"a sound file is refused: {result}"
         return came
     body = data[int(header) : len(data) - int(footer)]
     expected = fields_of(np.frombuffer(body, np.dtype(dtype)) if body else np.zeros(0, np.dtype(dtype)))
-    assert list(found) == list(expected), f"fields {list(found)}, by NumPy {list(expected)}"
-    for name, theirs in expected.items():
-        ours = np.asarray(found[name])
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), f"{name!r}: {ours!r}, by NumPy {theirs!r}"
-        same = (
-            np.array_equal(ours, theirs, equal_nan=True)
-            if ours.dtype.kind in "fcmM"
-            else ours.tobytes() == theirs.tobytes()
+    assert list(result) == list(expected), f"fields {list(result)}, by NumPy {list(expected)}"
+    for name, reference in expected.items():
+        actual = np.asarray(result[name])
+        assert (actual.dtype, actual.shape) == (reference.dtype, reference.shape), (
+            f"{name!r}: {actual!r}, by NumPy {reference!r}"
         )
-        assert same, f"{name!r}: {ours!r}, by NumPy {theirs!r}"
+        same = (
+            np.array_equal(actual, reference, equal_nan=True)
+            if actual.dtype.kind in "fcmM"
+            else actual.tobytes() == reference.tobytes()
+        )
+        assert same, f"{name!r}: {actual!r}, by NumPy {reference!r}"
     return came
 
 

@@ -49,18 +49,20 @@ def attack(seconds: float, seed: int) -> Report:
 def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     """Run the program once."""
     command = [sys.executable, "-c", PROGRAM, str(rng.integers(2**32)), str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=NUM_FORKS * MOST_S, check=False)
-    assert done.returncode == 0, f"the program ended with {done.returncode}: {done.stdout} {done.stderr[-3000:]}"
-    outcomes, wrong = json.loads(done.stdout)
-    assert not wrong, f"{wrong} {done.stderr[-3000:]}"
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=NUM_FORKS * MOST_S, check=False)
+    assert process.returncode == 0, (
+        f"the program ended with {process.returncode}: {process.stdout} {process.stderr[-3000:]}"
+    )
+    outcomes, wrong = json.loads(process.stdout)
+    assert not wrong, f"{wrong} {process.stderr[-3000:]}"
     return Counter(outcomes)
 
 
 def run() -> None:
     """Fork some times and print what came of it; a child that ends through Python returns from here."""
     warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about forks of processes with threads
-    if (done := _fork(int(sys.argv[1]), Path(sys.argv[2]))) is not None:
-        print(json.dumps(done))
+    if (process := _fork(int(sys.argv[1]), Path(sys.argv[2]))) is not None:
+        print(json.dumps(process))
 
 
 def _fork(seed: int, folder: Path) -> tuple[Counter[str], list[str]] | None:
@@ -70,23 +72,23 @@ def _fork(seed: int, folder: Path) -> tuple[Counter[str], list[str]] | None:
     for _ in range(NUM_FORKS):
         moment = MOMENTS[rng.integers(len(MOMENTS) - (0 if lanes.HAS_DALI else 2))]
         lane = "dali" if "DALI" in moment else str(rng.choice(["rows", "ops", "jpeg"]))
-        own = "jpeg" if lane == "dali" else lane
-        if own not in expected:
-            with lanes.loader(own, folder) as load:
-                expected[own] = lanes.digests(load)
-        load, runs, stopped, thread = _at(moment, lane, folder, rng)
+        lane_name = "jpeg" if lane == "dali" else lane
+        if lane_name not in expected:
+            with lanes.loader(lane_name, folder) as load:
+                expected[lane_name] = lanes.digests(load)
+        load, runs, stop_event, thread = _at(moment, lane, folder, rng)
         way = ("_exit", "exit")[rng.integers(2)]
         child = os.fork()
         if child == 0:
             faulthandler.dump_traceback_later(MOST_S / 2, exit=True)
-            told = _in_child(load, runs, own, folder, expected[own])
-            if told:
-                print(f"in a child ({moment}, {lane}): {told}", file=sys.stderr, flush=True)
-            if way == "_exit" or told:
-                os._exit(1 if told else 0)
+            message = _in_child(load, runs, lane_name, folder, expected[lane_name])
+            if message:
+                print(f"in a child ({moment}, {lane}): {message}", file=sys.stderr, flush=True)
+            if way == "_exit" or message:
+                os._exit(1 if message else 0)
             return None
         status = _wait(child)
-        stopped.set()
+        stop_event.set()
         if thread is not None:
             thread.join()
         if status:
@@ -100,7 +102,7 @@ def _fork(seed: int, folder: Path) -> tuple[Counter[str], list[str]] | None:
 
 def _at(moment: str, lane: str, folder: Path, rng: np.random.Generator):
     """Return a loader, its iterators and a thread of it, at the moment at which the process is to be forked."""
-    load, stopped, thread = lanes.loader(lane, folder), threading.Event(), None
+    load, stop_event, thread = lanes.loader(lane, folder), threading.Event(), None
     runs = [iter(load) for _ in range({"live": 1, "live DALI": 1, "several live": 3}.get(moment, 0))]
     for run in runs:
         for _ in range(rng.integers(4)):
@@ -112,14 +114,14 @@ def _at(moment: str, lane: str, folder: Path, rng: np.random.Generator):
     if moment == "another thread":
 
         def loop() -> None:
-            while not stopped.is_set():
+            while not stop_event.is_set():
                 for _ in load:
                     pass
 
         thread = threading.Thread(target=loop)
         thread.start()
     time.sleep(float(rng.random()) * 0.01)
-    return load, runs, stopped, thread
+    return load, runs, stop_event, thread
 
 
 def _in_child(load: gl.Loader, runs: list, lane: str, folder: Path, expected: list) -> str:
@@ -140,8 +142,8 @@ def _wait(child: int) -> int:
     """Return the exit code of a child, which is killed if it takes too long."""
     end = time.monotonic() + MOST_S
     while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)

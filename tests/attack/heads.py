@@ -38,9 +38,9 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     except heads.HeadError:
         return "refused"
     size = (head.height, head.width) if head.orientation <= 4 else (head.width, head.height)
-    theirs = _by_pillow(data)
-    assert theirs in (None, (head.kind, *size)), f"{head}, by Pillow {theirs}"
-    return "read" if theirs else "read, not by Pillow"
+    reference = _by_pillow(data)
+    assert reference in (None, (head.kind, *size)), f"{head}, by Pillow {reference}"
+    return "read" if reference else "read, not by Pillow"
 
 
 def _by_pillow(data: bytes) -> Any:

@@ -106,23 +106,23 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
 
 def keep(folder: Path) -> Path:
     """Copy what a finding was made with to where it stays; returns where."""
-    kept = KEPT / folder.name
-    shutil.copytree(folder, kept, symlinks=True, dirs_exist_ok=True)
-    return kept
+    kept_folder = KEPT / folder.name
+    shutil.copytree(folder, kept_folder, symlinks=True, dirs_exist_ok=True)
+    return kept_folder
 
 
-def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[str, Any]:
+def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tuple[str, Any]:
     """Return "read" and what a call returns, or "refused" and the ``GpuloadError`` that it raises."""
     try:
-        return "read", function(*arguments, **named)
+        return "read", function(*arguments, **names)
     except GpuloadError as error:
         return "refused", error
 
 
-def _told(error: BaseException, seed: int, kept: Path) -> str:
+def _told(error: BaseException, seed: int, kept_folder: Path) -> str:
     notes = "\n".join(getattr(error, "__notes__", ()))
     place = "".join(traceback.format_exception(error))[-4000:]
-    return f"SEED={seed}, input in {kept}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
+    return f"SEED={seed}, input in {kept_folder}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
 
 
 def _watch_memory() -> int:

@@ -32,23 +32,23 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     sound = rng.random() < 0.3
     if not sound:
         data = mutated(data, rng, most=2)
-    packed = rng.random() < 0.3
-    stored = gzip.compress(data, 1) if packed else data
-    if packed and not sound and rng.random() < 0.3:
-        stored = mutated(stored, rng, most=2)
+    packed_bytes = rng.random() < 0.3
+    raw = gzip.compress(data, 1) if packed_bytes else data
+    if packed_bytes and not sound and rng.random() < 0.3:
+        raw = mutated(raw, rng, most=2)
     path = folder / "a.idx"
-    path.write_bytes(stored)
-    came, found = outcome(_read, path)
+    path.write_bytes(raw)
+    came, result = outcome(_read, path)
     expected = _by_numpy(data)
     if came == "refused":
-        assert not sound or 0 in shape[1:], f"a sound file is refused: {found}"
+        assert not sound or 0 in shape[1:], f"a sound file is refused: {result}"
         return came
-    if packed and stored != gzip.compress(data, 1):
+    if packed_bytes and raw != gzip.compress(data, 1):
         return "read, of a changed gzip"
-    assert expected is not None, f"read {found.shape}, by NumPy it is no IDX file"
+    assert expected is not None, f"read {result.shape}, by NumPy it is no IDX file"
     expected = expected[:ROWS]
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype.newbyteorder("=")), f"{found!r}"
-    assert np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f")
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype.newbyteorder("=")), f"{result!r}"
+    assert np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f")
     return came
 
 

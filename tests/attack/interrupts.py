@@ -50,34 +50,38 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     }
     with lanes.loader(lane, _files(), **changes) as load:
         expected, start = lanes.digests(load), load.state_dict()
-        state, got, interrupted = {**start, "epoch": 0}, [], 0
+        state, results, interrupted = {**start, "epoch": 0}, [], 0
         with _signals(rng) as alarm:
-            while len(got) < len(expected):
+            while len(results) < len(expected):
                 load.load_state_dict(state)
-                until = int(rng.integers(len(got), len(expected) + 1))
-                interrupted += take(load, alarm, got, until)
+                until = int(rng.integers(len(results), len(expected) + 1))
+                interrupted += take(load, alarm, results, until)
                 state = load.state_dict()
-                assert state["step"] == len(got) % len(load), f"the state says step {state['step']}, of {len(got)}"
+                assert state["step"] == len(results) % len(load), (
+                    f"the state says step {state['step']}, of {len(results)}"
+                )
                 step = int(rng.integers(len(expected)))
                 again, times = _make(load, alarm, step)
                 interrupted += times
                 assert lanes.digest(again) == expected[step], f"batch_at({step}) is another one"
-        assert [batch.step for batch in got] == list(range(len(expected))), f"steps {[batch.step for batch in got]}"
-        assert lanes.digests(got) == expected, "values are others than without interrupts"
+        assert [batch.step for batch in results] == list(range(len(expected))), (
+            f"steps {[batch.step for batch in results]}"
+        )
+        assert lanes.digests(results) == expected, "values are others than without interrupts"
     return Counter({f"{lane} interrupts": interrupted})
 
 
-def take(batches: Iterable[gl.batch.Batch], alarm: Alarm, got: list[gl.batch.Batch], until: int) -> int:
+def take(batches: Iterable[gl.batch.Batch], alarm: Alarm, actual: list[gl.batch.Batch], until: int) -> int:
     """Take batches until there are so many; returns how often that was interrupted."""
     run, interrupted, in_vain = iter(batches), 0, 0
-    while len(got) < until:
-        before = len(got)
+    while len(actual) < until:
+        before = len(actual)
         try:
             if in_vain < MOST_IN_VAIN:
                 alarm.arm()
             for batch in run:  # next(run) may be broken off by Python behind its return
-                got.append(batch)
-                if len(got) >= until or in_vain:
+                actual.append(batch)
+                if len(actual) >= until or in_vain:
                     break
                 alarm.arm()
             else:  # the epoch has ended
@@ -86,7 +90,7 @@ def take(batches: Iterable[gl.batch.Batch], alarm: Alarm, got: list[gl.batch.Bat
             alarm.disarm()
         except Alarm.Rang:
             interrupted += 1
-        in_vain = in_vain + 1 if len(got) == before else 0
+        in_vain = in_vain + 1 if len(actual) == before else 0
     return interrupted
 
 
@@ -96,9 +100,9 @@ def _make(load: gl.Loader, alarm: Alarm, step: int) -> tuple[gl.batch.Batch, int
         try:
             if number < MOST_IN_VAIN:
                 alarm.arm()
-            made = load.batch_at(step, 0)
+            values = load.batch_at(step, 0)
             alarm.disarm()
-            return made, number
+            return values, number
         except Alarm.Rang:
             continue
     raise AssertionError

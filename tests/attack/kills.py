@@ -66,8 +66,8 @@ def _one_life(lane: str, state: Path, log: Path, lifetime: float) -> bool:
             os._exit(status)
     end = time.monotonic() + lifetime
     while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
             assert status == 0, f"a training ended with {status}"
             return True
         time.sleep(0.001)
@@ -92,16 +92,16 @@ def _train(lane: str, state: Path, log: Path) -> None:
 
 def _cut_torn_line(log: Path) -> None:
     """Cut off what a life had half written when it was killed; the state is written behind it, so it comes again."""
-    written = log.read_bytes()
-    log.write_bytes(written[: written.rfind(b"\n") + 1])
+    content = log.read_bytes()
+    log.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
 def _position(state: Path) -> int:
     """Return how many batches were delivered before a saved state."""
     if not state.exists():
         return 0
-    saved = json.loads(state.read_text())
-    return int(saved["epoch"] * -(-saved["records"] // BATCH) + saved["step"])
+    saved_state = json.loads(state.read_text())
+    return int(saved_state["epoch"] * -(-saved_state["records"] // BATCH) + saved_state["step"])
 
 
 def _loader(lane: str, folder: Path) -> gl.Loader:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
-from tests import imagefiles as made
+from tests import imagefiles
 
 HAS_DALI = find_spec("nvidia.dali") is not None
 ROWS_OPS = (gl.ops.RandomCrop(6, 6, pad=2), gl.ops.RandomFlip(), gl.ops.Normalize((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)))
@@ -40,11 +40,11 @@ def digests(batches: Iterable[gl.batch.Batch]) -> list[tuple[int, int, str]]:
 
 def digest(batch: gl.batch.Batch) -> tuple[int, int, str]:
     """Return epoch, step and a digest of all records and values of a batch."""
-    seen = hashlib.blake2b(batch.records.tobytes(), digest_size=8)
+    digest_of_records = hashlib.blake2b(batch.records.tobytes(), digest_size=8)
     for name, values in batch.items():
         array = np.asarray(values)
-        seen.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    return batch.epoch, batch.step, seen.hexdigest()
+        digest_of_records.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return batch.epoch, batch.step, digest_of_records.hexdigest()
 
 
 def _source(lane: str, folder: Path) -> tuple[Any, tuple[Any, ...]]:
@@ -70,4 +70,4 @@ def _write_rows(folder: Path) -> None:
 def _write_images(folder: Path) -> None:
     folder.mkdir()
     for number in range(NUM_IMAGES):
-        (folder / f"{number:03}.jpg").write_bytes(made.jpeg(24 + number % 7, 30 + number % 5))
+        (folder / f"{number:03}.jpg").write_bytes(imagefiles.jpeg(24 + number % 7, 30 + number % 5))

@@ -41,8 +41,8 @@ def walk(data: bytes) -> tuple[list[bytes | None], bool]:
         if masked(data[place : place + 8]) != checksum or place + 16 + length > len(data):
             return payloads, False
         payload = data[place + 12 : place + 12 + length]
-        (said,) = struct.unpack_from("<I", data, place + 12 + length)
-        payloads.append(payload if masked(payload) == said else None)
+        (message,) = struct.unpack_from("<I", data, place + 12 + length)
+        payloads.append(payload if masked(payload) == message else None)
         place += 16 + length
     return payloads, True
 
@@ -90,10 +90,10 @@ def fields_of(payload: bytes) -> dict[str, list[Any]] | None:
         message.ParseFromString(payload)
     except Exception:  # protobuf's DecodeError, and what it says of keys that are no UTF-8
         return None
-    found = {}
+    results = {}
     for key, (name, _, _) in zip("bfi", KINDS, strict=True):
         feature = message.features.feature
         if key not in feature or feature[key].WhichOneof("kind") != name:
             return None
-        found[key] = list(getattr(feature[key], name).value)
-    return found
+        results[key] = list(getattr(feature[key], name).value)
+    return results

@@ -15,8 +15,8 @@ def attack(seconds: float, seed: int) -> Report:
     """Run each target for its part of the time, two at a time."""
     if run.engine() is None:
         return Report(without="all of it: there is no C++ compiler")
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))  # AddressSanitizer reserves terabytes of addresses
+    _, limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # AddressSanitizer reserves terabytes of addresses
     report = Report()
     for name, outcome in run.run(run.NAMES, max(LEAST_S, 2 * seconds / len(run.NAMES)), seed, KEPT, width=2).items():
         report.outcomes += Counter({f"inputs to {name}": outcome.executions})

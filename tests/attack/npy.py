@@ -46,19 +46,19 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         _damage(paths[-1], rng)
     record = ("row", "file")[rng.integers(2)]
     expected = [_by_numpy(path) for path in paths]
-    came, found = outcome(_by_gpuload, paths, record, rng)
+    came, result = outcome(_by_gpuload, paths, record, rng)
     if came == "refused":
-        assert not sound or _is_beyond(expected, record), f"a sound file is refused: {found}"
+        assert not sound or _is_beyond(expected, record), f"a sound file is refused: {result}"
         return came
     if any(array is None for array in expected):
         return "read, not by NumPy"
-    numbers, fields = found
+    numbers, fields = result
     records = _records(expected, record, numbers)
     assert set(fields) == set(records), f"fields {sorted(fields)}, by NumPy {sorted(records)}"
     for name, values in records.items():
         assert len(fields[name]) == len(values), f"{len(fields[name])} records, of {len(values)}"
-        for number, ours, theirs in zip(numbers, fields[name], values, strict=True):
-            assert _is_same(ours, theirs), f"record {number}, field {name!r}: {ours!r}, by NumPy {theirs!r}"
+        for number, actual, reference in zip(numbers, fields[name], values, strict=True):
+            assert _is_same(actual, reference), f"record {number}, field {name!r}: {actual!r}, by NumPy {reference!r}"
     return came
 
 
@@ -120,15 +120,15 @@ def _by_gpuload(paths: list[Path], record: Any, rng: np.random.Generator) -> tup
 
 def _records(arrays: list[Any], record: str, numbers: list[int]) -> dict[str, list[Any]]:
     """Return for each field its values in these records."""
-    each = [fields_of(array) for array in arrays]
+    parts = [fields_of(array) for array in arrays]
     fields = {}
-    for name in each[0]:
+    for name in parts[0]:
         if record == "file":
-            fields[name] = [each[number][name] for number in numbers]
+            fields[name] = [parts[number][name] for number in numbers]
         else:
-            first = len(each[0][name])
+            first = len(parts[0][name])
             fields[name] = [
-                each[0][name][number] if number < first else each[1][name][number - first] for number in numbers
+                parts[0][name][number] if number < first else parts[1][name][number - first] for number in numbers
             ]
     return fields
 
@@ -140,14 +140,14 @@ def _is_beyond(arrays: list[Any], record: str) -> bool:
     return record == "row" and (arrays[0].ndim == 0 or len({array.shape[1:] for array in arrays}) > 1)
 
 
-def _is_same(ours: Any, theirs: Any) -> bool:
-    if isinstance(ours, (str, bytes)):  # a scalar of NumPy, which is as long as its text
-        return bool(ours == theirs)
-    ours, theirs = np.asanyarray(ours), np.asanyarray(theirs)
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+def _is_same(result: Any, reference: Any) -> bool:
+    if isinstance(result, (str, bytes)):  # a scalar of NumPy, which is as long as its text
+        return bool(result == reference)
+    result, reference = np.asanyarray(result), np.asanyarray(reference)
+    if result.shape != reference.shape or result.dtype != reference.dtype:
         return False
-    if ours.dtype.kind in "fc":
-        return bool(np.array_equal(ours, theirs, equal_nan=True))
-    if ours.dtype.kind == "b":  # any byte but 0 is True
-        return bool(np.array_equal(ours, theirs))
-    return ours.tobytes() == theirs.tobytes()
+    if result.dtype.kind in "fc":
+        return bool(np.array_equal(result, reference, equal_nan=True))
+    if result.dtype.kind == "b":  # any byte but 0 is True
+        return bool(np.array_equal(result, reference))
+    return result.tobytes() == reference.tobytes()

@@ -35,21 +35,23 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if not sound:
         paths[-1].write_bytes(mutated(paths[-1].read_bytes(), rng, most=2))
     record = ("row", "file")[rng.integers(2)]
-    came, found = outcome(_read, paths, record)
+    came, result = outcome(_read, paths, record)
     if came == "refused":
-        assert not sound, f"a sound archive is refused: {found}"
+        assert not sound, f"a sound archive is refused: {result}"
         return came
     expected = [_by_numpy(path) for path in paths]
-    if any(one is None for one in expected):
+    if any(item is None for item in expected):
         return "read, not by NumPy"
-    for name, values in found.items():
-        theirs = [one[name] for one in expected]
-        rows = theirs if record == "file" else [row for array in theirs for row in array]
+    for name, values in result.items():
+        reference = [item[name] for item in expected]
+        rows = reference if record == "file" else [row for array in reference for row in array]
         assert len(values) == len(rows), f"{len(values)} records, of {len(rows)}"
-        for ours, row in zip(values, rows, strict=True):
-            ours, row = np.asanyarray(ours), np.asanyarray(row)
-            same = np.array_equal(ours, row, equal_nan=True) if row.dtype.kind in "fc" else np.array_equal(ours, row)
-            assert same, f"{name!r}: {ours!r}, by NumPy {row!r}"
+        for actual, row in zip(values, rows, strict=True):
+            actual, row = np.asanyarray(actual), np.asanyarray(row)
+            same = (
+                np.array_equal(actual, row, equal_nan=True) if row.dtype.kind in "fc" else np.array_equal(actual, row)
+            )
+            assert same, f"{name!r}: {actual!r}, by NumPy {row!r}"
     return came
 
 

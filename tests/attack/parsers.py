@@ -46,35 +46,35 @@ def attack(seconds: float, seed: int) -> Report:
 
 
 def _run(target: str, seconds: float, seed: int) -> Report:
-    report, begun = Report(), Path(tempfile.mkdtemp(prefix="corpus-"))
+    report, start_s = Report(), Path(tempfile.mkdtemp(prefix="corpus-"))
     KEPT.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(TARGETS[target][1]()):
-        (begun / f"{number}").write_bytes(data)
+        (start_s / f"{number}").write_bytes(data)
     options = {
         "max_total_time": max(1, round(seconds)), "seed": seed % 2**32 or 1, "timeout": MOST_S, "max_len": MOST_BYTES,
         "rss_limit_mb": MOST_MB, "print_final_stats": 1, "artifact_prefix": f"{KEPT}/{target}-",
     }  # fmt: skip
-    command = [sys.executable, "-m", "tests.attack.parsers", target, str(begun)]
+    command = [sys.executable, "-m", "tests.attack.parsers", target, str(start_s)]
     command += [f"-{name}={value}" for name, value in options.items()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds + 120, check=False)
-    said = done.stdout + done.stderr
-    executed = EXECUTED.search(said)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds + 120, check=False)
+    message = process.stdout + process.stderr
+    executed = EXECUTED.search(message)
     report.outcomes = Counter({f"inputs to {target}": int(executed[1]) if executed else 0})
-    if done.returncode or not executed:
-        place = max(said.find(UNCAUGHT), 0) or len(said) - SHOWN
-        shown = said[max(place, 0) :][:SHOWN].decode(errors="replace")
-        report.findings.append(f"SEED={seed}, {target}, status {done.returncode}, input in {KEPT}\n{shown}")
+    if process.returncode or not executed:
+        place = max(message.find(UNCAUGHT), 0) or len(message) - SHOWN
+        lines = message[max(place, 0) :][:SHOWN].decode(errors="replace")
+        report.findings.append(f"SEED={seed}, {target}, status {process.returncode}, input in {KEPT}\n{lines}")
     return report
 
 
 def _npy_files() -> list[bytes]:
     """Return an NPY file of each dtype and version."""
-    made = []
+    results = []
     for dtype in npy.DTYPES:
         file = io.BytesIO()
         np.lib.format.write_array(file, np.zeros((2, 3), np.dtype(dtype)), version=(3, 0))
-        made.append(file.getvalue())
-    return made
+        results.append(file.getvalue())
+    return results
 
 
 def _check_npy(data: bytes) -> None:
@@ -91,8 +91,8 @@ def _check_npy(data: bytes) -> None:
         shape, fortran, dtype = _by_numpy(data)
     except ValueError:  # NumPy does not take all that Python 2 wrote
         return
-    several = sum(length != 1 for length in shape) > 1
-    assert (header.shape, header.fortran, header.dtype) == (shape, fortran and several, dtype), header
+    group = sum(length != 1 for length in shape) > 1
+    assert (header.shape, header.fortran, header.dtype) == (shape, fortran and group, dtype), header
 
 
 def _by_numpy(data: bytes) -> Any:
@@ -121,19 +121,19 @@ def _check_message(data: bytes) -> None:
 
     try:
         spans = wire.entries(data, {wire.FEATURES})
-        found = {key: wire.feature_of(data, span, is_entry=True) for key, span in spans.items()}
+        results = {key: wire.feature_of(data, span, is_entry=True) for key, span in spans.items()}
         if any(number > 2 for span in spans.values() for number, *_ in wire.fields(data, *span)):
             return  # of an entry with a field that nobody knows, protobuf's libraries make different things
     except wire.WireError:
         return
-    theirs = messages.fields_of(data)
-    for key, values in (theirs or {}).items():
-        kind, ours = found.get((wire.FEATURES, key.encode()), (0, []))
+    reference = messages.fields_of(data)
+    for key, values in (reference or {}).items():
+        kind, result = results.get((wire.FEATURES, key.encode()), (0, []))
         if kind == wire.BYTES_LIST:
-            ours = [data[first:after] for first, after in ours]
+            result = [data[first:after] for first, after in result]
         elif kind == wire.FLOAT_LIST:
-            ours = np.array(ours, np.uint32).view(np.float32).tolist()
-        assert np.array_equal(np.array(ours), np.array(values), equal_nan=key == "f"), f"{key}: {ours}, {values}"
+            result = np.array(result, np.uint32).view(np.float32).tolist()
+        assert np.array_equal(np.array(result), np.array(values), equal_nan=key == "f"), f"{key}: {result}, {values}"
 
 
 def _messages() -> list[bytes]:
@@ -166,14 +166,16 @@ def _check_table(data: bytes) -> None:
     block = lines.Block(data, 1, lines.num_ends(data), 0, b'"' in data)
     pieces = list(lines.split_block(block, dialect, 16))
     assert b"".join(piece.data for piece in pieces) == data
-    found = [(record.line, record.values) for piece in pieces for record in lines.scan(piece.data, dialect, piece.line)]
-    assert found == whole or not is_ended, f"{found} in pieces, {whole} in one"
+    results = [
+        (record.line, record.values) for piece in pieces for record in lines.scan(piece.data, dialect, piece.line)
+    ]
+    assert results == whole or not is_ended, f"{results} in pieces, {whole} in one"
     try:
-        theirs = list(csv.reader(io.StringIO(data.decode(), newline="")))
+        reference = list(csv.reader(io.StringIO(data.decode(), newline="")))
     except (csv.Error, ValueError):  # bytes that are 0, and long values; both are refused before the scan
         return
-    ours = [[value.decode() for value in values] for _, values in whole]
-    assert ours == [row for row in theirs if row] or not is_ended, f"{ours}, by Python {theirs}"
+    result = [[value.decode() for value in values] for _, values in whole]
+    assert result == [row for row in reference if row] or not is_ended, f"{result}, by Python {reference}"
 
 
 def _tables() -> list[bytes]:
@@ -195,10 +197,10 @@ def main(target: str, arguments: list[str]) -> None:
     import atheris
 
     check, _, modules = TARGETS[target]
-    others = [name for name in sys.modules if name.partition(".")[0] == "gpuload"]
-    for name in others:
+    rest = [name for name in sys.modules if name.partition(".")[0] == "gpuload"]
+    for name in rest:
         del sys.modules[name]  # they are imported anew, with atheris looking at those that are meant
-    with atheris.instrument_imports(include=["gpuload"], exclude=[name for name in others if name not in modules]):
+    with atheris.instrument_imports(include=["gpuload"], exclude=[name for name in rest if name not in modules]):
         for module in modules:
             __import__(module)
     globals()["GpuloadError"] = sys.modules["gpuload.errors"].GpuloadError

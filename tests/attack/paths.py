@@ -41,7 +41,7 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        return examples(rng, lambda given: _check(folder, given), GIVEN)
+        return examples(rng, lambda value: _check(folder, value), GIVEN)
     finally:
         os.chdir(before)
 
@@ -56,20 +56,20 @@ def _grow(folder: Path, rng: np.random.Generator, depth: int) -> None:
             inner.write_bytes(b"x")
 
 
-def _check(folder: Path, given: Any) -> str:
-    came, found = outcome(expand, given)
-    again, source = outcome(gl.fixed, given, "u1")
+def _check(folder: Path, value: Any) -> str:
+    came, result = outcome(expand, value)
+    again, source = outcome(gl.fixed, value, "u1")
     assert again == "refused" or came == "read", f"gl.fixed reads what expand refuses: {source}"
-    if not isinstance(given, str):
-        assert came == "refused" or all(os.path.isabs(path) for path in found), f"not absolute: {found}"
+    if not isinstance(value, str):
+        assert came == "refused" or all(os.path.isabs(path) for path in result), f"not absolute: {result}"
         return came
-    path = os.path.abspath(os.path.expanduser(given))
+    path = os.path.abspath(os.path.expanduser(value))
     if came == "read" and (not glob.has_magic(path) or os.path.lexists(path)):
-        assert found == [path], f"{given!r} means {found}"
+        assert result == [path], f"{value!r} means {result}"
     elif path.startswith(f"{folder}{os.sep}") and not _is_twofold(_parts(folder, path)):
         expected = _by_glob(folder, path)
-        assert came == "read" or not expected, f"{given!r} is refused, glob finds {expected}: {found}"
-        assert came == "refused" or found == expected, f"{given!r} means {found}, by glob {expected}"
+        assert came == "read" or not expected, f"{value!r} is refused, glob finds {expected}: {result}"
+        assert came == "refused" or result == expected, f"{value!r} means {result}, by glob {expected}"
     return came
 
 
@@ -78,8 +78,8 @@ def _by_glob(folder: Path, path: str) -> list[str]:
     if "\0" in path or not glob.has_magic(path) or os.path.lexists(path):
         return []
     inner = [glob.escape(part) if os.path.lexists(before) else part for before, part in _parts(folder, path)]
-    found = glob.glob(os.path.join(glob.escape(str(folder)), *inner), recursive=True)
-    return sorted({one for one in found if not one.endswith(os.sep) and not os.path.isdir(one)})
+    message = glob.glob(os.path.join(glob.escape(str(folder)), *inner), recursive=True)
+    return sorted({item for item in message if not item.endswith(os.sep) and not os.path.isdir(item)})
 
 
 def _is_twofold(parts: list[tuple[str, str]]) -> bool:

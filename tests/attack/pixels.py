@@ -46,26 +46,26 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     if rng.random() < 0.3:
         ops += [gl.ops.RandomResizedCrop(20, 30)]
     changes = {"batch_size": int(rng.choice([1, 1, 1, 2, 5])), "num_threads": int(rng.integers(1, 4)), "ops": ops}
-    ours = _decoded(folder, executor="array", **changes)
-    theirs = _decoded(folder, executor="dali", **changes) if find_spec("nvidia.dali") else ours
+    result = _decoded(folder, executor="array", **changes)
+    reference = _decoded(folder, executor="dali", **changes) if find_spec("nvidia.dali") else result
     for record, head in heads_of.items():
-        one, other = ours.get(record), theirs.get(record)
-        if one is None or other is None:
+        item, second = result.get(record), reference.get(record)
+        if item is None or second is None:
             outcomes["refused"] += 1
             continue
         assert head is not None, f"record {record} was decoded, and its head refused"
         if len(ops) == 1:
-            assert one.shape[:2] == other.shape[:2] == (head.height, head.width), (
-                f"record {record}: {one.shape}, {head}"
+            assert item.shape[:2] == second.shape[:2] == (head.height, head.width), (
+                f"record {record}: {item.shape}, {head}"
             )
-            assert np.array_equal(one, other), f"record {record}: {np.count_nonzero(one != other)} values differ"
+            assert np.array_equal(item, second), f"record {record}: {np.count_nonzero(item != second)} values differ"
         outcomes["decoded"] += 1
     return outcomes
 
 
 def _decoded(folder: Path, **arguments: Any) -> dict[int, Any]:
     """Return the pixels of each record of the steps that raised no error."""
-    found, source = {}, gl.images(folder, labels=None)
+    results, source = {}, gl.images(folder, labels=None)
     with source, gl.Loader(source, device="cpu", **arguments) as load:
         run, steps = iter(load), 0
         while True:
@@ -78,9 +78,9 @@ def _decoded(folder: Path, **arguments: Any) -> dict[int, Any]:
                 continue
             assert batch.step == steps, f"step {batch.step} comes in place of {steps}"
             steps += 1
-            found.update({int(n): np.array(image) for n, image in zip(batch.records, batch["image"], strict=True)})
+            results.update({int(n): np.array(image) for n, image in zip(batch.records, batch["image"], strict=True)})
         assert steps == len(load), f"{steps} steps, of {len(load)}"
-    return found
+    return results
 
 
 def _head(data: bytes) -> Any:

@@ -43,8 +43,8 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
 
     whole, taken = loader(LENGTH), loader(BATCH)
 
-    def check(given: tuple[int, list[tuple[str, Any]], Any]) -> str:
-        steps, changes, other = given
+    def check(argument: tuple[int, list[tuple[str, Any]], Any]) -> str:
+        steps, changes, second = argument
         with loader(3) as load:
             run = iter(load)
             for _ in range(steps):
@@ -55,10 +55,10 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
                 state.pop(key, None)
             else:
                 state[key] = value
-        state = state if other is None else other
+        state = state if second is None else second
         came, error = outcome(taken.load_state_dict, state)
         if came == "refused":
-            assert changes or other is not None, f"a state that nobody changed is refused: {error}"
+            assert changes or second is not None, f"a state that nobody changed is refused: {error}"
             return came
         epoch, position = state["epoch"], state["position"]
         order = whole.batch_at(0, epoch).records

@@ -42,19 +42,19 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
         data = mutated(data, rng, most=2)
     (folder / "a.csv").write_bytes(data)
     _check_kept(data, folder / "a.csv")
-    came, found = outcome(_read, folder / "a.csv")
+    came, result = outcome(_read, folder / "a.csv")
     if came == "refused":
-        assert not sound, f"a sound table is refused: {found}"
+        assert not sound, f"a sound table is refused: {result}"
         return came
     if sound:
-        assert found["number"].tolist() == [int(row[0]) for row in rows]
-        assert found["real"].tolist() == [float(row[1]) for row in rows]
-        assert found["text"].tolist() == [row[2] for row in rows], f"{found['text']!r}, of {rows!r}"
-    elif (theirs := _by_python(data)) is not None and len(theirs) == len(found["number"]):
-        for name, column in zip(COLUMNS, zip(*theirs, strict=True) if theirs else [()] * 3, strict=True):
-            ours = found[name].tolist()
-            for mine, text in zip(ours, column, strict=True):
-                assert _is_same(name, mine, text), f"{name}: {mine!r}, in the file {text!r}"
+        assert result["number"].tolist() == [int(row[0]) for row in rows]
+        assert result["real"].tolist() == [float(row[1]) for row in rows]
+        assert result["text"].tolist() == [row[2] for row in rows], f"{result['text']!r}, of {rows!r}"
+    elif (reference := _by_python(data)) is not None and len(reference) == len(result["number"]):
+        for name, column in zip(COLUMNS, zip(*reference, strict=True) if reference else [()] * 3, strict=True):
+            actual = result[name].tolist()
+            for part, text in zip(actual, column, strict=True):
+                assert _is_same(name, part, text), f"{name}: {part!r}, in the file {text!r}"
     return came
 
 
@@ -66,20 +66,20 @@ def _read(path: Path) -> Any:
 def _check_kept(data: bytes, path: Path) -> None:
     """Check that each line but those that are wrong is read, where these are kept."""
     came, source = outcome(lambda: gl.csv(path, COLUMNS, bad_lines="keep"))
-    theirs = _rows_of(data)
-    if came == "refused" or theirs is None:
+    reference = _rows_of(data)
+    if came == "refused" or reference is None:
         return
     with source:
-        assert len(source) == len(theirs), f"{len(source)} records, and {len(theirs)} lines"
-        for number, row in enumerate(theirs):
-            came, found = outcome(lambda number=number: source[number])
+        assert len(source) == len(reference), f"{len(source)} records, and {len(reference)} lines"
+        for number, row in enumerate(reference):
+            came, result = outcome(lambda number=number: source[number])
             if came == "refused":
-                assert isinstance(found, RecordError)
-                assert not _is_sound(row), f"{row} is refused: {found}"
+                assert isinstance(result, RecordError)
+                assert not _is_sound(row), f"{row} is refused: {result}"
                 continue
-            assert len(row) == len(COLUMNS), f"{row} is read: {found}"
+            assert len(row) == len(COLUMNS), f"{row} is read: {result}"
             for name, text in zip(COLUMNS, row, strict=True):
-                assert _is_same(name, found[name].item(), text), f"{name}: {found[name]!r}, in the file {text!r}"
+                assert _is_same(name, result[name].item(), text), f"{name}: {result[name]!r}, in the file {text!r}"
 
 
 def _is_sound(row: list[str]) -> bool:
@@ -104,11 +104,11 @@ def _rows_of(data: bytes) -> list[list[str]] | None:
     return [row for row in rows if row] if header == list(COLUMNS) else None
 
 
-def _is_same(name: str, mine: Any, text: str) -> bool:
+def _is_same(name: str, part: Any, text: str) -> bool:
     if name == "text":
-        return bool(mine == text.rstrip("\0"))
+        return bool(part == text.rstrip("\0"))
     try:
         value = int(text) if name == "number" else float(text)
     except ValueError:
-        return name == "real" and mine != mine  # missing: what stands for that is not-a-number
-    return bool(mine == value or (mine != mine and value != value))
+        return name == "real" and part != part  # missing: what stands for that is not-a-number
+    return bool(part == value or (part != part and value != value))

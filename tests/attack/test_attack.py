@@ -57,7 +57,7 @@ SEED = 20_000  # always the same: new ones are for `make attack`
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
+def findings_folder(tmp_path, monkeypatch):
     """Keep what is found with the test, and not where findings lie that somebody has to look at; end with the first."""
     monkeypatch.setattr(hunt, "KEPT", tmp_path)
     monkeypatch.setattr(hunt, "MOST_FINDINGS", 1)
@@ -66,7 +66,7 @@ def kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in LONG])
-def test_a_short_attack_finds_nothing(kept, part):
+def test_a_short_attack_finds_nothing(findings_folder, part):
     attack = partial(run_part, part) if part in ALONE else importlib.import_module(f"tests.attack.{part}").attack
 
     report = attack(SHORT_S, SEED)
@@ -91,22 +91,24 @@ def test_an_attack_of_some_seconds_finds_nothing(part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [("error", "KeyError"), ("crash", "SIGSEGV"), ("hang", "Timeout"), ("memory", "memory grew by")],
 )
-def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on(monkeypatch, kept, fault, told):
+def test_whatever_a_trial_does_is_a_finding_with_its_seed_and_the_attack_goes_on(
+    monkeypatch, findings_folder, fault, message
+):
     monkeypatch.setenv(planted.FAULT, fault)
 
     report = run_part("planted", 4, 100)
 
     first = report.findings[0]
-    assert told in first
+    assert message in first
     assert "SEED=105," in first
-    assert [path.read_text() for path in kept.glob("seed-105-*/input")] == [fault]
+    assert [path.read_text() for path in findings_folder.glob("seed-105-*/input")] == [fault]
     assert report.tried > 5
 
 
-def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, kept, capsys):
+def test_the_status_of_the_command_says_whether_anything_was_found(monkeypatch, findings_folder, capsys):
     monkeypatch.setenv(planted.FAULT, "error")
 
     status = main(["--only", "planted", "--seconds", "0.2", "--seed", "7"])
@@ -163,7 +165,7 @@ FAULTS = {
         tables,
         rows,
         "_fill_missing",
-        lambda real: lambda *given: real(*given)[::-1],
+        lambda real: lambda *passed_arguments: real(*passed_arguments)[::-1],
     ),
     "a substitute that is drawn anew each time": (damage, Damage, "substitute", lambda real: _by_chance),
     "a kept file that is believed": (derived, keptfile, "compare", lambda real: lambda *_: None),
@@ -215,18 +217,18 @@ def _whole(path, size_bytes, around_bytes, record_bytes):
 
 
 def _wider(real):
-    return lambda data: dataclasses.replace(found := real(data), width=found.width + 1)
+    return lambda data: dataclasses.replace(result := real(data), width=result.width + 1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(monkeypatch, kept, fault):
+def test_a_planted_fault_is_found(monkeypatch, findings_folder, fault):
     part, place, name, make = FAULTS[fault]
     monkeypatch.setattr(place, name, make(getattr(place, name)))
 
     assert part.attack(3, SEED).findings != []
 
 
-def test_pixels_that_differ_between_executors_are_found(monkeypatch, kept):
+def test_pixels_that_differ_between_executors_are_found(monkeypatch, findings_folder):
     pytest.importorskip("nvidia.dali")
     real = decode.decode
     monkeypatch.setattr(decode, "decode", lambda *arguments: real(*arguments) ^ 1)
@@ -271,7 +273,7 @@ def test_a_byte_that_the_core_reads_beyond_its_input_is_found_and_repeated(monke
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, kept):
+def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, findings_folder):
     def forgetful(lane, folder):
         load = lanes.loader(lane, folder, batch_size=kills.BATCH)
         load.load_state_dict = lambda state: None
@@ -287,9 +289,9 @@ def test_a_run_that_begins_anew_after_each_kill_is_found(monkeypatch, kept):
 
 @pytest.mark.slow
 def test_a_child_of_fork_whose_batches_are_others_is_found(tmp_path, monkeypatch):
-    other = "import os; from tests.attack import lanes; real = lanes.digest; "
-    other += "lanes.digest = lambda batch: (*real(batch), os.getpid()); "
-    monkeypatch.setattr(forks, "PROGRAM", other + forks.PROGRAM)
+    second = "import os; from tests.attack import lanes; real = lanes.digest; "
+    second += "lanes.digest = lambda batch: (*real(batch), os.getpid()); "
+    monkeypatch.setattr(forks, "PROGRAM", second + forks.PROGRAM)
 
     with pytest.raises(AssertionError, match="its own loader gives other batches"):
         forks.trial(np.random.default_rng(0), tmp_path)

@@ -35,13 +35,13 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     path = folder / "a.tfrecord"
     path.write_bytes(data)
     expected, is_whole = messages.walk(data)
-    came, found = outcome(gl.tfrecord, path, FEATURES)
+    came, result = outcome(gl.tfrecord, path, FEATURES)
     if came == "refused":
         firsts = [payload and messages.fields_of(payload) for payload in expected[:8]]
-        assert not is_whole or not any(firsts), f"a whole file is refused: {found}"
+        assert not is_whole or not any(firsts), f"a whole file is refused: {result}"
         _check_listed(path, data, expected, is_whole)
         return came
-    with found as source:
+    with result as source:
         assert is_whole, "a damaged file is opened"
         assert len(source) == len(expected), f"{len(source)} records, of {len(expected)}"
         for number in range(len(source)):
@@ -53,54 +53,56 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
 
 
 def _check_record(source: Any, number: int, payload: bytes | None) -> None:
-    came, found = outcome(lambda: source[number])
-    wanted = None if payload is None else messages.fields_of(payload)
+    came, result = outcome(lambda: source[number])
+    expected = None if payload is None else messages.fields_of(payload)
     if came == "refused":
-        assert isinstance(found, RecordError), f"record {number}: {found!r}"
-        is_one = wanted is not None and len(wanted["b"]) == 1  # "bytes" is one value
-        is_cut = "a number of more than 64 bits" in found.what or "a number that does not end" in found.what
+        assert isinstance(result, RecordError), f"record {number}: {result!r}"
+        is_one = expected is not None and len(expected["b"]) == 1  # "bytes" is one value
+        is_cut = "a number of more than 64 bits" in result.what or "a number that does not end" in result.what
         # Of a number of ten bytes and more than 64 bits protobuf takes 64; here it is refused.
-        assert not is_one or is_cut, f"record {number} is refused: {found}"
+        assert not is_one or is_cut, f"record {number} is refused: {result}"
         return
     assert payload is not None, f"record {number} is damaged, and read"
-    if wanted is None:  # protobuf refuses keys that are no UTF-8, which are not ours to read
+    if expected is None:  # protobuf refuses keys that are no UTF-8, which are not ours to read
         return
-    assert found["i"].tolist() == wanted["i"], f"record {number}: {found}, by protobuf {wanted}"
-    assert np.array_equal(found["f"], np.array(wanted["f"], np.float32), equal_nan=True), f"record {number}: {found}"
-    assert [found["b"].tobytes()] == wanted["b"], f"record {number}: {found}, by protobuf {wanted}"
+    assert result["i"].tolist() == expected["i"], f"record {number}: {result}, by protobuf {expected}"
+    assert np.array_equal(result["f"], np.array(expected["f"], np.float32), equal_nan=True), (
+        f"record {number}: {result}"
+    )
+    assert [result["b"].tobytes()] == expected["b"], f"record {number}: {result}, by protobuf {expected}"
 
 
 def _check_loader(source: Any, rng: np.random.Generator) -> None:
     """Check that a loader replaces just what cannot be read."""
-    damaged = {number for number in range(len(source)) if outcome(lambda n=number: source[n])[0] == "refused"}
-    if len(damaged) * 2 > len(source):
+    broken = {number for number in range(len(source)) if outcome(lambda n=number: source[n])[0] == "refused"}
+    if len(broken) * 2 > len(source):
         return
     size = int(rng.integers(1, 9))
     with gl.Loader(source, size, on_error="replace", max_bad=1, device="cpu", num_threads=2) as load:
         rows = []
         for batch in load:
             rows += [(int(record), fields) for record, *fields in zip(batch.records, *batch.values(), strict=True)]
-        assert {bad.record for bad in load.bad_records()} == damaged
+        assert {bad.record for bad in load.bad_records()} == broken
     assert len(rows) == len(source)
-    for planned, (record, fields) in enumerate(rows):
-        assert record not in damaged
-        assert record == planned or planned in damaged
+    for plan, (record, fields) in enumerate(rows):
+        assert record not in broken
+        assert record == plan or plan in broken
         for value, name in zip(fields, source.spec.names, strict=True):
             assert np.array_equal(value, source[record][name], equal_nan=name == "f")
 
 
-def _check_listed(given: Any, data: bytes, expected: list[bytes | None], is_whole: bool) -> None:
+def _check_listed(value: Any, data: bytes, expected: list[bytes | None], is_whole: bool) -> None:
     """Check that ``gpuload.check`` lists each record with another checksum, and where the file breaks off."""
     try:
-        listed = list(gl.check(given, num_threads=1))
+        entries = list(gl.check(value, num_threads=1))
     except GpuloadError as error:
         raise AssertionError(f"check raised {error!r}") from error
-    offsets = {finding.offset_bytes for finding in listed}
+    offsets = {finding.offset_bytes for finding in entries}
     wrong, place = set(), 0
     if expected or is_whole:
         for payload in expected:
             if payload is None:
                 wrong.add(place)
             place += 16 + int.from_bytes(data[place : place + 8], "little")
-        assert wrong <= offsets, f"damaged at {sorted(wrong)}, listed {listed}"
-    assert is_whole or listed, "a file that breaks off is not listed"
+        assert wrong <= offsets, f"damaged at {sorted(wrong)}, listed {entries}"
+    assert is_whole or entries, "a file that breaks off is not listed"

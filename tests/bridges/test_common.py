@@ -107,16 +107,16 @@ def test_each_loop_is_the_next_epoch_and_goes_on_where_one_was_left(tensors: Any
 
 
 def test_the_state_of_the_batches_goes_on_in_another_loop(tensors: Any) -> None:
-    stopped, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(0))
-    next(iter(stopped))
-    saved = json.loads(json.dumps(stopped.state_dict()))
+    first_part, whole = tensors(loader_of(shuffle=True)), labels_of(loader_of(shuffle=True).epoch(0))
+    next(iter(first_part))
+    state = json.loads(json.dumps(first_part.state_dict()))
 
-    resumed = tensors(loader_of(shuffle=True))
-    resumed.load_state_dict(saved)
+    later = tensors(loader_of(shuffle=True))
+    later.load_state_dict(state)
 
-    assert labels_of(resumed) == whole[1:]
+    assert labels_of(later) == whole[1:]
     with pytest.raises(StateError, match="the seed"):
-        tensors(loader_of(shuffle=True, seed=1)).load_state_dict(saved)
+        tensors(loader_of(shuffle=True, seed=1)).load_state_dict(state)
 
 
 @pytest.mark.parametrize("num_taken", [0, 2])
@@ -169,7 +169,7 @@ def test_of_all_batches_every_tensor_is_shared(tensors: Any) -> None:
 def test_kept_tensors_hold_what_they_were_after_the_loader_is_gone(tensors: Any) -> None:
     loader = loader_of(shuffle=True, batch_size=1)
     batches = tensors(loader)
-    kept = [pair for _ in range(10) for pair in batches]
+    held_batches = [pair for _ in range(10) for pair in batches]
     for _ in range(3):  # more batches, which would be written over memory that was given back too early
         list(batches)
     loader.close()
@@ -177,7 +177,7 @@ def test_kept_tensors_hold_what_they_were_after_the_loader_is_gone(tensors: Any)
     gc.collect()
 
     with loader_of(shuffle=True, batch_size=1) as again:
-        for (image, label), batch in zip(kept, [batch for _ in range(10) for batch in again], strict=True):
+        for (image, label), batch in zip(held_batches, [batch for _ in range(10) for batch in again], strict=True):
             np.testing.assert_array_equal(np.asarray(image), batch["image"])
             np.testing.assert_array_equal(np.asarray(label), batch["label"])
 
@@ -213,9 +213,9 @@ def test_an_array_that_cannot_be_shared_is_copied_and_counted(kind: str, framewo
     tensor = batches._convert(array)
 
     np.testing.assert_array_equal(np.asarray(tensor + 1), array + 1)
-    counted = batches.loader.stats()
+    counts = batches.loader.stats()
     shared = kind == "not aligned" and ALIGNMENT_BYTES[framework] == 1
-    assert (counted["tensors_shared"], counted["tensors_copied"]) == (shared, not shared)
+    assert (counts["tensors_shared"], counts["tensors_copied"]) == (shared, not shared)
 
 
 EPOCHS = """
@@ -241,11 +241,13 @@ FACES = [(framework, "tensors") for framework in FRAMEWORKS] + [("torch", "datas
 @pytest.mark.parametrize(("package", "face"), FACES)
 def test_nothing_stays_behind_after_a_thousand_epochs(package: str, face: str) -> None:
     pytest.importorskip(package)
-    told = [sys.executable, "-W", "ignore", "-c", EPOCHS, package, face]
+    command = [sys.executable, "-W", "ignore", "-c", EPOCHS, package, face]
 
-    done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    process = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
 
-    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+    assert process.stdout.splitlines()[-1:] == ["[]"], process.stdout + process.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc, which is not here")
@@ -279,14 +281,14 @@ def fails_at_six(label: Any) -> Any:
 def test_an_error_of_an_op_comes_as_itself_at_its_step_and_the_next_call_goes_on_behind_it(tensors: Any) -> None:
     loader = loader_of("label", batch_size=2, ops=[gl.ops.Python(fails_at_six, on="label")])
     batches = iter(tensors(loader))
-    seen = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
+    values = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
 
     with pytest.raises(KeyError, match="the user's own error"):
         next(batches)
 
     assert (loader.position.epoch, loader.position.step) == (0, 3)  # a state begins with the failed step again
     assert np.asarray(next(batches)[0]).tolist() == [8, 9]
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert values == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -304,13 +306,13 @@ def test_what_breaks_off_the_conversion_of_a_batch_loses_no_step_of_a_state(
 
     monkeypatch.setattr(gl.Batch, "with_fields", broken_off)
     batches = iter(tensors(loader))
-    seen = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
+    values = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
     with pytest.raises(error):
         next(batches)
     assert (loader.position.epoch, loader.position.step) == (0, 2)
-    seen += [np.asarray(labels).tolist() for (labels,) in batches]
+    values += [np.asarray(labels).tolist() for (labels,) in batches]
 
-    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert values == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
 def test_a_conversion_that_fails_by_itself_is_an_error_once_and_the_next_call_goes_on_behind_it(
@@ -326,13 +328,13 @@ def test_a_conversion_that_fails_by_itself_is_an_error_once_and_the_next_call_go
 
     monkeypatch.setattr(gl.Batch, "with_fields", fails_at_two)
     batches = iter(tensors(loader))
-    seen = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
+    values = [np.asarray(next(batches)[0]).tolist() for _ in range(2)]
     with pytest.raises(MemoryError):
         next(batches)
     assert (loader.position.epoch, loader.position.step) == (0, 2)  # a state begins with the failed step again
-    seen += [np.asarray(labels).tolist() for (labels,) in batches]
+    values += [np.asarray(labels).tolist() for (labels,) in batches]
 
-    assert seen == [[0, 1], [2, 3], [6, 7], [8, 9]]
+    assert values == [[0, 1], [2, 3], [6, 7], [8, 9]]
     assert calls == [0, 1, 2, 2, 3, 4]
 
 
@@ -358,17 +360,17 @@ def test_what_a_signal_handler_raises_while_tensors_are_made_loses_no_step(
     before = signal.signal(signal.SIGALRM, ring)
     monkeypatch.setattr(gl.Batch, "with_fields", interrupted)
     try:
-        batches, seen, num_interrupts = iter(tensors(loader)), [], 0
+        batches, values, num_interrupts = iter(tensors(loader)), [], 0
         for _ in range(11):
             try:
-                seen += [np.asarray(labels).tolist() for (labels,) in itertools.islice(batches, 1)]
+                values += [np.asarray(labels).tolist() for (labels,) in itertools.islice(batches, 1)]
             except TimeoutError:
                 num_interrupts += 1
                 assert (loader.position.epoch, loader.position.step) == (0, 2)
     finally:
         signal.signal(signal.SIGALRM, before)
 
-    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert values == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert num_interrupts == len(rings) == (5 if shows else 1)
 
 
@@ -381,12 +383,12 @@ def test_an_error_of_a_reader_comes_as_itself_at_its_step(tensors: Any) -> None:
     with none_left():
         loader = gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu")
         batches = iter(tensors(loader))
-        seen = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
+        values = [np.asarray(next(batches)[0]).tolist() for _ in range(3)]
 
         with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
             next(batches)
 
-        assert seen == [[0, 1], [2, 3], [4, 5]]
+        assert values == [[0, 1], [2, 3], [4, 5]]
         assert [np.asarray(numbers).tolist() for (numbers,) in batches] == [[8, 9]]
 
 
@@ -415,10 +417,10 @@ def test_a_loop_that_is_left_leaves_no_thread(how: str, tensors: Any) -> None:
         leave(tensors(loader_of(shuffle=True, batch_size=1)), how)
 
 
-@pytest.mark.parametrize("one", [gl.arrays(x=LABELS), None, [1, 2]])
-def test_what_is_no_loader_is_refused_with_what_to_write(one: Any, tensors: Any) -> None:
+@pytest.mark.parametrize("item", [gl.arrays(x=LABELS), None, [1, 2]])
+def test_what_is_no_loader_is_refused_with_what_to_write(item: Any, tensors: Any) -> None:
     with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
-        tensors(one)
+        tensors(item)
 
 
 REFUSED = {
@@ -475,13 +477,15 @@ def test_without_a_shard_the_loader_is_the_loader() -> None:
 
 @pytest.mark.parametrize("shard", ["auto", (1, 3)])
 def test_a_shard_is_a_loader_of_that_share_of_the_records(shard: Any) -> None:
-    found = [common.sharded(loader_of(shuffle=True), (i, 3), no_ranks) for i in range(3)]
-    records = [batch.records.tolist() for one in found for batch in one]
+    results = [common.sharded(loader_of(shuffle=True), (i, 3), no_ranks) for i in range(3)]
+    records = [batch.records.tolist() for item in results for batch in item]
 
-    own = common.sharded(loader_of(shuffle=True), shard, lambda: (1, 3))
+    shard_loader = common.sharded(loader_of(shuffle=True), shard, lambda: (1, 3))
 
     assert sorted(np.concatenate(records)) == list(range(10))
-    assert [batch.records.tolist() for batch in own] == [batch.records.tolist() for batch in found[1].epoch(0)]
+    assert [batch.records.tolist() for batch in shard_loader] == [
+        batch.records.tolist() for batch in results[1].epoch(0)
+    ]
 
 
 def test_a_shard_begins_where_the_loader_is() -> None:
@@ -490,9 +494,9 @@ def test_a_shard_begins_where_the_loader_is() -> None:
 
     shards = [common.sharded(loader, (i, 2), no_ranks) for i in range(2)]
 
-    rest = [batch.records.tolist() for one in shards for batch in one]
+    rest = [batch.records.tolist() for item in shards for batch in item]
     assert sorted(np.concatenate(taken + rest)) == list(range(10))
-    assert [(one.position.epoch, one.position.step) for one in shards] == [(1, 0)] * 2
+    assert [(item.position.epoch, item.position.step) for item in shards] == [(1, 0)] * 2
     assert loader.position.step == 2
 
 

@@ -57,10 +57,10 @@ def test_what_a_stream_computes_of_a_batch_is_behind_what_makes_it(cupy: Any) ->
                 sums.append(image.sum())
                 del image
         stream.synchronize()
-        found = [float(total.get()) for total in sums]
+        results = [float(total.get()) for total in sums]
 
     with loader_of(batch_size=1, shuffle=True) as expected:
-        assert found == [float(batch["image"].sum()) for _ in range(5) for batch in expected]
+        assert results == [float(batch["image"].sum()) for _ in range(5) for batch in expected]
 
 
 def test_ragged_values_keep_their_offsets_on_the_host(cupy: Any, tmp_path: Any) -> None:
@@ -72,7 +72,7 @@ def test_ragged_values_keep_their_offsets_on_the_host(cupy: Any, tmp_path: Any) 
 
         assert isinstance(values, Ragged)
         assert isinstance(values.payload, cupy.ndarray)
-        assert [one.get().tolist() for one in values] == [[], [0], [0, 1], [0, 1, 2]]
+        assert [item.get().tolist() for item in values] == [[], [0], [0, 1], [0, 1, 2]]
         del values
 
 
@@ -107,7 +107,7 @@ def test_what_a_gpu_has_no_dtype_for_is_refused_by_name(dtype: str) -> None:
         glcupy.tensors(loader)
 
 
-@pytest.mark.parametrize("one", [gl.arrays(x=np.arange(3)), None])
-def test_what_is_no_loader_is_refused_with_what_to_write(one: Any) -> None:
+@pytest.mark.parametrize("item", [gl.arrays(x=np.arange(3)), None])
+def test_what_is_no_loader_is_refused_with_what_to_write(item: Any) -> None:
     with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
-        glcupy.tensors(one)
+        glcupy.tensors(item)

@@ -67,7 +67,10 @@ def pipeline(
 
 def arrays(outputs: Any) -> list[Any]:
     """The outputs of a run, each an array or a list of arrays."""
-    return [np.asarray(one.as_tensor()) if one.is_dense_tensor() else list(map(np.asarray, one)) for one in outputs]
+    return [
+        np.asarray(output.as_tensor()) if output.is_dense_tensor() else list(map(np.asarray, output))
+        for output in outputs
+    ]
 
 
 def runs(pipe: Any, num_epochs: int = 1) -> list[list[list[Any]]]:
@@ -100,10 +103,10 @@ def flat(lists: Any) -> list[Any]:
     return list(chain.from_iterable(lists))
 
 
-def run_into(seen: list[Any], pipe: Any) -> None:
+def run_into(labels: list[Any], pipe: Any) -> None:
     """Run a pipeline of one output, for ever."""
     while True:
-        seen.append(arrays(pipe.run())[0].tolist())
+        labels.append(arrays(pipe.run())[0].tolist())
 
 
 class Damaged(Source):
@@ -153,18 +156,18 @@ def test_the_batches_of_a_pipeline_are_those_of_the_loader_epoch_after_epoch() -
 
 
 def test_the_nodes_come_in_the_order_of_output_and_one_alone_is_a_node() -> None:
-    found = {}
+    dtypes = {}
 
     @pipeline_def(batch_size=4, num_threads=1, device_id=None)
     def defined(output: Any) -> Any:
-        found["nodes"] = gldali.reader(loader_of(output=output))
-        return found["nodes"]
+        dtypes["nodes"] = gldali.reader(loader_of(output=output))
+        return dtypes["nodes"]
 
     for output, kinds in ((("label", "image"), (types.INT64, types.FLOAT)), ({"y": "image"}, (types.FLOAT,)),
                           ("label", (types.INT64,)), (None, (types.FLOAT, types.INT64))):  # fmt: skip
-        made = tuple(one.dtype for one in defined(output).run())
-        assert made == kinds
-        assert isinstance(found["nodes"], tuple) == (len(kinds) > 1)
+        dtypes_of_nodes = tuple(one.dtype for one in defined(output).run())
+        assert dtypes_of_nodes == kinds
+        assert isinstance(dtypes["nodes"], tuple) == (len(kinds) > 1)
 
 
 @pytest.mark.parametrize("name", ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
@@ -219,14 +222,14 @@ def test_images_of_different_sizes_and_ragged_values_are_lists(tmp_path: Path) -
     for number in range(5):
         np.save(tmp_path / "rows" / f"{number}.npy", np.arange(number * 2, dtype=np.float32).reshape(number, 2))
     rows = gl.Loader(gl.npy(tmp_path / "rows" / "*.npy", record="file"), batch_size=3, output="x", device="cpu")
-    decoded = gl.Loader(photos(tmp_path), batch_size=4, ops=[gl.ops.Decode()], output="image", device="cpu")
+    image_loader = gl.Loader(photos(tmp_path), batch_size=4, ops=[gl.ops.Decode()], output="image", device="cpu")
 
-    for loader in (rows, decoded):
+    for loader in (rows, image_loader):
         (batches,) = runs(pipeline(loader))
         for (values,), batch in zip(batches, loader.epoch(0), strict=True):
             assert len(values) == len(batch[0])
-            for one, wanted in zip(values, batch[0], strict=True):
-                np.testing.assert_array_equal(one, wanted)
+            for one, expectation in zip(values, batch[0], strict=True):
+                np.testing.assert_array_equal(one, expectation)
 
 
 def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) -> None:
@@ -238,8 +241,8 @@ def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) 
 
     for (images, labels), batch in zip(batches, decoded, strict=True):
         assert labels.tolist() == batch["label"].tolist()
-        for image, wanted in zip(images, batch["image"], strict=True):
-            np.testing.assert_array_equal(image, wanted)
+        for image, expectation in zip(images, batch["image"], strict=True):
+            np.testing.assert_array_equal(image, expectation)
 
 
 def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,13 +270,13 @@ def test_all_outputs_hold_what_they_were_while_further_batches_come(graph: Any) 
     loader = loader_of(batch_size=1)
     pipe = pipeline(loader, graph, prefetch_queue_depth=3)
 
-    kept = [batch for batches in runs(pipe, 20) for batch in batches]
+    held_batches = [batch for batches in runs(pipe, 20) for batch in batches]
     del pipe
     loader.close()
 
     with loader_of(batch_size=1) as whole:
-        wanted = [batch for _ in range(20) for batch in whole]
-        for (images, labels), batch in zip(kept, wanted, strict=True):
+        expectation = [batch for _ in range(20) for batch in whole]
+        for (images, labels), batch in zip(held_batches, expectation, strict=True):
             np.testing.assert_array_equal(images.reshape(1, 3, 2), batch["image"])
             np.testing.assert_array_equal(labels, batch["label"])
 
@@ -293,18 +296,18 @@ EXECUTORS = {
 def test_order_and_position_are_the_same_with_every_executor_of_dali(settings: Any) -> None:
     loader = loader_of(batch_size=3)
     pipe = pipeline(loader, lambda images, labels: (images + 1, labels), **settings)
-    found, positions = [], []
+    label_lists, positions = [], []
 
     for _ in range(2):
         while True:
             try:
-                found.append(np.asarray(pipe.run()[1].as_tensor()).tolist())
+                label_lists.append(np.asarray(pipe.run()[1].as_tensor()).tolist())
             except StopIteration:
                 break
             positions.append((loader.position.epoch, loader.position.step))
         pipe.reset()
 
-    assert found == flat(expected(2, batch_size=3))
+    assert label_lists == flat(expected(2, batch_size=3))
     assert positions == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
 
 
@@ -348,22 +351,22 @@ def test_fields_and_draws_need_not_be_used() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_a_state_saved_at_any_step_goes_on_with_the_next_one_exactly(depth: int) -> None:
     loader, states = loader_of(), []
-    pipe, found = pipeline(loader, prefetch_queue_depth=depth), []
+    pipe, labels = pipeline(loader, prefetch_queue_depth=depth), []
     for _ in range(2):
         states.append(json.loads(json.dumps(loader.state_dict())))
         for _ in range(3):
-            found.append(np.asarray(pipe.run()[1].as_tensor()).tolist())
+            labels.append(np.asarray(pipe.run()[1].as_tensor()).tolist())
             states.append(json.loads(json.dumps(loader.state_dict())))
         with pytest.raises(StopIteration):
             pipe.run()
         pipe.reset()
 
-    assert found == flat(expected(2))
+    assert labels == flat(expected(2))
     for state in states:
-        resumed = loader_of()
-        resumed.load_state_dict(state)
-        done = 3 * state["epoch"] + state["step"]
-        assert flat(labels_of(pipeline(resumed, prefetch_queue_depth=depth), 3))[: 6 - done] == found[done:]
+        later = loader_of()
+        later.load_state_dict(state)
+        num_steps = 3 * state["epoch"] + state["step"]
+        assert flat(labels_of(pipeline(later, prefetch_queue_depth=depth), 3))[: 6 - num_steps] == labels[num_steps:]
 
 
 def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
@@ -374,11 +377,11 @@ def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
 
     rest = []
     for shard in range(2):
-        resumed = loader_of(batch_size=1, num_shards=2, shard_id=shard)
-        resumed.load_state_dict(state)
-        pipe = pipeline(resumed)
+        later = loader_of(batch_size=1, num_shards=2, shard_id=shard)
+        later.load_state_dict(state)
+        pipe = pipeline(later)
         rest += labels_of(pipe)[0]
-        assert (resumed.position.epoch, resumed.position.step) == (1, 0)
+        assert (later.position.epoch, later.position.step) == (1, 0)
 
     valid = flat(seen) + flat(rest)
     assert sorted(set(valid)) == list(range(11))
@@ -418,11 +421,11 @@ def test_a_state_may_be_loaded_between_two_epochs() -> None:
 
 def test_two_pipelines_that_share_a_loader_are_an_error() -> None:
     loader = loader_of()
-    one, two = pipeline(loader), pipeline(loader)
-    one.run(), two.run()
+    first, second = pipeline(loader), pipeline(loader)
+    first.run(), second.run()
 
     with pytest.raises(SpecError, match="give each pipeline a loader of its own"):
-        one.run()
+        first.run()
 
 
 def test_looking_at_a_batch_by_batch_at_moves_nothing() -> None:
@@ -443,10 +446,10 @@ def test_reset_before_the_end_changes_nothing() -> None:
 
 
 def test_a_source_of_the_users_that_ends_before_the_loader_loses_no_batch() -> None:
-    loader, asked = loader_of(batch_size=1), Counter()
+    loader, num_calls = loader_of(batch_size=1), Counter()
 
     def ten(info: Any) -> Any:
-        asked[info.epoch_idx] += 1
+        num_calls[info.epoch_idx] += 1
         if info.iteration == 10:
             raise StopIteration
         return np.full((1, 1), info.iteration)
@@ -456,13 +459,13 @@ def test_a_source_of_the_users_that_ends_before_the_loader_loses_no_batch() -> N
 
     epochs = labels_of(pipeline(loader, graph, prefetch_queue_depth=2), 3)
 
-    found = flat(flat(epochs))
-    assert [len(one) for one in epochs] == [
+    label_list = flat(flat(epochs))
+    assert [len(epoch) for epoch in epochs] == [
         10,
         1,
         10,
     ]  # the first ends with the other source, the second with the loader
-    assert found == flat(flat(expected(2, batch_size=1)))[:21]
+    assert label_list == flat(flat(expected(2, batch_size=1)))[:21]
     assert (loader.position.epoch, loader.position.step) == (1, 10)
 
 
@@ -482,8 +485,8 @@ def test_an_iterator_without_reader_name_ends_where_the_loader_does(last_batch: 
     loader = loader_of(last_batch=last_batch)
     batches = torch_iterator(pipeline(loader), auto_reset=auto_reset)
 
-    for number, wanted in enumerate(expected(3, last_batch=last_batch)):
-        assert [batch[0]["label"].tolist() for batch in batches] == wanted
+    for number, expectation in enumerate(expected(3, last_batch=last_batch)):
+        assert [batch[0]["label"].tolist() for batch in batches] == expectation
         assert (loader.position.epoch, loader.position.step) == (number + 1, 0)
         if not auto_reset:
             batches.reset()
@@ -492,25 +495,25 @@ def test_an_iterator_without_reader_name_ends_where_the_loader_does(last_batch: 
 def test_the_state_is_that_of_what_the_iterator_gave() -> None:
     loader = loader_of()
     batches = torch_iterator(pipeline(loader), auto_reset=True)
-    found, states = [], []
+    labels, states = [], []
     for _ in range(2):
         for batch in batches:
-            found.append(batch[0]["label"].tolist())
+            labels.append(batch[0]["label"].tolist())
             states.append(loader.state_dict())
 
     for done, state in enumerate(states, 1):
-        resumed = loader_of()
-        resumed.load_state_dict(state)
-        rest = torch_iterator(pipeline(resumed), auto_reset=True)
+        later = loader_of()
+        later.load_state_dict(state)
+        rest = torch_iterator(pipeline(later), auto_reset=True)
         again = [batch[0]["label"].tolist() for _ in range(3) for batch in rest]
-        assert again[: 6 - done] == found[done:]
+        assert again[: 6 - done] == labels[done:]
 
 
 def test_a_loop_over_an_iterator_that_was_left_goes_on_where_it_was_left() -> None:
     batches = torch_iterator(pipeline(loader_of()), auto_reset=True)
-    found = [next(iter(batches))[0]["label"].tolist() for _ in range(2)]
+    labels = [next(iter(batches))[0]["label"].tolist() for _ in range(2)]
 
-    assert found + [batch[0]["label"].tolist() for batch in batches] == expected(1)[0]
+    assert labels + [batch[0]["label"].tolist() for batch in batches] == expected(1)[0]
 
 
 WANTED = {  # of 11 records by 4: what comes out as the last batch
@@ -532,11 +535,11 @@ def test_with_reader_name_the_policy_of_the_iterator_says_what_becomes_of_a_part
     )
     num_steps, sizes = WANTED[last_batch, policy]
 
-    for number, wanted in enumerate(expected(3, last_batch=last_batch)):
-        found = [batch[0]["label"].tolist() for batch in batches]
+    for number, expectation in enumerate(expected(3, last_batch=last_batch)):
+        labels = [batch[0]["label"].tolist() for batch in batches]
         assert len(batches) == num_steps
-        assert [len(batch) for batch in found] == sizes
-        for batch, records in zip(found, wanted, strict=False):
+        assert [len(batch) for batch in labels] == sizes
+        for batch, records in zip(labels, expectation, strict=False):
             assert batch == [*records, *records[-1:] * (len(batch) - len(records))]
         assert (loader.position.epoch, loader.position.step) == (number + 1, 0)
 
@@ -549,7 +552,7 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
 ) -> None:
     source = gl.arrays(image=np.zeros(length, np.float32), label=np.arange(length))
     dropped = "drop" if policy == LastBatchPolicy.DROP else "partial"
-    found, steps = [], set()
+    labels, steps = [], set()
     for shard in range(num_shards):
         loader = gl.Loader(source, 2, shard_id=shard, num_shards=num_shards, shuffle=True, device="cpu")
         batches = torch_iterator(
@@ -557,20 +560,20 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
         )
         epochs = [[batch[0]["label"].tolist() for batch in batches] for _ in range(3)]
         steps |= {len(one) for one in epochs}
-        found += flat(epochs)
+        labels += flat(epochs)
         for epoch, whole in zip(
             epochs, [list(loader.replace(last_batch=dropped).epoch(n)) for n in range(3)], strict=True
         ):
-            wanted = [batch["label"][batch.valid].tolist() for batch in whole]
+            expectation = [batch["label"][batch.valid].tolist() for batch in whole]
             if policy == LastBatchPolicy.FILL:
                 assert {len(batch) for batch in epoch} == {2}
-                epoch = [batch[: max(len(one), 1)] for batch, one in zip(epoch, wanted, strict=True)]
-                wanted = [one or batch for batch, one in zip(epoch, wanted, strict=True)]
-            assert epoch == wanted
+                epoch = [batch[: max(len(one), 1)] for batch, one in zip(epoch, expectation, strict=True)]
+                expectation = [one or batch for batch, one in zip(epoch, expectation, strict=True)]
+            assert epoch == expectation
 
     assert len(steps) == 1
     if policy == LastBatchPolicy.PARTIAL:
-        assert Counter(flat(found)) == Counter(dict.fromkeys(range(length), 3))
+        assert Counter(flat(labels)) == Counter(dict.fromkeys(range(length), 3))
 
 
 @pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda one: one.name)
@@ -579,15 +582,15 @@ def test_several_pipelines_in_one_iterator_are_the_shards_of_one_order(policy: A
         return [pipeline(loader_of(batch_size=2, shard_id=shard, num_shards=2), name="Reader") for shard in range(2)]
 
     batches = torch_iterator(pipes(), reader_name="Reader", last_batch_policy=policy, auto_reset=True)
-    wanted = [expected(2, batch_size=2, shard_id=shard, num_shards=2) for shard in range(2)]
+    expectation = [expected(2, batch_size=2, shard_id=shard, num_shards=2) for shard in range(2)]
 
     for number in range(2):
         found = [[part["label"].tolist() for part in batch] for batch in batches]
         for shard in range(2):
             mine = [batch[shard] for batch in found]
-            assert mine[:2] == wanted[shard][number][:2]
+            assert mine[:2] == expectation[shard][number][:2]
             if policy == LastBatchPolicy.PARTIAL:
-                assert mine == wanted[shard][number]
+                assert mine == expectation[shard][number]
         assert len(found) == (2 if policy == LastBatchPolicy.DROP else 3)
 
 
@@ -631,9 +634,9 @@ def test_the_ragged_iterator_of_pytorch_gives_lists(tmp_path: Path) -> None:
     tags = [DALIRaggedIterator.SPARSE_LIST_TAG, DALIRaggedIterator.DENSE_TAG]
     batches = DALIRaggedIterator(pipeline(loader), ["image", "label"], output_types=tags)
 
-    for batch, wanted in zip(batches, loader.epoch(0), strict=True):
-        assert batch[0]["label"].tolist() == wanted["label"].tolist()
-        assert [tuple(image.shape) for image in batch[0]["image"]] == [image.shape for image in wanted["image"]]
+    for batch, expectation in zip(batches, loader.epoch(0), strict=True):
+        assert batch[0]["label"].tolist() == expectation["label"].tolist()
+        assert [tuple(image.shape) for image in batch[0]["image"]] == [image.shape for image in expectation["image"]]
 
 
 def test_the_iterator_of_jax_gives_the_batches_of_the_loader() -> None:
@@ -646,10 +649,10 @@ def test_the_iterator_of_jax_gives_the_batches_of_the_loader() -> None:
         [pipeline(loader_of(), name="Reader")], ["image", "label"], reader_name="Reader", auto_reset=True
     )
 
-    for number, wanted in enumerate(expected(3)):
-        assert [np.asarray(batch["label"]).tolist() for batch in batches] == wanted
+    for number, expectation in enumerate(expected(3)):
+        assert [np.asarray(batch["label"]).tolist() for batch in batches] == expectation
         assert (loader.position.epoch, loader.position.step) == (number + 1, 0)
-        filled = [*wanted[:2], [*wanted[2], wanted[2][-1]]]
+        filled = [*expectation[:2], [*expectation[2], expectation[2][-1]]]
         assert [np.asarray(batch["label"]).tolist() for batch in named] == filled
 
 
@@ -687,34 +690,34 @@ def test_numbers_are_those_of_seed_epoch_record_and_name() -> None:
             assert (angle.dtype, box.dtype, flip.dtype) == (np.float32, np.int32, np.int32)
 
 
-def drawn(**arguments: Any) -> dict[tuple[int, int], tuple[float, int]]:
+def numbers_of(**arguments: Any) -> dict[tuple[int, int], tuple[float, int]]:
     """The draws of two epochs, by epoch and record."""
     loader = loader_of(output="label", **arguments)
     draws = {"angle": gldali.uniform(-10, 10), "flip": gl.ops.RandomFlip(on="label")}
-    found = {}
-    for epoch, batches in enumerate(runs(pipeline(loader, unpacked, draws=draws), 2)):
+    numbers = {}
+    for epoch, batches in enumerate(runs(pipeline(loader, flat_nodes, draws=draws), 2)):
         for labels, angles, flips in batches:
             rows = zip(labels.tolist(), angles.tolist(), flips.tolist(), strict=True)
-            found |= {(epoch, label): (angle, flip) for label, angle, flip in rows}
-    return found
+            numbers |= {(epoch, label): (angle, flip) for label, angle, flip in rows}
+    return numbers
 
 
-def unpacked(labels: Any, angle: Any, flip: Any) -> Any:
+def flat_nodes(labels: Any, angle: Any, flip: Any) -> Any:
     return labels, angle, flip["horizontal"]
 
 
 def test_draws_do_not_depend_on_batch_size_shards_prefetch_or_resuming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gl.ops.RandomFlip, "field_after", lambda self, field: field)  # labels are easier to look at
-    whole = drawn()
+    whole = numbers_of()
 
     assert len(set(whole.values())) == 22
-    assert drawn(batch_size=3) == drawn(batch_size=11) == whole
-    shards = [drawn(batch_size=2, num_shards=3, shard_id=shard) for shard in range(3)]
+    assert numbers_of(batch_size=3) == numbers_of(batch_size=11) == whole
+    shards = [numbers_of(batch_size=2, num_shards=3, shard_id=shard) for shard in range(3)]
     assert shards[0] | shards[1] | shards[2] == whole
 
-    resumed = loader_of(output="label")
-    resumed.load_state_dict(resumed.state_dict(1, 2))
-    pipe = pipeline(resumed, unpacked, draws={"angle": gldali.uniform(-10, 10), "flip": gl.ops.RandomFlip(on="label")})
+    later = loader_of(output="label")
+    later.load_state_dict(later.state_dict(1, 2))
+    pipe = pipeline(later, flat_nodes, draws={"angle": gldali.uniform(-10, 10), "flip": gl.ops.RandomFlip(on="label")})
     labels, angles, flips = arrays(pipe.run())
     rows = zip(labels.tolist(), angles.tolist(), flips.tolist(), strict=True)
     assert {(1, label): (angle, flip) for label, angle, flip in rows}.items() <= whole.items()
@@ -844,10 +847,10 @@ def test_an_error_comes_through_the_iterator_of_pytorch_as_itself() -> None:
     assert [batch[0]["x"].tolist() for batch in batches] == [[8, 9]]
 
 
-@pytest.mark.parametrize("asked", [1, 2, 3])
-def test_an_error_that_is_still_inside_is_not_lost_by_a_reset(asked: int) -> None:
+@pytest.mark.parametrize("num_batches", [1, 2, 3])
+def test_an_error_that_is_still_inside_is_not_lost_by_a_reset(num_batches: int) -> None:
     pipe, seen = pipeline(damaged_loader()), []
-    for _ in range(asked):
+    for _ in range(num_batches):
         seen.append(arrays(pipe.run())[0].tolist())
     pipe.reset()
 
@@ -1062,7 +1065,7 @@ QUICK_ENDS = ("the end of the script", "Ctrl-C in the training")
     "end", [pytest.param(end, marks=() if end in QUICK_ENDS else pytest.mark.slow) for end in ENDS]
 )
 def test_a_script_ends_whatever_ends_it(end: str) -> None:
-    code, wanted = ENDS[end]
+    code, expectation = ENDS[end]
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(end=code)], cwd=ROOT, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
@@ -1076,8 +1079,8 @@ def test_a_script_ends_whatever_ends_it(end: str) -> None:
     finally:
         process.kill()
 
-    assert process.returncode == wanted, errors
-    assert ("Traceback" in errors) == (wanted in (1, -signal.SIGINT))
+    assert process.returncode == expectation, errors
+    assert ("Traceback" in errors) == (expectation in (1, -signal.SIGINT))
 
 
 def resident_bytes() -> int:
@@ -1146,8 +1149,8 @@ def test_batches_of_a_source_may_be_asked_for_in_any_order_and_end_for_ever() ->
         with pytest.raises(StopIteration):
             batches(types.BatchInfo(step, 1))
 
-    wanted = expected(2)
-    assert found == {(epoch, step): wanted[epoch][step] for epoch in range(2) for step in range(3)}
+    expectation = expected(2)
+    assert found == {(epoch, step): expectation[epoch][step] for epoch in range(2) for step in range(3)}
 
 
 def test_a_source_has_draws(tmp_path: Path) -> None:
@@ -1174,8 +1177,8 @@ def test_worker_processes_give_the_batches_of_a_source(tmp_path: Path) -> None:
 
     found = labels_of(pipe, 2)
 
-    wanted = [[batch["label"].tolist() for batch in loader] for _ in range(2)]
-    assert found == wanted
+    expectation = [[batch["label"].tolist() for batch in loader] for _ in range(2)]
+    assert found == expectation
     assert len(multiprocessing.active_children()) == 2
     del pipe
     gc.collect()

@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
-from tests import imagefiles as made
+from tests import imagefiles
 
 BAD = {3, 11, 18}
 NUM_RECORDS, BATCH = 24, 5
@@ -29,7 +29,7 @@ def rows(on_error="replace", **changes):
 def photos(tmp_path):
     """Return a folder of JPEG files, some of which are cut short."""
     for number in range(NUM_RECORDS):
-        data = made.jpeg(16, 24)
+        data = imagefiles.jpeg(16, 24)
         (tmp_path / f"{number:02}.jpg").write_bytes(data[: len(data) // 2] if number in BAD else data)
     return tmp_path
 
@@ -67,15 +67,15 @@ def _through_dali(module, load):
     def pipeline():
         return module.reader(load)
 
-    pipe, found = pipeline(), []
+    pipe, results = pipeline(), []
     for _ in range(2):
         for _ in range(len(load)):
             x, _ = pipe.run()
-            found.append([float(np.asarray(x[row])[0]) for row in range(len(x))])
+            results.append([float(np.asarray(x[row])[0]) for row in range(len(x))])
         with pytest.raises(StopIteration):
             pipe.run()
         pipe.reset()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("via", ["generator", "plugin"])
@@ -85,8 +85,8 @@ def test_a_dataset_has_as_many_steps_as_ever(via):
     values, _ = expected()
     with rows() as load:
         data = gltf.dataset(load, via=via)
-        found = [x.numpy()[:, 0].tolist() for _ in range(2) for x, _ in data]
-    assert found == values
+        results = [x.numpy()[:, 0].tolist() for _ in range(2) for x, _ in data]
+    assert results == values
 
 
 def test_skipped_rows_weigh_nothing_in_a_dataset_with_weights():
@@ -151,5 +151,5 @@ def test_distributed_replicas_agree():
     gltf = importlib.import_module("gpuload.bridges.tensorflow")
     values, _ = expected()
     with rows() as load:
-        found = [x.numpy()[:, 0].tolist() for x, _ in gltf.distribute(load, tf.distribute.get_strategy())]
-    assert found == values[: len(load)]
+        results = [x.numpy()[:, 0].tolist() for x, _ in gltf.distribute(load, tf.distribute.get_strategy())]
+    assert results == values[: len(load)]

@@ -65,12 +65,12 @@ for _ in range(2):
 got = [[numbers(strategy, y) for _, y in data] for _ in range(2)]
 print(json.dumps([expected, got, loader.position.epoch]))
 """
-    done = run(MIRRORED + code, folder=tmp_path)
+    process = run(MIRRORED + code, folder=tmp_path)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    expected, got, epoch = json.loads(done.stdout)
-    assert [[[*one, *other] for one, other in run] for run in got] == expected
-    assert all(abs(len(one) - len(other)) <= 1 for run in got for one, other in run)
+    assert process.returncode == 0, process.stderr[-3000:]
+    expected, actual, epoch = json.loads(process.stdout)
+    assert [[[*item, *second] for item, second in run] for run in actual] == expected
+    assert all(abs(len(item) - len(second)) <= 1 for run in actual for item, second in run)
     assert epoch == 2
 
 
@@ -110,10 +110,10 @@ for steps in (2, 5):
 got, position = train(sys.argv[1] + "/run")
 print(json.dumps([[np.allclose(a, b, rtol=1e-6, atol=1e-7) for a, b in zip(expected, got)], position.epoch]))
 """
-    done = run(MIRRORED + code, folder=tmp_path)
+    process = run(MIRRORED + code, folder=tmp_path)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    same, epoch = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-3000:]
+    same, epoch = json.loads(process.stdout.splitlines()[-1])
     assert all(same)
     assert epoch == 3
 
@@ -145,12 +145,12 @@ os._exit(0)
 def ports(count: int) -> list[int]:
     """Return ports that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    found = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
+    for item in sockets:
+        item.bind(("127.0.0.1", 0))
+    results = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
+    return results
 
 
 def run_workers(code: str, count: int, folder: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
@@ -163,16 +163,16 @@ def run_workers(code: str, count: int, folder: Path, *arguments: str) -> list[su
         )
         for rank in range(count)
     ]  # fmt: skip
-    done = []
+    results = []
     try:
         for child in children:
             out, err = child.communicate(timeout=110)
-            done.append(subprocess.CompletedProcess(child.args, child.returncode, out, err))
+            results.append(subprocess.CompletedProcess(child.args, child.returncode, out, err))
     finally:
         for child in children:
             child.kill()
             child.communicate()
-    return done
+    return results
 
 
 @pytest.mark.slow
@@ -181,8 +181,8 @@ def test_two_workers_that_were_killed_go_on_as_three_and_every_record_comes_once
     killed = run_workers(WORKER, 2, tmp_path, "kill")
     gone_on = run_workers(WORKER, 3, tmp_path, "go on")
 
-    assert [one.returncode for one in killed] == [-9, -9], killed[0].stderr[-3000:]
-    assert [one.returncode for one in gone_on] == [0, 0, 0], gone_on[0].stderr[-3000:]
+    assert [item.returncode for item in killed] == [-9, -9], killed[0].stderr[-3000:]
+    assert [item.returncode for item in gone_on] == [0, 0, 0], gone_on[0].stderr[-3000:]
     steps: dict[int, list[int]] = {}
     for path in tmp_path.glob("*.jsonl"):
         for line in path.read_text().splitlines():
@@ -209,9 +209,9 @@ os._exit(0)
     )
     code = code.replace("os._exit", "sys.stdout.flush(); os._exit")
 
-    done = run_workers(code, 2, tmp_path, "go on")
+    process = run_workers(code, 2, tmp_path, "go on")
 
-    assert [one.stdout for one in done] == ["True\n", "True\n"], done[0].stderr[-3000:]
+    assert [item.stdout for item in process] == ["True\n", "True\n"], process[0].stderr[-3000:]
 
 
 def test_a_loader_is_kept_by_its_dataset_and_by_nothing_else():

@@ -96,9 +96,9 @@ def test_a_field_of_which_the_first_axis_varies_is_ragged_over_a_jax_array(tmp_p
     batches = [values for (values,) in gljax.tensors(loader)]
 
     assert all(isinstance(values, Ragged) and isinstance(values.payload, jax.Array) for values in batches)
-    found = [[one.tolist() for one in values] for values in batches]
+    results = [[item.tolist() for item in values] for values in batches]
     expected = [np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(7)]
-    assert found == [expected[:3], expected[3:6], expected[6:]]
+    assert results == [expected[:3], expected[3:6], expected[6:]]
 
 
 def test_a_jitted_function_takes_the_parts_of_a_batch() -> None:
@@ -114,10 +114,10 @@ def test_what_jax_still_computes_is_not_written_over() -> None:
     batches, expected = gljax.tensors(loader_of(batch_size=2, shuffle=True)), loader_of(batch_size=2, shuffle=True)
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda _, y: y + x - x, x))
 
-    made = [slow(image) for _ in range(20) for image, _ in batches]  # runs behind, on arrays that were let go of
+    results = [slow(image) for _ in range(20) for image, _ in batches]  # runs behind, on arrays that were let go of
 
-    for one, batch in zip(made, [batch for _ in range(20) for batch in expected], strict=True):
-        np.testing.assert_array_equal(np.asarray(one), batch["image"])
+    for item, batch in zip(results, [batch for _ in range(20) for batch in expected], strict=True):
+        np.testing.assert_array_equal(np.asarray(item), batch["image"])
 
 
 def test_an_array_that_is_donated_spoils_no_later_batch() -> None:
@@ -177,19 +177,21 @@ def test_processes_of_jax_each_take_their_share(tmp_path: Path) -> None:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    told = [[sys.executable, "-W", "ignore", str(tmp_path / "program.py"), address, str(number)] for number in range(2)]
-    started = [
-        subprocess.Popen(one, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for one in told
+    command = [
+        [sys.executable, "-W", "ignore", str(tmp_path / "program.py"), address, str(number)] for number in range(2)
+    ]
+    start = [
+        subprocess.Popen(item, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for item in command
     ]
     try:
-        ended = [one.communicate(timeout=100) for one in started]
+        ending = [item.communicate(timeout=100) for item in start]
     finally:
-        for one in started:
-            one.kill()
+        for item in start:
+            item.kill()
 
-    assert [one.returncode for one in started] == [0, 0], ended
-    shares = [json.loads(text.splitlines()[-1]) for text, _ in ended]
+    assert [item.returncode for item in start] == [0, 0], ending
+    shares = [json.loads(text.splitlines()[-1]) for text, _ in ending]
     assert sorted(shares[0] + shares[1]) == list(range(10))
     assert len(shares[0]) == len(shares[1]) == 5
 
@@ -202,15 +204,15 @@ def test_arrays_on_a_gpu_hold_what_they_were_while_further_batches_come() -> Non
     loader = loader_of(device="gpu", batch_size=1, shuffle=True)
     batches = gljax.tensors(loader)
     add = jax.jit(lambda x: x.sum())
-    sums, kept = [], []
+    sums, held_batches = [], []
     for _ in range(20):
         for image, label in batches:
             assert {device.platform for device in image.devices()} == {"gpu"}
             sums.append(add(image))  # queued, while the array is given back
-            kept.append((image, label))
+            held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, kept, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
         np.testing.assert_array_equal(np.asarray(image), batch["image"])
         np.testing.assert_array_equal(np.asarray(label), batch["label"])
         assert float(total) == batch["image"].sum()
@@ -224,8 +226,8 @@ def test_arrays_on_a_gpu_that_are_let_go_of_are_read_before_their_memory_is_used
         jax.jit(lambda x: jax.lax.fori_loop(0, 20_000, lambda _, y: y + x - x, x)),
     )
 
-    made = [slow(image) for _ in range(20) for image, _ in batches]
+    results = [slow(image) for _ in range(20) for image, _ in batches]
 
     expected = loader_of(shuffle=True)
-    for one, batch in zip(made, [batch for _ in range(20) for batch in expected], strict=True):
-        np.testing.assert_array_equal(np.asarray(one), batch["image"])
+    for item, batch in zip(results, [batch for _ in range(20) for batch in expected], strict=True):
+        np.testing.assert_array_equal(np.asarray(item), batch["image"])

@@ -107,8 +107,8 @@ def weights(model: Any) -> list[np.ndarray]:
     return [np.array(value) for value in variables(model)]
 
 
-def check_equal(one: list[np.ndarray], other: list[np.ndarray]) -> None:
-    for left, right in zip(one, other, strict=True):
+def check_equal(item: list[np.ndarray], second: list[np.ndarray]) -> None:
+    for left, right in zip(item, second, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
@@ -127,9 +127,9 @@ def test_a_run_that_was_ended_goes_on_and_its_weights_are_those_of_one_that_was_
 ):
     run(tmp_path, 3, ends=ends, make=make, make_model=make_model)
 
-    trained, loader = run(tmp_path, 3, make=make, make_model=make_model)
+    training, loader = run(tmp_path, 3, make=make, make_model=make_model)
 
-    check_equal(trained, whole)
+    check_equal(training, whole)
     assert (loader.position.epoch, loader.position.step) == (3, 0)
 
 
@@ -159,9 +159,9 @@ def test_saved_by_epochs_a_run_goes_on_at_the_end_of_the_last_one(tmp_path, whol
 def test_a_run_that_is_complete_trains_nothing_more(tmp_path, whole):
     run(tmp_path, 3)
 
-    trained, loader = run(tmp_path, 3)
+    training, loader = run(tmp_path, 3)
 
-    check_equal(trained, whole)
+    check_equal(training, whole)
     assert loader.position.epoch == 3
 
 
@@ -197,9 +197,9 @@ def test_a_save_that_was_broken_off_is_not_taken_up(tmp_path, whole, monkeypatch
     (draft / "model.weights.h5").write_bytes(b"half")
 
     with pytest.warns(UserWarning, match="ran out of data"):
-        trained, _ = run(tmp_path, 3)
+        training, _ = run(tmp_path, 3)
 
-    check_equal(trained, whole)
+    check_equal(training, whole)
 
 
 def test_drafts_of_processes_that_are_gone_go_and_all_else_stays(tmp_path):
@@ -219,11 +219,11 @@ def test_drafts_of_processes_that_are_gone_go_and_all_else_stays(tmp_path):
         (draft / "model.weights.h5").write_bytes(b"half")
     for path in (drafts["old"], drafts["old"] / "model.weights.h5"):
         os.utime(path, (0, 0))
-    mine = tmp_path / "draft-1"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("all of it")
-    os.utime(mine / "thesis.txt", (0, 0))
-    os.utime(mine, (0, 0))
+    part = tmp_path / "draft-1"
+    part.mkdir()
+    (part / "thesis.txt").write_text("all of it")
+    os.utime(part / "thesis.txt", (0, 0))
+    os.utime(part, (0, 0))
     backup = tmp_path / "epoch-000007-step-000000000"
     backup.mkdir()
     (backup / "notes.txt").write_text("mine")
@@ -232,7 +232,7 @@ def test_drafts_of_processes_that_are_gone_go_and_all_else_stays(tmp_path):
 
     left = {name for name, draft in drafts.items() if draft.exists()}
     assert left == {"alive", "another machine", "no draft"}
-    assert (mine / "thesis.txt").read_text() == "all of it"
+    assert (part / "thesis.txt").read_text() == "all of it"
     assert (backup / "notes.txt").read_text() == "mine"
 
 
@@ -282,11 +282,11 @@ np.savez(Path(sys.argv[1]) / "weights.npz", *trained)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(seconds)
             child.kill()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    with np.load(tmp_path / "weights.npz", allow_pickle=False) as saved:
-        check_equal([*saved.values()], whole)
+    assert process.returncode == 0, process.stderr[-3000:]
+    with np.load(tmp_path / "weights.npz", allow_pickle=False) as state:
+        check_equal([*state.values()], whole)
 
 
 def test_a_state_of_other_data_is_refused(tmp_path):
@@ -317,13 +317,13 @@ def test_a_wrong_save_freq_is_refused(tmp_path, save_freq):
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return what was written for TensorBoard, by tag."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    results: dict[str, list[tuple[int, float]]] = {}
     for path in folder.iterdir():
         for record in tf.data.TFRecordDataset(str(path)):
             event = tf.compat.v1.Event.FromString(record.numpy())
             for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, float(tf.make_ndarray(value.tensor))))
-    return found
+                results.setdefault(value.tag, []).append((event.step, float(tf.make_ndarray(value.tensor))))
+    return results
 
 
 def test_the_rates_of_each_epoch_are_written_for_tensorboard(tmp_path):
@@ -332,10 +332,10 @@ def test_the_rates_of_each_epoch_are_written_for_tensorboard(tmp_path):
 
     model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[stats])
 
-    written = scalars(tmp_path)
-    assert set(written) == {"loader/records_per_s", "loader/wait", "loader/fill"}
-    assert [step for step, _ in written["loader/records_per_s"]] == [0, 1]
-    assert written["loader/records_per_s"][1][1] == pytest.approx(stats.latest["records_per_s"])
+    content = scalars(tmp_path)
+    assert set(content) == {"loader/records_per_s", "loader/wait", "loader/fill"}
+    assert [step for step, _ in content["loader/records_per_s"]] == [0, 1]
+    assert content["loader/records_per_s"][1][1] == pytest.approx(stats.latest["records_per_s"])
     assert 0 <= stats.latest["wait"] <= 1
     assert 0 <= stats.latest["fill"] <= 1
 
@@ -352,30 +352,30 @@ def test_a_training_that_waits_for_its_input_is_told_so_in_one_sentence(caplog):
     with caplog.at_level(logging.WARNING, "gpuload"):
         model.fit(plain(loader), epochs=2, shuffle=False, verbose=0, callbacks=[gltf.LoaderStats(loader)])
 
-    *_, told = [record.getMessage() for record in caplog.records if "bottleneck" in record.getMessage()]
-    assert "epoch 1" in told  # in the first one Keras compiles, while the loader goes ahead
-    assert "Python runs one thread at a time" in told
-    assert "batch=True" in told
-    assert "more cores (" not in told
+    *_, messages = [record.getMessage() for record in caplog.records if "bottleneck" in record.getMessage()]
+    assert "epoch 1" in messages  # in the first one Keras compiles, while the loader goes ahead
+    assert "Python runs one thread at a time" in messages
+    assert "batch=True" in messages
+    assert "more cores (" not in messages
 
 
 # --- tf.train.Checkpoint
 
 
 def test_a_checkpoint_of_tensorflow_takes_the_loader_along(tmp_path):
-    loader, counted = loader_of(), tf.Variable(0)
-    saved = tf.train.Checkpoint(counted=counted, loader=gltf.checkpointable(loader))
+    loader, counts = loader_of(), tf.Variable(0)
+    state = tf.train.Checkpoint(counted=counts, loader=gltf.checkpointable(loader))
     batches = iter(gltf.tensors(loader))
     next(batches), next(batches)
-    counted.assign(2)
-    path = saved.save(str(tmp_path / "run"))
+    counts.assign(2)
+    path = state.save(str(tmp_path / "run"))
     expected = [batch.records.tolist() for batch in batches]
 
-    other, again = loader_of(), tf.Variable(0)
-    tf.train.Checkpoint(counted=again, loader=gltf.checkpointable(other)).restore(path).assert_consumed()
+    second, again = loader_of(), tf.Variable(0)
+    tf.train.Checkpoint(counted=again, loader=gltf.checkpointable(second)).restore(path).assert_consumed()
 
     assert again.numpy() == 2
-    assert [batch.records.tolist() for batch in gltf.tensors(other)] == expected
+    assert [batch.records.tolist() for batch in gltf.tensors(second)] == expected
 
 
 def test_a_checkpoint_may_save_a_state_that_the_caller_counts(tmp_path):
@@ -384,10 +384,10 @@ def test_a_checkpoint_may_save_a_state_that_the_caller_counts(tmp_path):
     part = gltf.checkpointable(loader, state=lambda: loader.state_dict(0, 3))
     path = tf.train.Checkpoint(loader=part).save(str(tmp_path / "run"))
 
-    other = loader_of()
-    tf.train.Checkpoint(loader=gltf.checkpointable(other)).restore(path)
+    second = loader_of()
+    tf.train.Checkpoint(loader=gltf.checkpointable(second)).restore(path)
 
-    assert (other.position.epoch, other.position.step) == (0, 3)
+    assert (second.position.epoch, second.position.step) == (0, 3)
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path):
@@ -403,10 +403,10 @@ def test_a_state_is_plain_json(tmp_path):
     run(tmp_path, 1, ends=3)
     (state,) = tmp_path.glob("*/state.json")
 
-    saved = json.loads(state.read_text())
+    saved_state = json.loads(state.read_text())
 
-    assert saved["epoch"] == 0
-    assert (saved["loader"]["epoch"], saved["loader"]["step"]) == (0, 3)
+    assert saved_state["epoch"] == 0
+    assert (saved_state["loader"]["epoch"], saved_state["loader"]["step"]) == (0, 3)
 
 
 ON_A_BACKEND = """
@@ -458,8 +458,8 @@ print("same")
 @pytest.mark.parametrize(("backend", "per_execution"), [("jax", 1), ("jax", 3), ("torch", 1)])
 def test_a_run_on_another_backend_goes_on_where_it_was_left(tmp_path: Path, backend: str, per_execution: int) -> None:
     pytest.importorskip(backend)
-    told = [sys.executable, "-W", "ignore", "-c", ON_A_BACKEND, backend, str(tmp_path), str(per_execution)]
+    command = [sys.executable, "-W", "ignore", "-c", ON_A_BACKEND, backend, str(tmp_path), str(per_execution)]
     environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run(told, capture_output=True, text=True, timeout=100, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "same"
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "same"

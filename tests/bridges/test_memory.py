@@ -54,11 +54,11 @@ import cupy, tensorflow as tf
 print(given["dali"] == 1 << 28, cupy.get_default_memory_pool().get_limit() == 1 << 29)
 print(len(tf.config.list_logical_devices("GPU")) > 0)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
 
-    assert done.stdout == "True True\nTrue\n", done.stderr[-3000:]
+    assert process.stdout == "True True\nTrue\n", process.stderr[-3000:]
 
 
 @pytest.mark.gpu
@@ -72,8 +72,8 @@ try:
 except Exception as error:
     print(type(error).__name__, "TensorFlow" in str(error), "MiB" in str(error))
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
 
-    assert done.stdout == "DeviceError True True\n", done.stderr[-3000:]
+    assert process.stdout == "DeviceError True True\n", process.stderr[-3000:]

@@ -45,14 +45,14 @@ SOURCE = gl.arrays(
 
 def loader_of(*ops: Any, source: Any = SOURCE, **arguments: Any) -> gl.Loader:
     """A loader of 5 records a batch, in DALI."""
-    given = {"batch_size": 5, "shuffle": True, "seed": 3, "device": "cpu", "output": ("image", "label")}
+    value = {"batch_size": 5, "shuffle": True, "seed": 3, "device": "cpu", "output": ("image", "label")}
     if ops:
-        given["executor"] = "dali"
-    return gl.Loader(source, **{**given, "ops": ops, **arguments})
+        value["executor"] = "dali"
+    return gl.Loader(source, **{**value, "ops": ops, **arguments})
 
 
 def flat(nest: Any) -> list[np.ndarray]:
-    return [np.asarray(one) for one in tf.nest.flatten(nest)]
+    return [np.asarray(item) for item in tf.nest.flatten(nest)]
 
 
 def check_equal(loader: gl.Loader, num_epochs: int = 2) -> None:
@@ -60,11 +60,11 @@ def check_equal(loader: gl.Loader, num_epochs: int = 2) -> None:
     data = gltf.dataset(loader, via="plugin")
     for number in range(num_epochs):
         expected = [flat(batch.output) for batch in loader.epoch(number)]
-        got = [flat(batch) for batch in data]
-        assert len(got) == len(expected) == len(loader)
-        for one, other in zip(got, expected, strict=True):
-            assert len(one) == len(other)
-            for left, right in zip(one, other, strict=True):
+        results = [flat(batch) for batch in data]
+        assert len(results) == len(expected) == len(loader)
+        for item, second in zip(results, expected, strict=True):
+            assert len(item) == len(second)
+            for left, right in zip(item, second, strict=True):
                 assert left.dtype == right.dtype
                 np.testing.assert_array_equal(left, right)
 
@@ -113,8 +113,8 @@ def test_nests_and_dtypes_are_kept(output):
 
     check_equal(loader)
     generated = gltf.dataset(loader, via="generator")
-    assert tf.nest.map_structure(lambda one: one.dtype, data.element_spec) == tf.nest.map_structure(
-        lambda one: one.dtype, generated.element_spec
+    assert tf.nest.map_structure(lambda item: item.dtype, data.element_spec) == tf.nest.map_structure(
+        lambda item: item.dtype, generated.element_spec
     )
     assert data.cardinality() == len(loader)
 
@@ -185,10 +185,10 @@ def test_a_resumed_epoch_is_what_is_left_of_it():
     loader = loader_of(gl.ops.RandomCrop(9, 9))
     loader.load_state_dict(first.state_dict())
 
-    got = [flat(batch) for batch in gltf.dataset(loader, via="plugin")]
+    results = [flat(batch) for batch in gltf.dataset(loader, via="plugin")]
 
     expected = [flat(batch.output) for batch in batches]
-    assert [labels.tolist() for _, labels in got] == [labels.tolist() for _, labels in expected]
+    assert [labels.tolist() for _, labels in results] == [labels.tolist() for _, labels in expected]
     assert loader.position.epoch == 1
     assert len(list(gltf.dataset(loader, via="plugin"))) == len(loader)
 
@@ -361,11 +361,11 @@ def through(define: Any, data: Any, dtype: Any = tf.uint8, **options: Any) -> li
         return define(fn, fn.external_source(name="x", **options))
 
     with tf.device("/cpu:0"):
-        made = dali_tf.experimental.DALIDatasetWithInputs(
+        result = dali_tf.experimental.DALIDatasetWithInputs(
             pipeline(), input_datasets={"x": dali_tf.experimental.Input(data, batch=batch)}, output_dtypes=dtype,
             batch_size=batch_size, num_threads=1, device_id=None,
         )  # fmt: skip
-    return [np.asarray(one[0]) for one in made]
+    return [np.asarray(item[0]) for item in result]
 
 
 def test_the_plugin_hands_out_garbage_where_an_operator_changes_no_byte_and_a_slice_before_it_helps():
@@ -376,8 +376,8 @@ def test_the_plugin_hands_out_garbage_where_an_operator_changes_no_byte_and_a_sl
     plain = through(lambda fn, x: fn.copy(fn.reshape(x, shape=[12, 4])), data)
     sliced = through(lambda fn, x: fn.reshape(fn.slice(x, start=[0], shape=[48], axes=[0]), shape=[12, 4]), data)
 
-    assert not all(np.array_equal(one, other) for one, other in zip(plain, expected, strict=True))
-    assert all(np.array_equal(one, other) for one, other in zip(sliced, expected, strict=True))
+    assert not all(np.array_equal(item, second) for item, second in zip(plain, expected, strict=True))
+    assert all(np.array_equal(item, second) for item, second in zip(sliced, expected, strict=True))
 
 
 def test_the_plugin_loses_the_last_records_in_sample_mode_and_none_in_batch_mode():
@@ -401,13 +401,13 @@ def test_the_plugin_says_that_it_never_ends():
 
     data = tf.data.Dataset.from_tensor_slices(np.zeros((3, 4, 2), np.uint8))
     with tf.device("/cpu:0"):
-        made = dali_tf.experimental.DALIDatasetWithInputs(
+        result = dali_tf.experimental.DALIDatasetWithInputs(
             pipeline(), input_datasets={"x": dali_tf.experimental.Input(data, batch=True)}, output_dtypes=tf.uint8,
             batch_size=4, num_threads=1, device_id=None,
         )  # fmt: skip
 
-    assert made.cardinality() == tf.data.INFINITE_CARDINALITY
-    assert len(list(made)) == 3
+    assert result.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert len(list(result)) == 3
 
 
 def test_the_plugin_refuses_float64_and_text():

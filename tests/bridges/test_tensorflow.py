@@ -141,7 +141,7 @@ def test_numeric_tensors_are_shared_and_none_is_copied() -> None:
 def test_all_tensors_of_many_epochs_hold_what_they_were_after_the_loader_is_gone() -> None:
     loader = loader_of(shuffle=True, batch_size=1)
     batches = gltf.tensors(loader)
-    kept = [pair for _ in range(10) for pair in batches]
+    held_batches = [pair for _ in range(10) for pair in batches]
     for _ in range(3):  # more batches, which would be written over memory that was given back too early
         list(batches)
     loader.close()
@@ -150,7 +150,7 @@ def test_all_tensors_of_many_epochs_hold_what_they_were_after_the_loader_is_gone
 
     with loader_of(shuffle=True, batch_size=1) as again:
         expected = [batch for _ in range(10) for batch in again]
-        for (image, label), batch in zip(kept, expected, strict=True):
+        for (image, label), batch in zip(held_batches, expected, strict=True):
             np.testing.assert_array_equal(image, batch["image"])
             np.testing.assert_array_equal(label, batch["label"])
 
@@ -160,12 +160,12 @@ def test_a_loop_that_drops_its_tensors_uses_its_slots_again() -> None:
     batches = gltf.tensors(loader)
     for _ in batches:
         pass
-    made = loader.stats()["slots_made"]
+    result = loader.stats()["slots_made"]
 
     for epoch in range(2, 7):
         for _ in batches:
             pass
-        assert loader.stats()["slots_made"] <= epoch * (made + 1)  # memory is given back between epochs
+        assert loader.stats()["slots_made"] <= epoch * (result + 1)  # memory is given back between epochs
 
     assert loader.stats()["slots_reused"] > 30
 
@@ -255,11 +255,12 @@ def test_texts_of_any_length_become_strings_as_in_parse_example(tmp_path: Path, 
     batches = list(hand_over(loader))
 
     for name, whole in expected.items():
-        listed = [
-            one.to_list() if name == "words" else one.numpy().tolist() for one in [whole, *(b[name] for b in batches)]
+        entries = [
+            item.to_list() if name == "words" else item.numpy().tolist()
+            for item in [whole, *(b[name] for b in batches)]
         ]
         assert all(batch[name].dtype == tf.string for batch in batches)
-        assert [value for values in listed[1:] for value in values] == listed[0]
+        assert [value for values in entries[1:] for value in values] == entries[0]
 
 
 def test_texts_of_any_length_have_no_form_in_the_plugin(tmp_path: Path) -> None:
@@ -292,11 +293,11 @@ def ragged_files(folder: Path) -> gl.Loader:
 
 
 def test_a_field_of_which_the_first_axis_varies_is_a_ragged_tensor(tmp_path: Path) -> None:
-    found = [tensor.to_list() for (tensor,) in gltf.tensors(ragged_files(tmp_path))]
+    results = [tensor.to_list() for (tensor,) in gltf.tensors(ragged_files(tmp_path))]
     expected = [[np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(i, min(i + 3, 7))]
                 for i in (0, 3, 6)]  # fmt: skip
 
-    assert found == expected
+    assert results == expected
 
 
 def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> None:
@@ -304,7 +305,7 @@ def test_a_dataset_of_ragged_values_is_that_of_the_tensors(tmp_path: Path) -> No
     data = gltf.dataset(loader)
 
     assert data.element_spec == tf.RaggedTensorSpec((None, None, 2), tf.float32, ragged_rank=1)
-    assert [one.to_list() for one in data] == [one.to_list() for (one,) in gltf.tensors(loader)]
+    assert [item.to_list() for item in data] == [item.to_list() for (item,) in gltf.tensors(loader)]
 
 
 @pytest.mark.parametrize("loop", [list, lambda loader: list(gltf.tensors(loader))], ids=["for", "tensors"])
@@ -313,10 +314,10 @@ def test_a_dataset_goes_on_after_a_loop_that_was_completed(loop: Any) -> None:
     loop(loader)
     data = gltf.dataset(loader)
 
-    got = [np.concatenate([label for _, label in data]).tolist() for _ in range(3)]
+    results = [np.concatenate([label for _, label in data]).tolist() for _ in range(3)]
 
     expected = [np.concatenate([batch["label"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
-    assert got == expected
+    assert results == expected
     assert loader.position.epoch == 4
 
 
@@ -326,8 +327,8 @@ def test_bfloat16_fields_are_bfloat16_tensors() -> None:
     loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
 
     for batches in ([batch["x"] for batch in gltf.tensors(loader)], list(gltf.dataset(loader))):
-        assert {one.dtype for one in batches} == {tf.bfloat16}
-        np.testing.assert_array_equal(np.concatenate([one.numpy() for one in batches]), values)
+        assert {item.dtype for item in batches} == {tf.bfloat16}
+        np.testing.assert_array_equal(np.concatenate([item.numpy() for item in batches]), values)
     assert loader.stats()["tensors_shared"] >= 3
 
 
@@ -336,7 +337,7 @@ def test_complex_fields_are_complex_tensors() -> None:
     loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
 
     for batches in ([batch["x"] for batch in gltf.tensors(loader)], list(gltf.dataset(loader))):
-        np.testing.assert_array_equal(np.concatenate([one.numpy() for one in batches]), values)
+        np.testing.assert_array_equal(np.concatenate([item.numpy() for item in batches]), values)
 
 
 def test_encoded_images_are_refused_with_the_op_that_decodes_them() -> None:
@@ -402,20 +403,20 @@ def test_a_dataset_takes_the_memory_of_the_batch_without_a_copy(monkeypatch: pyt
 
     monkeypatch.setattr(data, "_on_host", noted)
 
-    got = [memory(tensor) for pair in gltf.dataset(loader_of()) for tensor in pair]
+    results = [memory(tensor) for pair in gltf.dataset(loader_of()) for tensor in pair]
 
-    assert got == handed_out
+    assert results == handed_out
 
 
 def test_all_elements_of_a_dataset_hold_what_they_were() -> None:
     loader = loader_of(shuffle=True, batch_size=1)
     data = gltf.dataset(loader)
-    kept = [pair for _ in range(10) for pair in data]
+    held_batches = [pair for _ in range(10) for pair in data]
     loader.close()
 
     expected = loader_of(shuffle=True, batch_size=1)
     batches = [batch for _ in range(10) for batch in expected]
-    for (image, label), batch in zip(kept, batches, strict=True):
+    for (image, label), batch in zip(held_batches, batches, strict=True):
         np.testing.assert_array_equal(image, batch["image"])
         np.testing.assert_array_equal(label, batch["label"])
 
@@ -457,18 +458,18 @@ VIAS = ["generator", pytest.param("plugin", marks=NEEDS_PLUGIN)]
 @pytest.mark.parametrize("via", VIAS)
 def test_a_loop_over_a_dataset_that_was_left_goes_on_and_looking_at_a_batch_costs_nothing(via: Any) -> None:
     loader = counting(ops=[gl.ops.Normalize(0.0, 1.0, on="x")] if via == "plugin" else [])
-    data, seen, whole = gltf.dataset(loader, via=via), [], in_loops(5 * NUM_STEPS)
+    data, values, whole = gltf.dataset(loader, via=via), [], in_loops(5 * NUM_STEPS)
 
     for size in (2, 7, 17, 3, 29, 30, 2):  # ends one step before an epoch, with it, and behind it
         next(iter(data))  # somebody looks
         for number, (_, y) in enumerate(data, 1):
-            seen.append(y.numpy()[:, 0].astype(int).tolist())
+            values.append(y.numpy()[:, 0].astype(int).tolist())
             if number == size:
                 break
-        assert loader.position == loader.after(Position(), len(seen))
+        assert loader.position == loader.after(Position(), len(values))
 
-    assert seen == whole[: len(seen)]
-    assert len(seen) == 2 + 7 + 17 + 3 + 1 + 30 + 2  # at most what is left of an epoch
+    assert values == whole[: len(values)]
+    assert len(values) == 2 + 7 + 17 + 3 + 1 + 30 + 2  # at most what is left of an epoch
 
 
 @pytest.mark.parametrize("via", VIAS)
@@ -491,10 +492,10 @@ def test_a_dataset_that_goes_on_in_mid_epoch_says_so_once(caplog: pytest.LogCapt
     loader = counting()
     for _ in range(3):
         list(gltf.dataset(loader).take(2))
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert "begins at epoch 0, step 2 of 30, behind the batches" in told[0]
-    assert "dataset(loader, restart=True)" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1
+    assert "begins at epoch 0, step 2 of 30, behind the batches" in messages[0]
+    assert "dataset(loader, restart=True)" in messages[0]
 
 
 def test_batches_that_come_again_behind_something_that_reads_ahead_are_told_once(
@@ -505,10 +506,10 @@ def test_batches_that_come_again_behind_something_that_reads_ahead_are_told_once
     data = gltf.dataset(loader)
     for _ in range(3):
         assert len(list(data.map(lambda x, y: y).take(4))) == 4
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # of each loader
-    assert "begins at epoch 0, step 0 of 30, where the one before it began" in told[1]
-    assert "gltf.checkpoint(loader, path)" in told[1]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2  # of each loader
+    assert "begins at epoch 0, step 0 of 30, where the one before it began" in messages[1]
+    assert "gltf.checkpoint(loader, path)" in messages[1]
     assert loader.position.step == 0
 
 
@@ -517,9 +518,9 @@ def test_a_single_batch_that_comes_for_the_third_time_is_told_once(caplog: pytes
     next(iter(data)), next(iter(data))
     assert not caplog.records
     next(iter(data)), next(iter(data))
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "counts as one that looks" in told
-    assert "loader.peek()" in told
+    (messages,) = [record.getMessage() for record in caplog.records]
+    assert "counts as one that looks" in messages
+    assert "loader.peek()" in messages
 
 
 def test_an_evaluation_behind_a_look_at_the_loader_says_once_that_a_batch_is_missing(
@@ -531,9 +532,9 @@ def test_an_evaluation_behind_a_look_at_the_loader_says_once_that_a_batch_is_mis
     assert len(list(gltf.dataset(loader))) == NUM_STEPS
     next(iter(loader))
     assert len(list(loader)) == NUM_STEPS - 1
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "epoch 0 goes on at step 1 of 30" in told
-    assert "loader.peek()" in told
+    (messages,) = [record.getMessage() for record in caplog.records]
+    assert "epoch 0 goes on at step 1 of 30" in messages
+    assert "loader.peek()" in messages
     caplog.clear()
     loader.load_state_dict(loader.state_dict(0, 1))
     list(counting(batch_size=60)), list(loader)
@@ -560,19 +561,19 @@ def test_a_named_tuple_is_one_in_a_dataset_and_a_dataclass_is_refused() -> None:
         gltf.dataset(loader_of(kind("image", "label")))
 
 
-@pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset, lambda one: gltf.checkpoint(one, "state.json")])
-@pytest.mark.parametrize("one", [gl.arrays(x=LABELS), None, [1, 2]])
-def test_what_is_no_loader_is_refused_with_what_to_write(hand_over: Any, one: Any) -> None:
+@pytest.mark.parametrize("hand_over", [gltf.tensors, gltf.dataset, lambda item: gltf.checkpoint(item, "state.json")])
+@pytest.mark.parametrize("item", [gl.arrays(x=LABELS), None, [1, 2]])
+def test_what_is_no_loader_is_refused_with_what_to_write(hand_over: Any, item: Any) -> None:
     with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
-        hand_over(one)
+        hand_over(item)
 
 
 def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -> None:
-    stopped = loader_of(shuffle=True)
-    next(iter(stopped))
-    resumed, whole = loader_of(shuffle=True), loader_of(shuffle=True)
-    data = gltf.dataset(resumed)
-    resumed.load_state_dict(stopped.state_dict())
+    first_part = loader_of(shuffle=True)
+    next(iter(first_part))
+    later, whole = loader_of(shuffle=True), loader_of(shuffle=True)
+    data = gltf.dataset(later)
+    later.load_state_dict(first_part.state_dict())
 
     epochs = [labels_of(data), labels_of(data)]
 
@@ -584,7 +585,7 @@ def test_a_resumed_dataset_gives_the_rest_of_its_epoch_and_then_whole_epochs() -
 def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing(change: Any) -> None:
     loader = loader_of(shuffle=True, batch_size=1)
     data = change(gltf.dataset(loader))
-    run, unread = iter(data), iter(data)
+    run, rest = iter(data), iter(data)
     next(run)
 
     loader.load_state_dict(loader.state_dict(2, 4))
@@ -594,7 +595,7 @@ def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing
     ):
         list(run)
     assert (loader.position.epoch, loader.position.step) == (2, 4)
-    assert next(unread)[1].numpy().tolist() == loader.batch_at(4, 2)["label"].tolist()
+    assert next(rest)[1].numpy().tolist() == loader.batch_at(4, 2)["label"].tolist()
 
 
 def test_dropping_an_iterator_of_a_dataset_in_mid_epoch_leaves_no_thread() -> None:
@@ -608,19 +609,19 @@ def test_an_iterator_that_is_not_read_takes_no_epoch() -> None:
     data = gltf.dataset(loader_of(shuffle=True))
     iter(data)
 
-    got = labels_of(data)
+    actual = labels_of(data)
 
-    assert got == [batch["label"].tolist() for batch in loader_of(shuffle=True)]
+    assert actual == [batch["label"].tolist() for batch in loader_of(shuffle=True)]
 
 
 def test_an_error_in_the_loader_surfaces_with_its_text_at_its_step() -> None:
     elements = iter(gltf.dataset(gl.Loader(Damaged(), batch_size=2, output="x", device="cpu")))
-    seen = [next(elements).numpy().tolist() for _ in range(3)]
+    values = [next(elements).numpy().tolist() for _ in range(3)]
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"RecordError: numbers\.bin, record 6: it is damaged"):
         next(elements)
 
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert values == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_weights_are_zero_where_the_batch_is_padded() -> None:
@@ -743,11 +744,11 @@ def test_fit_trains_on_every_step_once_fresh_and_resumed_and_the_callback_knows_
     num_trained = 2 * NUM_STEPS - start
     assert model.trained == in_loops(num_trained, start)
     assert json.loads((tmp_path / "state.json").read_text()) == loader.state_dict(2)
-    seen = [state["epoch"] * NUM_STEPS + state["step"] - start for state in states]
-    assert seen[-1] == num_trained
-    assert seen == sorted(seen)
+    values = [state["epoch"] * NUM_STEPS + state["step"] - start for state in states]
+    assert values[-1] == num_trained
+    assert values == sorted(values)
     if steps_per_execution == 1:
-        assert seen == list(range(1, num_trained + 1))
+        assert values == list(range(1, num_trained + 1))
     assert list(tmp_path.iterdir()) == [tmp_path / "state.json"]
 
 
@@ -831,10 +832,10 @@ def test_fit_with_steps_per_epoch_and_a_callback_is_exact_whatever_was_read_ahea
 def test_validation_steps_see_the_same_batches_with_restart() -> None:
     class Evaluating(Recording):
         def test_step(self, data: Any) -> Any:
-            tf.py_function(lambda x: seen.append(x.numpy()[:, 0].astype(int).tolist()), [data[0]], [])
+            tf.py_function(lambda x: values.append(x.numpy()[:, 0].astype(int).tolist()), [data[0]], [])
             return super().test_step(data)
 
-    seen: list[list[int]] = []
+    values: list[list[int]] = []
     model = Evaluating()
     model.compile(optimizer="sgd", loss="mse")
     validation = gltf.dataset(counting(), restart=True)
@@ -843,7 +844,7 @@ def test_validation_steps_see_the_same_batches_with_restart() -> None:
         gltf.dataset(counting()), epochs=2, shuffle=False, verbose=0, validation_data=validation, validation_steps=3
     )
 
-    assert seen == 2 * in_loops(3)
+    assert values == 2 * in_loops(3)
 
 
 TORCH_FIT = """
@@ -874,20 +875,20 @@ print(json.dumps(trained))
 @pytest.mark.parametrize("start", [0, 20])
 def test_keras_on_torch_trains_on_every_step_once_fresh_and_resumed(start: int) -> None:
     pytest.importorskip("torch")
-    told = [sys.executable, "-W", "ignore", "-c", TORCH_FIT, str(start)]
-    done = subprocess.run(told, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "torch"})
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == in_loops(2 * NUM_STEPS - start, start)
+    command = [sys.executable, "-W", "ignore", "-c", TORCH_FIT, str(start)]
+    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1]) == in_loops(2 * NUM_STEPS - start, start)
 
 
 def test_padding_does_not_count_in_weighted_metrics() -> None:
     model = line_model()
     model.compile(optimizer="sgd", loss="mse", weighted_metrics=["mse"])
 
-    padded = model.evaluate(gltf.dataset(line_loader(last_batch="pad"), weights=True), verbose=0, return_dict=True)
+    full = model.evaluate(gltf.dataset(line_loader(last_batch="pad"), weights=True), verbose=0, return_dict=True)
     whole = model.evaluate(gltf.dataset(line_loader(batch_size=10)), verbose=0, return_dict=True)
 
-    assert padded["mse"] == pytest.approx(whole["mse"], rel=1e-5)  # float32 sums in another order
+    assert full["mse"] == pytest.approx(whole["mse"], rel=1e-5)  # float32 sums in another order
 
 
 @pytest.mark.gpu
@@ -895,15 +896,15 @@ def test_tensors_on_a_gpu_hold_what_they_were_while_further_batches_come() -> No
     loader = loader_of(device="gpu", batch_size=1, shuffle=True)
     batches = gltf.tensors(loader)
     sums = []
-    kept = []
+    held_batches = []
     for _ in range(20):
         for image, label in batches:
             assert "GPU" in image.device
             sums.append(tf.reduce_sum(image))  # queued, while the array is given back
-            kept.append((image, label))
+            held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, kept, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
         np.testing.assert_array_equal(image, batch["image"])
         np.testing.assert_array_equal(label, batch["label"])
         assert float(total) == batch["image"].sum()

@@ -76,10 +76,10 @@ def ragged_files(folder: Path, **arguments: Any) -> gl.Loader:
 def test_a_field_of_which_the_first_axis_varies_is_a_jagged_tensor_over_the_same_payload(tmp_path: Path) -> None:
     loader = ragged_files(tmp_path)
     batches = gltorch.tensors(loader)
-    found = [[part.tolist() for part in tensor.unbind()] for (tensor,) in batches]
+    results = [[part.tolist() for part in tensor.unbind()] for (tensor,) in batches]
 
     expected = [np.arange(n * 2, dtype=np.float32).reshape(n, 2).tolist() for n in range(7)]
-    assert found == [expected[:3], expected[3:6], expected[6:]]
+    assert results == [expected[:3], expected[3:6], expected[6:]]
     assert loader.stats()["tensors_copied"] == 0
 
     values = loader.batch_at(1)["x"]
@@ -135,17 +135,17 @@ def test_the_stream_of_torch_runs_behind_what_makes_the_batch_and_the_host_does_
     hand_over: Any, sim: Any
 ) -> None:
     loader = counting(device="gpu:0", ops=[gl.ops.Cast("float16", on="x")])
-    waits, kept = len(sim.host_waits), []
+    waits, pairs = len(sim.host_waits), []
     with loader:
         for x, y in hand_over(loader):
             here = [wait for wait in sim.host_waits[waits:] if wait.thread == threading.current_thread().name]
             assert not any(wait.blocked for wait in here)
             sim.of_torch.synchronize()  # without the order, the memory would still be poison now
-            kept.append((x[:, 0].tolist(), y.tolist()))
+            pairs.append((x[:, 0].tolist(), y.tolist()))
             waits = len(sim.host_waits)
         del x, y
 
-    assert kept == [(numbers, numbers) for numbers in in_loops(1)]
+    assert pairs == [(numbers, numbers) for numbers in in_loops(1)]
     assert loader.stats()["tensors_copied"] == 0
 
 
@@ -185,22 +185,22 @@ def test_every_iterator_begins_at_the_position_which_moves_with_the_last_batch()
 
 @pytest.mark.parametrize("stop", [0, 1, 8, 9, 13, 18])
 def test_a_state_is_behind_the_batch_that_was_delivered_last(stop: int) -> None:
-    stopped = gltorch.dataset(counting())
-    delivered = 0
-    while delivered < stop:
-        for _ in stopped:
-            delivered += 1
-            if delivered == stop:
+    first_part = gltorch.dataset(counting())
+    batches = 0
+    while batches < stop:
+        for _ in first_part:
+            batches += 1
+            if batches == stop:
                 break
     gc.collect()
-    state = json.loads(json.dumps(stopped.state_dict()))
+    state = json.loads(json.dumps(first_part.state_dict()))
 
-    resumed = gltorch.dataset(counting())
-    resumed.load_state_dict(state)
+    later = gltorch.dataset(counting())
+    later.load_state_dict(state)
 
     assert state == counting().state_dict(*divmod(stop, NUM_STEPS))
-    assert numbers_of(resumed) + numbers_of(resumed) == in_loops()[stop : (stop // NUM_STEPS + 2) * NUM_STEPS]
-    assert resumed.state_dict() == counting().state_dict(stop // NUM_STEPS + 2)
+    assert numbers_of(later) + numbers_of(later) == in_loops()[stop : (stop // NUM_STEPS + 2) * NUM_STEPS]
+    assert later.state_dict() == counting().state_dict(stop // NUM_STEPS + 2)
 
 
 def test_a_state_that_was_loaded_counts_whatever_was_delivered_before() -> None:
@@ -216,7 +216,7 @@ def test_a_state_that_was_loaded_counts_whatever_was_delivered_before() -> None:
 
 def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing() -> None:
     data = gltorch.dataset(counting())
-    run, unread = iter(data), iter(data)
+    run, rest = iter(data), iter(data)
     next(run)
 
     data.load_state_dict(counting().state_dict(2, 4))
@@ -224,7 +224,7 @@ def test_an_iterator_of_a_dataset_says_that_a_state_was_loaded_and_moves_nothing
     with pytest.raises(SpecError, match=r"the loader is at epoch 2, step 4[\s\S]*make a new iterator"):
         next(run)
     assert data.state_dict() == counting().state_dict(2, 4)
-    assert next(unread)[1].tolist() == in_loops()[22]
+    assert next(rest)[1].tolist() == in_loops()[22]
     assert data.state_dict() == counting().state_dict(2, 5)
 
 
@@ -237,14 +237,14 @@ def test_a_state_begins_with_a_step_that_failed_and_the_loop_goes_on_behind_it()
     with none_left():
         data = gltorch.dataset(gl.Loader(gl.records(10, read), batch_size=2, output="x", device="cpu"))
         batches = iter(DataLoader(data, batch_size=None))
-        seen = [next(batches).tolist() for _ in range(3)]
+        values = [next(batches).tolist() for _ in range(3)]
 
         with pytest.raises(RecordError, match=r"numbers\.bin, record 6"):
             next(batches)
 
         assert data.state_dict()["step"] == 3
         assert [numbers.tolist() for numbers in batches] == [[8, 9]]
-        assert seen == [[0, 1], [2, 3], [4, 5]]
+        assert values == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_leaving_a_loop_over_a_dataset_leaves_no_thread() -> None:
@@ -297,14 +297,14 @@ class Workers:
 
     def batches(self, most: int = 1000, begin: int = 0) -> list[list[int]]:
         """Return the numbers of the batches of one loop over the DataLoader, or of ``most`` of them."""
-        loops, found, number = self.each(lambda copy, number: iter(copy)), [], begin
-        ended: set[int] = set()
-        while len(ended) < self._num_workers and len(found) < most:
+        loops, results, number = self.each(lambda copy, number: iter(copy)), [], begin
+        ending: set[int] = set()
+        while len(ending) < self._num_workers and len(results) < most:
             turn, number = number % self._num_workers, number + 1
-            if turn not in ended:
-                one = self._as(turn, lambda copy, number: next(loops[number], None))
-                ended.add(turn) if one is None else found.append(one[1].tolist())
-        return found
+            if turn not in ending:
+                item = self._as(turn, lambda copy, number: next(loops[number], None))
+                ending.add(turn) if item is None else results.append(item[1].tolist())
+        return results
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 12])
@@ -335,7 +335,7 @@ def test_workers_that_stay_make_the_next_epoch_in_each_loop(monkeypatch: pytest.
 def test_new_workers_begin_an_epoch_again_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
     data = gltorch.dataset(counting())
 
-    epochs = [Workers(monkeypatch, data, 2).batches(most) for most in (1, 5, 9)]
+    epochs = [Workers(monkeypatch, data, 2).batches(limit) for limit in (1, 5, 9)]
 
     assert epochs == [in_loops()[:1], in_loops()[:5], in_loops()[:9]]
 
@@ -347,9 +347,9 @@ def test_workers_go_on_from_their_own_states(stop: int, monkeypatch: pytest.Monk
     states = json.loads(json.dumps(workers.each(lambda copy, number: copy.state_dict())))
 
     data = gltorch.dataset(counting())
-    resumed = Workers(monkeypatch, data, 2)
-    resumed.each(lambda copy, number: copy.load_state_dict(states[number]))
-    rest = resumed.batches(begin=stop)
+    later = Workers(monkeypatch, data, 2)
+    later.each(lambda copy, number: copy.load_state_dict(states[number]))
+    rest = later.batches(begin=stop)
 
     assert rest == in_loops()[stop:9]
     assert Workers(monkeypatch, data, 2).batches() == in_loops()[9:18]
@@ -422,12 +422,12 @@ class Fails:
 def test_an_error_in_a_spawned_worker_comes_at_its_step_and_the_loop_goes_on_behind_it() -> None:
     data = gltorch.dataset(gl.Loader(gl.records(10, Fails()), batch_size=2, output="x", device="cpu"))
     batches = iter(DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="spawn"))
-    seen = [next(batches).tolist() for _ in range(3)]
+    values = [next(batches).tolist() for _ in range(3)]
 
     with pytest.raises(RecordError, match=r"numbers\.bin, record 6: it is damaged"):
         next(batches)
 
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert values == [[0, 1], [2, 3], [4, 5]]
     assert [numbers.tolist() for numbers in batches] == [[8, 9]]
 
 
@@ -475,11 +475,11 @@ def test_a_stateful_dataloader_goes_on_where_it_was(num_workers: int, stop: int,
 def script(text: str, *arguments: str, folder: Path) -> str:
     """Run a program as a user would, with warnings that are shown and no errors."""
     (folder / "program.py").write_text(text, encoding="utf-8")
-    told = [sys.executable, "-W", "ignore", str(folder / "program.py"), *arguments]
+    command = [sys.executable, "-W", "ignore", str(folder / "program.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(told, cwd=folder, capture_output=True, text=True, env=environment, timeout=110)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=110)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 # several processes
@@ -496,7 +496,7 @@ def test_without_a_process_group_auto_is_refused_saying_what_to_do() -> None:
 def test_a_dataset_is_of_the_shard() -> None:
     records = [set(np.concatenate(numbers_of(gltorch.dataset(counting(), shard=(i, 3))))) for i in range(3)]
 
-    assert sorted(number for one in records for number in one) == list(range(NUM_RECORDS))
+    assert sorted(number for item in records for number in item) == list(range(NUM_RECORDS))
 
 
 RANKS = """
@@ -519,21 +519,21 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_ranks_of_torch_distributed_each_take_their_share(tmp_path: Path) -> None:
-    failed: list[BaseException] = []
+    failures: list[BaseException] = []
 
     def run(rank: int) -> None:
         (tmp_path / str(rank)).mkdir()
         try:
             script(RANKS, str(rank), str(tmp_path), folder=tmp_path / str(rank))
         except BaseException as error:
-            failed.append(error)
+            failures.append(error)
 
     ranks = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join()
-    assert not failed, failed[0]
+    assert not failures, failures[0]
 
 
 # trainers
@@ -621,15 +621,15 @@ def test_a_trainer_takes_a_dataset(package: str, text: str, tmp_path: Path) -> N
 def test_tensors_on_a_gpu_hold_what_they_were_while_further_batches_come(hand_over: Any) -> None:
     loader = loader_of(device="gpu", batch_size=1, shuffle=True)
     batches = hand_over(loader)
-    sums, kept = [], []
+    sums, held_batches = [], []
     for _ in range(20):
         for image, label in batches:
             assert image.device.type == "cuda"
             sums.append(image.sum())  # queued, while the array is given back
-            kept.append((image, label))
+            held_batches.append((image, label))
 
     expected = loader_of(batch_size=1, shuffle=True)
-    for total, (image, label), batch in zip(sums, kept, [b for _ in range(20) for b in expected], strict=True):
+    for total, (image, label), batch in zip(sums, held_batches, [b for _ in range(20) for b in expected], strict=True):
         np.testing.assert_array_equal(image.cpu().numpy(), batch["image"])
         np.testing.assert_array_equal(label.cpu().numpy(), batch["label"])
         assert float(total) == batch["image"].sum()
@@ -664,10 +664,10 @@ def test_a_bfloat16_field_is_a_bfloat16_tensor_of_the_same_memory() -> None:
     values = np.arange(20, dtype=np.float32).reshape(10, 2).astype(bfloat16)
     loader = gl.Loader(gl.arrays(x=values), 4, device="cpu", output="x")
 
-    made = [batch["x"] for batch in gltorch.tensors(loader)]
+    results = [batch["x"] for batch in gltorch.tensors(loader)]
 
-    assert {one.dtype for one in made} == {torch.bfloat16}
-    np.testing.assert_array_equal(torch.cat(made).float().numpy(), values.astype(np.float32))
+    assert {item.dtype for item in results} == {torch.bfloat16}
+    np.testing.assert_array_equal(torch.cat(results).float().numpy(), values.astype(np.float32))
     assert (loader.stats()["tensors_shared"], loader.stats()["tensors_copied"]) == (3, 0)
 
 
@@ -676,6 +676,6 @@ def test_a_dataset_goes_on_after_a_loop_that_was_completed() -> None:
     list(gltorch.tensors(loader))
     data = torch.utils.data.DataLoader(gltorch.dataset(loader), batch_size=None)
 
-    got = [torch.cat(list(data)).tolist() for _ in range(3)]
+    results = [torch.cat(list(data)).tolist() for _ in range(3)]
 
-    assert got == [np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]
+    assert results == [np.concatenate([batch["x"] for batch in loader.epoch(number)]).tolist() for number in (1, 2, 3)]

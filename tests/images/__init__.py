@@ -14,11 +14,11 @@ def by_dali(data, region=None, mode="RGB", dtype="UINT8"):
     if region is not None:
         fields |= {"start": [np.array(region[:2], np.int32)], "shape": [np.array(region[2:], np.int32)]}
     try:
-        (decoded,) = _pipeline(region is not None, mode, dtype).run(**fields)
+        (images,) = _pipeline(region is not None, mode, dtype).run(**fields)
     except RuntimeError:
         _pipeline.cache_clear()  # it cannot be used after an error
         return None
-    return np.array(decoded[0])
+    return np.array(images[0])
 
 
 @cache

@@ -19,14 +19,14 @@ def changed(data, rng):
     """Return a file with one to four changes, half of them in its header."""
     for _ in range(int(rng.integers(1, 5))):
         place = int(rng.integers(0, min(len(data), int(rng.choice([40, 200, len(data)])))))
-        what, count = rng.random(), int(rng.integers(1, 12))
-        if what < 0.6:
+        subject, count = rng.random(), int(rng.integers(1, 12))
+        if subject < 0.6:
             data = data[:place] + rng.bytes(1) + data[place + 1 :]
-        elif what < 0.7:
+        elif subject < 0.7:
             data = data[: len(data) - int(rng.integers(0, len(data) // 2))]
-        elif what < 0.8:
+        elif subject < 0.8:
             data = data[:place] + bytes([int(rng.choice([0, 255]))]) * count + data[place + count :]
-        elif what < 0.9:
+        elif subject < 0.9:
             data = data[:place] + data[place + count :]
         else:
             data = data[:place] + rng.bytes(count) + data[place:]
@@ -37,22 +37,22 @@ def changed(data, rng):
 def check(data):
     """Read a file with all decoders; raise where they disagree."""
     try:
-        found = head.read(data)
+        result = head.read(data)
     except head.HeadError:
         return
-    array, made = np.frombuffer(data, np.uint8), {}
+    array, samples = np.frombuffer(data, np.uint8), {}
     for codec in (decode._nvimagecodec(), decode._pillow()):
-        if head.FORMATS[found.kind].in_dali or codec.name.startswith("Pillow"):
+        if head.FORMATS[result.kind].in_dali or codec.name.startswith("Pillow"):
             try:
-                made[codec.name] = codec.decode(array, found, None, "uint8")
-                shape = made[codec.name].shape
-                assert shape == (found.height, found.width, 3), f"{codec.name}: {shape}, {found}"
+                samples[codec.name] = codec.decode(array, result, None, "uint8")
+                shape = samples[codec.name].shape
+                assert shape == (result.height, result.width, 3), f"{codec.name}: {shape}, {result}"
             except decode.ImageError:
-                made[codec.name] = None
-    if head.FORMATS[found.kind].in_dali:
-        first = next(iter(made.values()))
+                samples[codec.name] = None
+    if head.FORMATS[result.kind].in_dali:
+        first = next(iter(samples.values()))
         expected = by_dali(data)
-        assert (first is None) == (expected is None), f"nvImageCodec and DALI disagree: {found}"
+        assert (first is None) == (expected is None), f"nvImageCodec and DALI disagree: {result}"
         if first is not None and first.dtype == np.uint8:
             np.testing.assert_array_equal(first, expected)
 

@@ -61,8 +61,10 @@ class TestWhole:
         half = memoryview(half[: len(half) // 2])
 
         assert lzw_bytes(half, len(raw)) < len(raw)
-        packed = compressed(raw, "packbits")
-        assert compression.packbits_bytes(memoryview(packed[: len(packed) // 2]), len(raw), len(raw)) < len(raw)
+        packed_bytes = compressed(raw, "packbits")
+        assert compression.packbits_bytes(memoryview(packed_bytes[: len(packed_bytes) // 2]), len(raw), len(raw)) < len(
+            raw
+        )
         with pytest.raises(HeadError, match="do not end"):
             compression.deflate_bytes(memoryview(compressed(raw, "tiff_adobe_deflate")[:-6]), len(raw) + 1)
 
@@ -80,15 +82,17 @@ def test_no_lzw_is_refused_or_short(lzw_bytes, data):
 def test_the_core_says_what_numpy_says(raw, changes, data):
     if core.native is None:
         pytest.skip(core.problem)
-    packed = bytearray(compressed(raw[:3000], "tiff_lzw"))
+    packed_bytes = bytearray(compressed(raw[:3000], "tiff_lzw"))
     for place, value in changes:
-        packed[place % len(packed)] = value
+        packed_bytes[place % len(packed_bytes)] = value
     enough = data.draw(st.sampled_from([1, 1000, 3000, 10_000]))
 
-    def said(count):
+    def message_for(count):
         try:
-            return count(np.frombuffer(packed, np.uint8), enough)
+            return count(np.frombuffer(packed_bytes, np.uint8), enough)
         except HeadError as error:
             return str(error)
 
-    assert said(lambda array, most: compression.lzw_bytes(array.data, most)) == said(compression._lzw_bytes)
+    assert message_for(lambda array, limit: compression.lzw_bytes(array.data, limit)) == message_for(
+        compression._lzw_bytes
+    )

@@ -19,7 +19,7 @@ from PIL import Image
 from gpuload.images import head as heads
 from gpuload.images import scans as scanning
 from gpuload.images.head import Head, HeadError
-from tests import imagefiles as made
+from tests import imagefiles
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"
 FILES = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path.suffix != ".md")
@@ -79,7 +79,7 @@ def test_files_of_fuzzers_are_refused(path):
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str)
 def test_a_jpeg_says_its_size_and_channels(mode, options):
-    head = heads.read(made.jpeg(17, 31, mode, **options))
+    head = heads.read(imagefiles.jpeg(17, 31, mode, **options))
 
     assert head == Head("jpeg", 17, 31, len(mode), 8, 1, head.scans)
 
@@ -90,7 +90,7 @@ def test_a_jpeg_says_its_size_and_channels(mode, options):
 )
 def test_a_png_says_its_size_channels_and_bits_and_other_depths_are_refused(colour, channels, depths):
     for bits in range(20):
-        data = made.png(17, 31, colour, bits)
+        data = imagefiles.png(17, 31, colour, bits)
         if bits in depths:
             assert heads.read(data) == Head("png", 17, 31, channels, bits, 1)
         else:
@@ -98,19 +98,24 @@ def test_a_png_says_its_size_channels_and_bits_and_other_depths_are_refused(colo
                 heads.read(data)
 
 
-@pytest.mark.parametrize("data", [made.jpeg(), made.png()], ids=["jpeg", "png"])
+@pytest.mark.parametrize("data", [imagefiles.jpeg(), imagefiles.png()], ids=["jpeg", "png"])
 def test_the_bytes_may_come_in_any_form(data):
     array = np.frombuffer(data, np.uint8)
     strided = np.repeat(array, 2)[::2]
 
-    found = [heads.read(form) for form in (data, bytearray(data), memoryview(data), array, strided)]
+    results = [heads.read(form) for form in (data, bytearray(data), memoryview(data), array, strided)]
 
-    assert len(set(found)) == 1
+    assert len(set(results)) == 1
 
 
 @pytest.mark.parametrize(
     "data",
-    [made.jpeg(), made.jpeg(progressive=True), made.png(), made.png(16, 24, 2, 8, made.chunk(b"eXIf", made.exif()))],
+    [
+        imagefiles.jpeg(),
+        imagefiles.jpeg(progressive=True),
+        imagefiles.png(),
+        imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"eXIf", imagefiles.exif())),
+    ],
     ids=["baseline", "progressive", "png", "png with exif"],
 )
 def test_a_file_that_is_cut_off_anywhere_is_refused(data):
@@ -120,41 +125,43 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(data):
 
 
 class TestScans:
-    few = made.jpeg_of_scans(16, 24, 7)
+    few = imagefiles.jpeg_of_scans(16, 24, 7)
     end = len(few) - 2
     scan = b"\xff\xda"
 
     @pytest.mark.parametrize(("mode", "scans"), [("L", 6), ("RGB", 10), ("CMYK", 18)])
     def test_a_progressive_jpeg_has_those_that_libjpeg_writes(self, mode, scans):  # jpeg_simple_progression
-        assert heads.read(made.jpeg(40, 50, mode, progressive=True)).scans == scans
+        assert heads.read(imagefiles.jpeg(40, 50, mode, progressive=True)).scans == scans
 
-    @pytest.mark.parametrize("data", [made.jpeg(), made.jpeg(mode="L"), made.png()], ids=["RGB", "L", "png"])
+    @pytest.mark.parametrize(
+        "data", [imagefiles.jpeg(), imagefiles.jpeg(mode="L"), imagefiles.png()], ids=["RGB", "L", "png"]
+    )
     def test_what_is_decoded_in_one_pass_has_one(self, data):
         assert heads.read(data).scans == 1
 
     def test_channels_may_have_a_scan_each(self):
-        whole = made.jpeg()
-        header = whole[: made.find_segment(whole, (0xDA,))]
-        scans = [made.segment(0xDA, bytes([1, channel, 0, 0, 63, 0])) + b"data" * 10 for channel in (1, 2, 3)]
+        whole = imagefiles.jpeg()
+        header = whole[: imagefiles.find_segment(whole, (0xDA,))]
+        scans = [imagefiles.segment(0xDA, bytes([1, channel, 0, 0, 63, 0])) + b"data" * 10 for channel in (1, 2, 3)]
 
         assert heads.read(header + b"".join(scans) + b"\xff\xd9").scans == 3
 
     @pytest.mark.parametrize("num_scans", [1, 2, 200])
     def test_empty_scans_count(self, num_scans):
-        assert heads.read(made.jpeg_of_scans(16, 24, num_scans)).scans == num_scans
+        assert heads.read(imagefiles.jpeg_of_scans(16, 24, num_scans)).scans == num_scans
 
     @pytest.mark.parametrize("content", [scan * 9, b"\xff\xd9" + scan, b"\xff"])
     def test_what_looks_like_one_inside_a_segment_does_not_count(self, content):
-        comment = made.segment(0xFE, content)
+        comment = imagefiles.segment(0xFE, content)
 
-        assert heads.read(made.inserted(self.few, comment)).scans == 7
+        assert heads.read(imagefiles.inserted(self.few, comment)).scans == 7
         assert heads.read(self.few[: self.end] + comment + self.few[self.end :]).scans == 7
 
-    @pytest.mark.parametrize("more", [b"\xff\0\xda", b"\xff\xff\xff", b"\xda"])
-    def test_data_do_not_hide_the_next(self, more):
-        one = self.few[self.few.rindex(self.scan) : self.end]
+    @pytest.mark.parametrize("extra", [b"\xff\0\xda", b"\xff\xff\xff", b"\xda"])
+    def test_data_do_not_hide_the_next(self, extra):
+        item = self.few[self.few.rindex(self.scan) : self.end]
 
-        assert heads.read(self.few[: self.end] + more + one + self.few[self.end :]).scans == 8
+        assert heads.read(self.few[: self.end] + extra + item + self.few[self.end :]).scans == 8
 
     @pytest.mark.parametrize("between", [b"", b"\0\0"])
     def test_those_behind_the_end_do_not_count(self, between):
@@ -167,27 +174,27 @@ class TestScans:
 
 
 def test_the_end_of_a_large_jpeg_is_looked_for_in_small_parts():
-    data = made.jpeg() + bytes(20_000_000)
+    data = imagefiles.jpeg() + bytes(20_000_000)
     tracemalloc.start()
     try:
         head = heads.read(data)
-        most = tracemalloc.get_traced_memory()[1]
+        limit = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
     assert head.width == 24
-    assert most < 1_000_000
+    assert limit < 1_000_000
 
 
-@pytest.mark.parametrize("more", range(scanning.SEARCHED_BYTES - 3, scanning.SEARCHED_BYTES + 3))
-def test_the_end_of_a_jpeg_is_found_wherever_the_parts_begin(more):
-    assert heads.read(made.jpeg() + bytes(more)) == heads.read(made.jpeg())
+@pytest.mark.parametrize("extra", range(scanning.SEARCHED_BYTES - 3, scanning.SEARCHED_BYTES + 3))
+def test_the_end_of_a_jpeg_is_found_wherever_the_parts_begin(extra):
+    assert heads.read(imagefiles.jpeg() + bytes(extra)) == heads.read(imagefiles.jpeg())
 
 
-@pytest.mark.parametrize("data", [made.jpeg(), made.png()], ids=["jpeg", "png"])
-@pytest.mark.parametrize("more", [b"\0", b"garbage" * 100, made.jpeg()], ids=["zero", "garbage", "jpeg"])
-def test_what_follows_the_end_of_an_image_does_not_matter(data, more):
-    assert heads.read(data + more) == heads.read(data)
+@pytest.mark.parametrize("data", [imagefiles.jpeg(), imagefiles.png()], ids=["jpeg", "png"])
+@pytest.mark.parametrize("extra", [b"\0", b"garbage" * 100, imagefiles.jpeg()], ids=["zero", "garbage", "jpeg"])
+def test_what_follows_the_end_of_an_image_does_not_matter(data, extra):
+    assert heads.read(data + extra) == heads.read(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\xff\xd8", b"GIF89a", b"BM", b"\x89PNG", bytes(100)])
@@ -212,105 +219,108 @@ def test_a_damaged_file_gives_a_head_or_a_head_error(path, data):
     assert 0 < head.height * head.width <= heads.MAX_PIXELS
 
 
-@given(st.sampled_from([b"", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\x00\x40Exif\0\0II*\0", made.png()[:33]]), st.binary())
+@given(
+    st.sampled_from([b"", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\x00\x40Exif\0\0II*\0", imagefiles.png()[:33]]),
+    st.binary(),
+)
 def test_random_bytes_are_refused(begin, rest):
     with pytest.raises(HeadError):
         heads.read(begin + rest)
 
 
 class TestJpegStructure:
-    whole = made.jpeg()
-    frame = made.find_segment(whole, SOF)
-    scan = made.find_segment(whole, (0xDA,))
+    whole = imagefiles.jpeg()
+    frame = imagefiles.find_segment(whole, SOF)
+    scan = imagefiles.find_segment(whole, (0xDA,))
 
     def refused(self, data, match):
         with pytest.raises(HeadError, match=match):
             heads.read(data)
 
     def test_fill_bytes_may_stand_in_front_of_a_marker(self):
-        assert heads.read(made.inserted(self.whole, b"\xff" * 50)) == heads.read(self.whole)
+        assert heads.read(imagefiles.inserted(self.whole, b"\xff" * 50)) == heads.read(self.whole)
 
     def test_endless_fill_bytes_are_refused(self):
         self.refused(b"\xff\xd8" + b"\xff" * 1_000_000, "fill bytes")
 
     @pytest.mark.parametrize("marker", [0xC4, 0xCC, 0xDB, 0xDD, 0xE0, 0xE2, 0xEE, 0xEF, 0xFE])
     def test_tables_application_data_and_comments_are_passed_over(self, marker):
-        data = made.inserted(self.whole, made.segment(marker, b"\xff\xd9\xff\xc0"))
+        data = imagefiles.inserted(self.whole, imagefiles.segment(marker, b"\xff\xd9\xff\xc0"))
 
         assert heads.read(data) == heads.read(self.whole)
 
     @pytest.mark.parametrize("marker", [0x00, 0x01, 0x02, 0xC8, 0xD0, 0xD7, 0xD8, 0xDE, 0xDF, 0xF0, 0xFD])
     def test_markers_that_do_not_belong_into_a_header_are_refused(self, marker):
-        self.refused(made.inserted(self.whole, made.segment(marker, b"abcd")), f"{marker:#04x}")
+        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(marker, b"abcd")), f"{marker:#04x}")
 
     def test_an_end_before_the_image_is_refused(self):
-        self.refused(made.inserted(self.whole, b"\xff\xd9"), "end-of-image")
+        self.refused(imagefiles.inserted(self.whole, b"\xff\xd9"), "end-of-image")
 
     def test_garbage_between_segments_is_refused(self):
-        self.refused(made.inserted(self.whole, b"abc"), "byte 2 .* 0x61")
+        self.refused(imagefiles.inserted(self.whole, b"abc"), "byte 2 .* 0x61")
 
     @pytest.mark.parametrize("length", [0, 1])
     def test_a_segment_shorter_than_its_length_is_refused(self, length):
-        self.refused(made.inserted(self.whole, made.segment(0xE2, b"", length)), "shorter")
+        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", length)), "shorter")
 
     def test_a_segment_that_reaches_beyond_the_file_is_refused(self):
-        self.refused(made.inserted(self.whole, made.segment(0xE2, b"", 65535)), "ends inside segment 0xe2")
+        self.refused(imagefiles.inserted(self.whole, imagefiles.segment(0xE2, b"", 65535)), "ends inside segment 0xe2")
 
     @pytest.mark.parametrize("marker", [0xC3, 0xCB])
     def test_a_lossless_jpeg_is_refused(self, marker):
-        self.refused(made.replaced(self.whole, self.frame + 1, marker), "lossless")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 1, marker), "lossless")
 
     @pytest.mark.parametrize("marker", [0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF])
     def test_a_hierarchical_jpeg_is_refused(self, marker):
-        self.refused(made.replaced(self.whole, self.frame + 1, marker), "hierarchical")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 1, marker), "hierarchical")
 
     @pytest.mark.parametrize("marker", [0xC1, 0xC2, 0xC9, 0xCA])
     def test_extended_progressive_and_arithmetic_frames_are_read(self, marker):
-        assert heads.read(made.replaced(self.whole, self.frame + 1, marker)).width == 24
+        assert heads.read(imagefiles.replaced(self.whole, self.frame + 1, marker)).width == 24
 
     @pytest.mark.parametrize("bits", [0, 7, 12, 16])
     def test_bits_other_than_8_are_refused(self, bits):
-        self.refused(made.replaced(self.whole, self.frame + 4, bits), f"{bits} bits")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 4, bits), f"{bits} bits")
 
     @pytest.mark.parametrize("channels", [0, 1, 2, 4, 5, 255])
     def test_a_wrong_number_of_channels_is_refused(self, channels):
-        self.refused(made.replaced(self.whole, self.frame + 9, channels), f"{channels} channels")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 9, channels), f"{channels} channels")
 
     def test_two_channels_are_refused(self):
         frame = struct.pack(">BHHB", 8, 16, 24, 2) + bytes([1, 0x11, 0, 2, 0x11, 0])
-        data = self.whole[: self.frame] + made.segment(0xC0, frame) + self.whole[self.frame + 19 :]
+        data = self.whole[: self.frame] + imagefiles.segment(0xC0, frame) + self.whole[self.frame + 19 :]
 
         self.refused(data, "2 channels")
 
     def test_a_height_of_0_is_refused(self):
-        self.refused(made.replaced(self.whole, self.frame + 5, 0, 0), "DNL")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 5, 0, 0), "DNL")
 
     def test_a_width_of_0_is_refused(self):
-        self.refused(made.replaced(self.whole, self.frame + 7, 0, 0), "16 x 0")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 7, 0, 0), "16 x 0")
 
     @pytest.mark.parametrize("side", [5, 7])
     def test_a_side_above_the_limit_of_libjpeg_is_refused(self, side):
-        self.refused(made.replaced(self.whole, self.frame + side, *(65501).to_bytes(2, "big")), "65501")
+        self.refused(imagefiles.replaced(self.whole, self.frame + side, *(65501).to_bytes(2, "big")), "65501")
 
     def test_a_frame_header_that_is_cut_short_is_refused(self):
-        self.refused(made.replaced(self.whole, self.frame + 2, 0, 7), "frame header")
+        self.refused(imagefiles.replaced(self.whole, self.frame + 2, 0, 7), "frame header")
 
     def test_two_frame_headers_are_refused(self):
         frame = self.whole[self.frame : self.frame + 19]
 
-        self.refused(made.inserted(self.whole, frame), "twice")
+        self.refused(imagefiles.inserted(self.whole, frame), "twice")
 
     def test_a_header_without_a_frame_is_refused(self):
         self.refused(self.whole[: self.frame] + self.whole[self.frame + 19 :], "no size")
 
     def test_a_thumbnail_does_not_count_as_the_end_of_the_image(self):
-        data = made.inserted(self.whole, made.exif_segment(made.exif() + made.jpeg(8, 8)))
+        data = imagefiles.inserted(self.whole, imagefiles.exif_segment(imagefiles.exif() + imagefiles.jpeg(8, 8)))
 
         assert heads.read(data).height == 16
         self.refused(data[:-2], "end-of-image")
 
     def test_an_image_that_its_bytes_cannot_hold_is_refused(self):
-        data = made.replaced(self.whole, self.frame + 5, 0xFF, 0x00, 0xFF, 0x00)
+        data = imagefiles.replaced(self.whole, self.frame + 5, 0xFF, 0x00, 0xFF, 0x00)
 
         self.refused(data, "pixels")
         self.refused(data + bytes(300_000), "at most")
@@ -324,7 +334,7 @@ class TestJpegStructure:
 
 
 class TestPngStructure:
-    whole = made.png()
+    whole = imagefiles.png()
 
     def refused(self, data, match):
         with pytest.raises(HeadError, match=match):
@@ -334,27 +344,27 @@ class TestPngStructure:
         return self.whole[:8] + header + self.whole[33:]
 
     def test_the_header_comes_first(self):
-        self.refused(self.whole[:8] + made.chunk(b"gAMA", bytes(4)) + self.whole[8:], "gAMA of 4 bytes")
+        self.refused(self.whole[:8] + imagefiles.chunk(b"gAMA", bytes(4)) + self.whole[8:], "gAMA of 4 bytes")
 
     def test_a_header_of_another_length_is_refused(self):
-        self.refused(self.with_header(made.chunk(b"IHDR", self.whole[16:29] + b"\0")), "IHDR of 14 bytes")
+        self.refused(self.with_header(imagefiles.chunk(b"IHDR", self.whole[16:29] + b"\0")), "IHDR of 14 bytes")
 
     def test_a_wrong_checksum_of_the_header_is_refused(self):
-        self.refused(made.replaced(self.whole, 19, 25), "checksum")
+        self.refused(imagefiles.replaced(self.whole, 19, 25), "checksum")
 
     @pytest.mark.parametrize("size", [(0, 24), (16, 0), (2**31, 24), (1_000_001, 1)])
     def test_a_side_outside_the_limits_of_libpng_is_refused(self, size):
-        self.refused(self.with_header(made.png_header(*size)), f"{size[0]} x {size[1]}")
+        self.refused(self.with_header(imagefiles.png_header(*size)), f"{size[0]} x {size[1]}")
 
     @pytest.mark.parametrize("methods", [b"\1\0\0", b"\0\1\0", b"\0\0\2"])
     def test_unknown_methods_are_refused(self, methods):
-        self.refused(self.with_header(made.png_header(16, 24, methods=methods)), "methods")
+        self.refused(self.with_header(imagefiles.png_header(16, 24, methods=methods)), "methods")
 
     def test_interlacing_is_known(self):
-        assert heads.read(self.with_header(made.png_header(16, 24, methods=b"\0\0\1"))).height == 16
+        assert heads.read(self.with_header(imagefiles.png_header(16, 24, methods=b"\0\0\1"))).height == 16
 
     def test_a_file_without_pixels_is_refused(self):
-        self.refused(self.whole[:33] + made.chunk(b"IEND"), "IDAT")
+        self.refused(self.whole[:33] + imagefiles.chunk(b"IEND"), "IDAT")
 
     @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 4, 2**32 - 1])
     def test_a_chunk_that_reaches_beyond_the_file_is_refused(self, length):
@@ -363,10 +373,10 @@ class TestPngStructure:
         self.refused(self.whole[:33] + hostile, "ends inside its chunk tEXt")
 
     def test_an_image_that_its_bytes_cannot_hold_is_refused(self):
-        self.refused(self.with_header(made.png_header(30_000, 2_000)), "pixels")
+        self.refused(self.with_header(imagefiles.png_header(30_000, 2_000)), "pixels")
 
     def test_more_pixels_than_are_decoded_are_refused(self):
-        rows = made.png_header(100_000, 5_000, 0, 1)
+        rows = imagefiles.png_header(100_000, 5_000, 0, 1)
 
         self.refused(self.with_header(rows) + bytes(100_000), "at most")
 
@@ -379,71 +389,76 @@ class TestPngStructure:
 
     @pytest.mark.parametrize("name", [b"aaaa", b"te t", b"t\xe9Xt", b"1234"])
     def test_a_name_that_no_chunk_has_is_refused(self, name):
-        self.refused(made.png(16, 24, 2, 8, made.chunk(name)), "name that PNG does not have")
+        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name)), "name that PNG does not have")
 
     @pytest.mark.parametrize("name", [b"IHDR", b"ABCD", b"IDXT"])
     def test_a_necessary_chunk_that_is_unknown_or_a_second_header_is_refused(self, name):
-        self.refused(made.png(16, 24, 2, 8, made.chunk(name, bytes(13))), "unknown and necessary")
+        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(name, bytes(13))), "unknown and necessary")
 
     def test_a_chunk_that_is_unknown_and_not_necessary_does_not_matter(self):
-        assert heads.read(made.png(16, 24, 2, 8, made.chunk(b"abCd", b"x"))).height == 16
+        assert heads.read(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"abCd", b"x"))).height == 16
 
     @pytest.mark.parametrize("length", [0, 3, 5])
     def test_a_background_colour_of_another_length_is_refused(self, length):
-        self.refused(made.png(16, 24, 2, 8, made.chunk(b"bKGD", bytes(length))), f"bKGD is {length} bytes")
+        self.refused(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"bKGD", bytes(length))), f"bKGD is {length} bytes")
 
     @pytest.mark.parametrize("length", [0, 2, 769, 771])
     def test_a_damaged_palette_is_refused(self, length):
-        header = made.png_header(16, 24, made.PALETTE, 8)
-        rest = made.png_pixels(16, 24, made.PALETTE) + made.chunk(b"IEND")
+        header = imagefiles.png_header(16, 24, imagefiles.PALETTE, 8)
+        rest = imagefiles.png_pixels(16, 24, imagefiles.PALETTE) + imagefiles.chunk(b"IEND")
 
-        self.refused(self.whole[:8] + header + made.chunk(b"PLTE", bytes(length)) + rest, f"palette is {length} bytes")
+        self.refused(
+            self.whole[:8] + header + imagefiles.chunk(b"PLTE", bytes(length)) + rest, f"palette is {length} bytes"
+        )
 
     def test_a_palette_that_is_missing_late_or_double_is_refused(self):
-        header, palette = made.png_header(16, 24, made.PALETTE, 8), made.chunk(b"PLTE", bytes(768))
-        pixels, end = made.png_pixels(16, 24, made.PALETTE), made.chunk(b"IEND")
+        header, palette = imagefiles.png_header(16, 24, imagefiles.PALETTE, 8), imagefiles.chunk(b"PLTE", bytes(768))
+        pixels, end = imagefiles.png_pixels(16, 24, imagefiles.PALETTE), imagefiles.chunk(b"IEND")
 
         self.refused(self.whole[:8] + header + pixels + end, "no palette")
         self.refused(self.whole[:8] + header + pixels + palette + end, "no palette")
         self.refused(self.whole[:8] + header + palette * 2 + pixels + end, "PLTE .* occurs twice")
 
     def test_two_exif_chunks_are_refused(self):
-        one = made.chunk(b"eXIf", made.exif(made.turned(1)))
+        item = imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(1)))
 
-        self.refused(made.png(16, 24, 2, 8, one, one), "twice")
+        self.refused(imagefiles.png(16, 24, 2, 8, item, item), "twice")
 
     def test_a_wrong_checksum_of_the_exif_chunk_is_refused(self):
-        self.refused(made.png(16, 24, 2, 8, made.chunk(b"eXIf", made.exif(made.turned(6)), crc=1)), "checksum")
+        self.refused(
+            imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6)), crc=1)),
+            "checksum",
+        )
 
     def test_a_wrong_checksum_of_a_text_does_not_matter(self):
-        assert heads.read(made.png(16, 24, 2, 8, made.chunk(b"tEXt", b"a\0b", crc=1))).height == 16
+        assert heads.read(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"tEXt", b"a\0b", crc=1))).height == 16
 
     def test_an_exif_chunk_behind_the_pixels_counts(self):
-        data = self.whole[:-12] + made.chunk(b"eXIf", made.exif(made.turned(6))) + self.whole[-12:]
+        data = self.whole[:-12] + imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6))) + self.whole[-12:]
 
         assert heads.read(data).orientation == 6
 
 
 def control(width=24, height=16, left=0, top=0, dispose=0, blend=0):
     """Return the control chunk of one frame of an animation."""
-    return made.chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, width, height, left, top, 1, 10, dispose, blend))
+    return imagefiles.chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, width, height, left, top, 1, 10, dispose, blend))
 
 
 def animated(*chunks, num_frames=2, second=None, pixels=None):
     """Return an animated PNG: the chunks in front of the first frame, its pixels, and what follows them."""
-    start = made.chunk(b"acTL", struct.pack(">II", num_frames, 0))
-    pixels = made.png_pixels(16, 24) if pixels is None else pixels
-    frame = made.chunk(b"fdAT", struct.pack(">I", 2) + made.png_pixels(16, 24)[8:-4])
+    start = imagefiles.chunk(b"acTL", struct.pack(">II", num_frames, 0))
+    pixels = imagefiles.png_pixels(16, 24) if pixels is None else pixels
+    frame = imagefiles.chunk(b"fdAT", struct.pack(">I", 2) + imagefiles.png_pixels(16, 24)[8:-4])
     second = control() + frame if second is None else second
-    head = made.png(16, 24)[:33]
-    return head + start + b"".join(chunks or [control()]) + pixels + second + made.chunk(b"IEND")
+    head = imagefiles.png(16, 24)[:33]
+    return head + start + b"".join(chunks or [control()]) + pixels + second + imagefiles.chunk(b"IEND")
 
 
 def coded(raw, num_parts=1):
     """Return compressed pixels, in chunks."""
     data = zlib.compress(raw)
     cuts = [len(data) * part // num_parts for part in range(num_parts + 1)]
-    return b"".join(made.chunk(b"IDAT", data[begin:end]) for begin, end in itertools.pairwise(cuts))
+    return b"".join(imagefiles.chunk(b"IDAT", data[begin:end]) for begin, end in itertools.pairwise(cuts))
 
 
 class TestAnimation:
@@ -458,7 +473,7 @@ class TestAnimation:
         assert heads.read(animated(num_frames=num_frames)) == Head("png", 16, 24, 3, 8, 1)
 
     def test_an_animation_of_one_frame_may_end_with_it(self):
-        text = made.chunk(b"tEXt", b"a\0b")
+        text = imagefiles.chunk(b"tEXt", b"a\0b")
 
         assert heads.read(animated(num_frames=1, second=b"")).height == 16
         assert heads.read(animated(num_frames=1, second=text)).height == 16
@@ -466,15 +481,17 @@ class TestAnimation:
     def test_the_pixels_of_the_first_frame_may_stand_in_many_chunks(self):
         assert heads.read(animated(pixels=coded((b"\4" + bytes(72)) * 16, num_parts=9))).height == 16
 
-    @pytest.mark.parametrize("colour", [made.GRAY, made.RGB, made.PALETTE, made.GRAY_ALPHA, made.RGBA])
+    @pytest.mark.parametrize(
+        "colour", [imagefiles.GRAY, imagefiles.RGB, imagefiles.PALETTE, imagefiles.GRAY_ALPHA, imagefiles.RGBA]
+    )
     def test_the_rows_of_interlaced_animations_are_those_of_their_passes(self, colour):
         # Of 3 x 3 pixels passes 1 and 4 have one, 2 and 3 none, 5 one row of 2, 6 two rows of 1, 7 one row of 3
         # (PNG 3rd edition, section 8.1).
-        rows = [b"\4" + bytes(made.SAMPLES[colour] * columns) for columns in (1, 1, 2, 1, 1, 3)]
-        palette = made.chunk(b"PLTE", bytes(768)) if colour == made.PALETTE else b""
-        head = b"\x89PNG\r\n\x1a\n" + made.png_header(3, 3, colour, 8, b"\0\0\1") + palette
-        start = head + made.chunk(b"acTL", struct.pack(">II", 2, 0)) + control(3, 3)
-        end = control(3, 3) + made.chunk(b"IEND")
+        rows = [b"\4" + bytes(imagefiles.SAMPLES[colour] * columns) for columns in (1, 1, 2, 1, 1, 3)]
+        palette = imagefiles.chunk(b"PLTE", bytes(768)) if colour == imagefiles.PALETTE else b""
+        head = b"\x89PNG\r\n\x1a\n" + imagefiles.png_header(3, 3, colour, 8, b"\0\0\1") + palette
+        start = head + imagefiles.chunk(b"acTL", struct.pack(">II", 2, 0)) + control(3, 3)
+        end = control(3, 3) + imagefiles.chunk(b"IEND")
 
         assert heads.read(start + coded(b"".join(rows)) + end).height == 3
         self.refused(start + coded(b"".join(rows)[:-1]) + end, "pixels are")
@@ -483,18 +500,18 @@ class TestAnimation:
             self.refused(start + coded(b"".join(broken)) + end, "filter 5")
 
     def test_a_still_image_that_is_not_the_first_frame_is_refused(self):
-        start, end = made.chunk(b"acTL", struct.pack(">II", 2, 0)), made.chunk(b"IEND")
+        start, end = imagefiles.chunk(b"acTL", struct.pack(">II", 2, 0)), imagefiles.chunk(b"IEND")
 
-        self.refused(made.png(16, 24, 2, 8, start), "not its first frame")
-        self.refused(made.png(16, 24)[:-12] + start + control() + end, "not its first frame")
-        self.refused(animated(made.chunk(b"tEXt", b"a\0b")), "not its first frame")
+        self.refused(imagefiles.png(16, 24, 2, 8, start), "not its first frame")
+        self.refused(imagefiles.png(16, 24)[:-12] + start + control() + end, "not its first frame")
+        self.refused(animated(imagefiles.chunk(b"tEXt", b"a\0b")), "not its first frame")
 
     @pytest.mark.parametrize("num_frames", [0, 2**31, 2**32 - 1])
     def test_a_number_of_frames_that_cannot_be_is_refused(self, num_frames):
         self.refused(animated(num_frames=num_frames), "not its first frame")
 
     def test_an_orientation_is_refused(self):
-        turn = made.chunk(b"eXIf", made.exif(made.turned(6)))
+        turn = imagefiles.chunk(b"eXIf", imagefiles.exif(imagefiles.turned(6)))
 
         self.refused(animated(control(), turn), "with an orientation")
 
@@ -510,16 +527,16 @@ class TestAnimation:
         self.refused(animated(second=frame), "does not fit")
 
     @pytest.mark.parametrize(
-        ("more", "match"),
-        [(control(), "fcTL of 26"), (made.chunk(b"acTL", struct.pack(">II", 2, 0)), "acTL of 8"),
-         (made.chunk(b"fdAT", bytes(20)), "fdAT of 20")],
+        ("extra", "match"),
+        [(control(), "fcTL of 26"), (imagefiles.chunk(b"acTL", struct.pack(">II", 2, 0)), "acTL of 8"),
+         (imagefiles.chunk(b"fdAT", bytes(20)), "fdAT of 20")],
     )  # fmt: skip
-    def test_more_control_in_front_of_the_pixels_is_refused(self, more, match):
-        self.refused(animated(control(), more), f"{match} bytes has no place")
+    def test_more_control_in_front_of_the_pixels_is_refused(self, extra, match):
+        self.refused(animated(control(), extra), f"{match} bytes has no place")
 
     @pytest.mark.parametrize("name", [b"tEXt", b"fdAT", b"acTL"])
     def test_other_chunks_between_the_first_two_frames_are_refused(self, name):
-        self.refused(animated(second=made.chunk(name, bytes(8)) + control()), f"{name.decode()} ")
+        self.refused(animated(second=imagefiles.chunk(name, bytes(8)) + control()), f"{name.decode()} ")
 
     @pytest.mark.parametrize("name", [b"acTL", b"fcTL", b"IDAT"])
     def test_a_wrong_checksum_in_the_first_frame_is_refused(self, name):
@@ -527,7 +544,7 @@ class TestAnimation:
         place = data.index(name)
         checksum = place + 4 + int.from_bytes(data[place - 4 : place], "big")
 
-        self.refused(made.replaced(data, checksum, data[checksum] ^ 1), f"checksum of its chunk {name.decode()}")
+        self.refused(imagefiles.replaced(data, checksum, data[checksum] ^ 1), f"checksum of its chunk {name.decode()}")
 
     @pytest.mark.parametrize(
         ("raw", "match"),
@@ -542,18 +559,18 @@ class TestAnimation:
         data = zlib.compress(bytes(73 * 16))
 
         for broken in (data[:-1], data[:-5], data[:-4] + bytes(4), b"x" + data, b"", data[:5] + b"\xff" * 10):
-            self.refused(animated(pixels=made.chunk(b"IDAT", broken)), "do not end|are damaged")
+            self.refused(animated(pixels=imagefiles.chunk(b"IDAT", broken)), "do not end|are damaged")
 
     def test_what_follows_the_pixels_in_their_chunk_does_not_matter(self):
         data = zlib.compress(bytes(73 * 16))
 
-        assert heads.read(animated(pixels=made.chunk(b"IDAT", data + bytes(100_000)))).height == 16
+        assert heads.read(animated(pixels=imagefiles.chunk(b"IDAT", data + bytes(100_000)))).height == 16
 
     def test_a_large_first_frame_is_checked_in_small_parts(self):
         raw = bytearray((1 + 3 * 4000) * 3000)
-        head = made.png(16, 24)[:8] + made.png_header(3000, 4000)
-        start = head + made.chunk(b"acTL", struct.pack(">II", 2, 0)) + control(4000, 3000)
-        end = control(4000, 3000) + made.chunk(b"IEND")
+        head = imagefiles.png(16, 24)[:8] + imagefiles.png_header(3000, 4000)
+        start = head + imagefiles.chunk(b"acTL", struct.pack(">II", 2, 0)) + control(4000, 3000)
+        end = control(4000, 3000) + imagefiles.chunk(b"IEND")
         data = start + coded(raw, 3) + end
         raw[-1 - 3 * 4000] = 7
 
@@ -567,11 +584,11 @@ class TestAnimation:
 
 
 def in_jpeg(*blocks):
-    return made.inserted(made.jpeg(), *(made.exif_segment(block) for block in blocks))
+    return imagefiles.inserted(imagefiles.jpeg(), *(imagefiles.exif_segment(block) for block in blocks))
 
 
 def in_png(block):
-    return made.png(16, 24, 2, 8, made.chunk(b"eXIf", block))
+    return imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"eXIf", block))
 
 
 @pytest.mark.parametrize("put", [in_jpeg, in_png])
@@ -579,58 +596,58 @@ class TestOrientation:
     @pytest.mark.parametrize("order", ["<", ">"])
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_the_size_is_that_of_the_image_as_displayed(self, put, order, orientation):
-        head = heads.read(put(made.exif(made.turned(orientation, order), order=order)))
+        head = heads.read(put(imagefiles.exif(imagefiles.turned(orientation, order), order=order)))
 
         assert head.orientation == orientation
         assert (head.height, head.width) == DISPLAYED[orientation]
 
     @pytest.mark.parametrize("orientation", [0, 9, 255, 262, 65535])
     def test_other_values_are_no_orientation(self, put, orientation):
-        assert heads.read(put(made.exif(made.turned(orientation)))).orientation == 1
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(orientation)))).orientation == 1
 
     def test_the_directory_may_begin_later(self, put):
-        assert heads.read(put(made.exif(made.turned(6), start=9))).orientation == 6
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(6), start=9))).orientation == 6
 
     def test_the_first_of_two_entries_counts(self, put):
-        assert heads.read(put(made.exif(made.turned(6), made.turned(1)))).orientation == 6
-        assert heads.read(put(made.exif(made.turned(1), made.turned(6)))).orientation == 1
-        assert heads.read(put(made.exif(made.turned(0), made.turned(6)))).orientation == 1
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(6), imagefiles.turned(1)))).orientation == 6
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(1), imagefiles.turned(6)))).orientation == 1
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(0), imagefiles.turned(6)))).orientation == 1
 
     @pytest.mark.parametrize(
         "block",
-        [b"I", b"II*", b"II*\0", b"garbage garbage", made.exif(made.turned(6), start=200)[:20],
-         b"II*\0" + b"\xff" * 20, b"II+\0" + made.exif(made.turned(6))[4:], made.exif()],
+        [b"I", b"II*", b"II*\0", b"garbage garbage", imagefiles.exif(imagefiles.turned(6), start=200)[:20],
+         b"II*\0" + b"\xff" * 20, b"II+\0" + imagefiles.exif(imagefiles.turned(6))[4:], imagefiles.exif()],
     )  # fmt: skip
     def test_a_block_that_is_no_directory_gives_none(self, put, block):
         assert heads.read(put(block)).orientation == 1
 
     def test_an_unknown_byte_order_is_refused(self, put):
         with pytest.raises(HeadError, match="49 4d"):
-            heads.read(put(b"IM" + made.exif(made.turned(6, ">"), order=">")[2:]))
+            heads.read(put(b"IM" + imagefiles.exif(imagefiles.turned(6, ">"), order=">")[2:]))
 
     def test_nothing_counts_behind_a_damaged_entry(self, put):
-        maker = made.entry(0x10F, struct.pack("<I", 5000), kind=2, count=100)
+        maker = imagefiles.entry(0x10F, struct.pack("<I", 5000), kind=2, count=100)
 
-        assert heads.read(put(made.exif(maker, made.turned(6)))).orientation == 1
+        assert heads.read(put(imagefiles.exif(maker, imagefiles.turned(6)))).orientation == 1
 
     @pytest.mark.parametrize("tag", [0x10E, 0x110, 0x11A, 0x11B, 0x131, 0x132, 0x13E, 0x13F, 0x211, 0x214, 0x8298])
     def test_a_turn_in_a_damaged_block_is_refused_because_decoders_disagree(self, put, tag):
-        outside = made.entry(tag, struct.pack("<I", 5000), kind=5, count=100)
+        outside = imagefiles.entry(tag, struct.pack("<I", 5000), kind=5, count=100)
 
         with pytest.raises(HeadError, match="EXIF block is damaged"):
-            heads.read(put(made.exif(made.turned(6), outside)))
-        assert heads.read(put(made.exif(made.turned(1), outside))).orientation == 1
+            heads.read(put(imagefiles.exif(imagefiles.turned(6), outside)))
+        assert heads.read(put(imagefiles.exif(imagefiles.turned(1), outside))).orientation == 1
 
     def test_a_turn_in_a_directory_that_is_longer_than_its_block_is_refused(self, put):
         with pytest.raises(HeadError, match="EXIF block is damaged"):
-            heads.read(put(made.exif(made.turned(6), count=65535)))
+            heads.read(put(imagefiles.exif(imagefiles.turned(6), count=65535)))
         with pytest.raises(HeadError, match="EXIF block is damaged"):
-            heads.read(put(made.exif(made.turned(6))[:-5]))
+            heads.read(put(imagefiles.exif(imagefiles.turned(6))[:-5]))
 
     def test_a_value_that_is_not_looked_at_may_lie_outside(self, put):
-        unknown = made.entry(0x8769, struct.pack("<I", 5000), kind=4)
+        unknown = imagefiles.entry(0x8769, struct.pack("<I", 5000), kind=4)
 
-        assert heads.read(put(made.exif(unknown, made.turned(6)))).orientation == 6
+        assert heads.read(put(imagefiles.exif(unknown, imagefiles.turned(6)))).orientation == 6
 
     @given(block=st.binary(max_size=80), order=st.sampled_from([b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b""]))
     def test_any_block_gives_an_orientation_or_a_head_error(self, put, block, order):
@@ -643,7 +660,11 @@ class TestOrientation:
 
 
 def test_two_exif_segments_may_agree_but_not_differ():
-    turn, straight, empty = made.exif(made.turned(6)), made.exif(made.turned(1)), made.exif()
+    turn, straight, empty = (
+        imagefiles.exif(imagefiles.turned(6)),
+        imagefiles.exif(imagefiles.turned(1)),
+        imagefiles.exif(),
+    )
 
     assert heads.read(in_jpeg(turn, turn)).orientation == 6
     for blocks in ((turn, straight), (straight, turn), (turn, empty)):
@@ -652,13 +673,13 @@ def test_two_exif_segments_may_agree_but_not_differ():
 
 
 def test_xmp_beside_exif_does_not_matter():
-    xmp = made.segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>")
+    xmp = imagefiles.segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>")
 
-    assert heads.read(made.inserted(in_jpeg(made.exif(made.turned(6))), xmp)).orientation == 6
+    assert heads.read(imagefiles.inserted(in_jpeg(imagefiles.exif(imagefiles.turned(6))), xmp)).orientation == 6
 
 
 def test_an_exif_segment_shorter_than_its_name_is_refused():
-    data = made.inserted(made.jpeg(), b"\xff\xe1\x00\x04Exif\0\0")
+    data = imagefiles.inserted(imagefiles.jpeg(), b"\xff\xe1\x00\x04Exif\0\0")
 
     with pytest.raises(HeadError, match="EXIF segment"):
         heads.read(data)

@@ -10,7 +10,7 @@ import pytest
 from gpuload.images import decode
 from gpuload.images import head as heads
 from gpuload.images.head import HeadError
-from tests import imagefiles as made
+from tests import imagefiles
 from tests.images import by_dali
 from tests.images.test_head import FILES, animated, coded, is_fuzz, name_of
 
@@ -54,7 +54,7 @@ def broken_in_the_pixels(data, place):
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 2}], ids=str)
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
 def test_damaged_scans_are_refused_by_the_head_or_by_dali_or_because_they_are_short_or_by_none(mode, options):
-    whole = made.jpeg(48, 64, mode, **options)
+    whole = imagefiles.jpeg(48, 64, mode, **options)
     middle = len(whole) * 3 // 4
     while 0xFF in whole[middle - 1 : middle + 1]:
         middle += 1
@@ -68,7 +68,12 @@ def test_damaged_scans_are_refused_by_the_head_or_by_dali_or_because_they_are_sh
 
 def test_damaged_headers_are_refused_by_all_decoders_or_by_the_head():
     choose = random.Random(1)
-    for whole in (made.jpeg(48, 64), made.jpeg(48, 64, progressive=True), made.png(48, 64), made.png(48, 64, 3, 4)):
+    for whole in (
+        imagefiles.jpeg(48, 64),
+        imagefiles.jpeg(48, 64, progressive=True),
+        imagefiles.png(48, 64),
+        imagefiles.png(48, 64, 3, 4),
+    ):
         for _ in range(50):
             data = bytearray(whole)
             for _ in range(choose.choice([1, 2, 5])):
@@ -92,10 +97,10 @@ def test_animations_that_are_accepted_are_decoded():
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("orientation", [1, 2, 6, 8, 9])
 def test_orientations_are_those_of_dali(orientation, order):
-    block = made.exif(made.turned(orientation, order), order=order)
+    block = imagefiles.exif(imagefiles.turned(orientation, order), order=order)
 
-    assert check(made.inserted(made.jpeg(), made.exif_segment(block)))
-    assert check(made.png(16, 24, 2, 8, made.chunk(b"eXIf", block)))
+    assert check(imagefiles.inserted(imagefiles.jpeg(), imagefiles.exif_segment(block)))
+    assert check(imagefiles.png(16, 24, 2, 8, imagefiles.chunk(b"eXIf", block)))
 
 
 def test_random_exif_blocks_are_read_as_dali_reads_them():
@@ -105,15 +110,16 @@ def test_random_exif_blocks_are_read_as_dali_reads_them():
     for _ in range(60):
         order = choose.choice("<>")
         entries = [
-            made.turned(choose.choice(values) & 0xF, order)
+            imagefiles.turned(choose.choice(values) & 0xF, order)
             if tag == 0x112
-            else made.entry(tag, choose.choice(values).to_bytes(4, "little" if order == "<" else "big"), order=order,
+            else imagefiles.entry(tag, choose.choice(values).to_bytes(4, "little" if order == "<" else "big"),
+                    order=order,
                             count=choose.choice([0, 1, 4, 5, 1000]))
             for tag in choose.choices(tags, k=choose.randrange(1, 5))
         ]  # fmt: skip
-        block = made.exif(*entries, order=order, count=len(entries) + choose.choice([0, 0, 0, 1, 300]))
+        block = imagefiles.exif(*entries, order=order, count=len(entries) + choose.choice([0, 0, 0, 1, 300]))
         block = block[: len(block) - choose.choice([0, 0, 3, 9])]
-        accepted += check(made.inserted(made.jpeg(8, 40), made.exif_segment(block)))
-        accepted += check(made.png(6, 50, 2, 8, made.chunk(b"eXIf", block)))
+        accepted += check(imagefiles.inserted(imagefiles.jpeg(8, 40), imagefiles.exif_segment(block)))
+        accepted += check(imagefiles.png(6, 50, 2, 8, imagefiles.chunk(b"eXIf", block)))
 
     assert accepted > 40

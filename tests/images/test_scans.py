@@ -15,8 +15,7 @@ from gpuload.images import head as heads
 from gpuload.images import scans
 from gpuload.images.decode import ImageError
 from gpuload.images.head import HeadError
-from tests import forkserver
-from tests import imagefiles as made
+from tests import forkserver, imagefiles
 from tests.images import by_dali
 from tests.images.test_decode import JPEGS, chosen, decoded, jpeg, photograph
 from tests.images.test_head import GOLDEN
@@ -32,13 +31,13 @@ PHOTOGRAPHS = {  # with enough data that a cut leaves much of the image out
     "gray": jpeg(170, 190, "L"),
     "CMYK": jpeg(170, 190, "CMYK"),
     "restart markers": jpeg(170, 190, restart_marker_rows=1),
-    "turned": made.inserted(jpeg(170, 190), made.exif_segment(made.exif(made.turned(6)))),
+    "turned": imagefiles.inserted(jpeg(170, 190), imagefiles.exif_segment(imagefiles.exif(imagefiles.turned(6)))),
 }
 
 
 def data_begin(data):
     """Return where the data of the first scan begin."""
-    place = made.find_segment(data, (0xDA,))
+    place = imagefiles.find_segment(data, (0xDA,))
     return place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
 
 
@@ -77,24 +76,26 @@ class TestMarkers:
         refused(put(self.whole, bytes([0xFF, marker, 0, 1])), f"segment {marker:#04x} behind a scan")
         refused(put(self.whole, bytes([0xFF, marker, 255, 255])), f"segment {marker:#04x} behind a scan")
 
-    @pytest.mark.parametrize("more", [b"\xff" * 50, made.segment(0xFE, b"a comment"), made.segment(0xE2, END)])
-    def test_fill_bytes_and_segments_may_stand_in_front_of_the_end(self, more):
-        assert heads.read(self.whole[:-2] + more + END) == heads.read(self.whole)
+    @pytest.mark.parametrize(
+        "extra", [b"\xff" * 50, imagefiles.segment(0xFE, b"a comment"), imagefiles.segment(0xE2, END)]
+    )
+    def test_fill_bytes_and_segments_may_stand_in_front_of_the_end(self, extra):
+        assert heads.read(self.whole[:-2] + extra + END) == heads.read(self.whole)
 
     def test_a_second_scan_of_a_complete_image_is_refused(self):
-        scan = self.whole[made.find_segment(self.whole, (0xDA,)) :]
+        scan = self.whole[imagefiles.find_segment(self.whole, (0xDA,)) :]
 
         refused(self.whole[:-2] + scan, "a further scan begins")
 
     def test_the_header_of_a_scan_that_is_none_is_refused(self):
-        place = made.find_segment(self.whole, (0xDA,))
+        place = imagefiles.find_segment(self.whole, (0xDA,))
 
-        refused(made.replaced(self.whole, place + 3, 13), "header of a scan at byte .* is 13 bytes long")
-        refused(made.replaced(self.whole, place + 5, 9), r"of channels \[9, 2, 3\]")
+        refused(imagefiles.replaced(self.whole, place + 3, 13), "header of a scan at byte .* is 13 bytes long")
+        refused(imagefiles.replaced(self.whole, place + 5, 9), r"of channels \[9, 2, 3\]")
 
     @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str)
     def test_data_are_looked_at_in_parts_of_any_size(self, options, monkeypatch):
-        data = made.jpeg(60, 70, **options)
+        data = imagefiles.jpeg(60, 70, **options)
         expected = heads.read(data)
         monkeypatch.setattr(scans, "FEW_BYTES", 0)
 
@@ -106,12 +107,12 @@ class TestMarkers:
 
 def in_scans(channels, *scans):
     """Return a baseline file of 17 x 31 pixels, 4:2:0, an interval of 1 unit: a scan for each list of channels."""
-    whole = made.jpeg(17, 31, subsampling="4:2:0")
-    header = whole[: made.find_segment(whole, (0xDA,))] + made.segment(0xDD, b"\0\1")
+    whole = imagefiles.jpeg(17, 31, subsampling="4:2:0")
+    header = whole[: imagefiles.find_segment(whole, (0xDA,))] + imagefiles.segment(0xDD, b"\0\1")
     parts = []
     for chosen_channels, num_restarts in zip(channels, scans, strict=True):
         selected = b"".join(bytes([channel, 0]) for channel in chosen_channels)
-        parts.append(made.segment(0xDA, bytes([len(chosen_channels)]) + selected + bytes([0, 63, 0])))
+        parts.append(imagefiles.segment(0xDA, bytes([len(chosen_channels)]) + selected + bytes([0, 63, 0])))
         parts += [b"data" + bytes([0xFF, 0xD0 + number % 8]) for number in range(num_restarts)] + [b"data"]
     return header + b"".join(parts) + END
 
@@ -136,7 +137,9 @@ class TestRestartMarkers:
     def test_they_are_numbered_in_turn(self):
         place = self.places()[9]
 
-        refused(made.replaced(self.whole, place + 1, 0xD4), "restart marker at byte .* number 4, where 1 comes next")
+        refused(
+            imagefiles.replaced(self.whole, place + 1, 0xD4), "restart marker at byte .* number 4, where 1 comes next"
+        )
 
     def test_without_an_interval_there_are_none(self):
         refused(put(TestMarkers.whole, b"\xff\xd0"), "1 restart markers; its header makes it 0")
@@ -163,9 +166,9 @@ class TestRestartMarkers:
         refused(in_scans([[1], [2], [3]], 11, 11, 3), "11 restart markers; its header makes it 3")
 
     def test_sampling_that_does_not_exist_is_refused(self):
-        place = made.find_segment(self.whole, (0xC0,))
+        place = imagefiles.find_segment(self.whole, (0xC0,))
 
-        refused(made.replaced(self.whole, place + 11, 0x01), "each factor is 1 to 4")
+        refused(imagefiles.replaced(self.whole, place + 11, 0x01), "each factor is 1 to 4")
 
 
 class TestChannels:
@@ -175,11 +178,11 @@ class TestChannels:
 
     def test_a_progressive_image_may_leave_out_what_is_not_first(self):
         whole = jpeg(57, 83, progressive=True)
-        first = made.find_segment(whole, (0xDA,))
+        first = imagefiles.find_segment(whole, (0xDA,))
         second = whole.index(b"\xff\xc4", first)
 
         assert heads.read(whole[:second] + END).scans == 1
-        refused(made.replaced(whole[:second] + END, first + 11, 1, 5), "3 of its 3 channels have no scan")
+        refused(imagefiles.replaced(whole[:second] + END, first + 11, 1, 5), "3 of its 3 channels have no scan")
 
 
 class TestZeros:
@@ -222,10 +225,10 @@ class TestShortData:
         begin = data_begin(data)
 
         for part in (0.2, 0.5, 0.8, 0.97):
-            cut = data[: begin + int(part * (len(data) - begin))].rstrip(b"\xff") + END
-            assert by_dali(cut).shape == decoded(data).shape  # DALI makes the rest gray
+            piece = data[: begin + int(part * (len(data) - begin))].rstrip(b"\xff") + END
+            assert by_dali(piece).shape == decoded(data).shape  # DALI makes the rest gray
             with pytest.raises(ImageError, match="the data of its scan ends before the image is complete"):
-                decoded(cut)
+                decoded(piece)
 
     @pytest.mark.parametrize("name", [name for name in PHOTOGRAPHS if name != "restart markers"])
     def test_a_region_is_refused_if_it_reaches_what_is_missing_and_right_if_it_does_not(self, monkeypatch, name):
@@ -233,14 +236,14 @@ class TestShortData:
         data = PHOTOGRAPHS[name]
         whole = decoded(data)
         begin = data_begin(data)
-        cut = data[: (begin + len(data)) // 2].rstrip(b"\xff") + END
+        piece = data[: (begin + len(data)) // 2].rstrip(b"\xff") + END
         height, width = whole.shape[:2]
 
         for region in ((height - 40, width - 40, 40, 40), (height - 40, width - 40, 20, 20), (0, 0, height, width)):
             with pytest.raises(ImageError, match="the data of its scan ends before the image is complete"):
-                decoded(cut, region=region)
+                decoded(piece, region=region)
         if name != "turned":  # of a turned image all is decoded
-            np.testing.assert_array_equal(decoded(cut, region=(8, 8, 40, 50)), whole[8:48, 8:58])
+            np.testing.assert_array_equal(decoded(piece, region=(8, 8, 40, 50)), whole[8:48, 8:58])
 
     @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
     @pytest.mark.parametrize(
@@ -266,11 +269,11 @@ class TestShortData:
         assert decoded(data)[-1, -1].tolist() == [128, 128, 128]
         np.testing.assert_array_equal(decoded(data), np.asarray(Image.open(file)))
 
-    @pytest.mark.parametrize("more", [b"\0", b"\x12" * 100])
-    def test_data_that_are_left_over_do_not_matter(self, chosen, more):
+    @pytest.mark.parametrize("extra", [b"\0", b"\x12" * 100])
+    def test_data_that_are_left_over_do_not_matter(self, chosen, extra):
         data = PHOTOGRAPHS["4:2:0"]
 
-        np.testing.assert_array_equal(decoded(data[:-2] + more + END), decoded(data))
+        np.testing.assert_array_equal(decoded(data[:-2] + extra + END), decoded(data))
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
@@ -306,6 +309,6 @@ try:
 except decode.ImageError:
     print("refused")
 """
-    done = forkserver.run(program, timeout=60)
+    process = forkserver.run(program, timeout=60)
 
-    assert (done.stdout, done.stderr) == ("refused\n", "")
+    assert (process.stdout, process.stderr) == ("refused\n", "")

@@ -157,13 +157,13 @@ def test_the_steps_of_a_group_whose_file_changed_are_errors_though_all_of_it_is_
 def test_a_loader_that_is_closed_while_batches_are_copied(tmp_path: Path):
     loader = gl.Loader(gl.npy(shards(tmp_path)), batch_size=64, device="cpu")
     epoch = iter(loader)
-    kept = next(epoch)
-    before = np.array(kept[0])
+    held_batches = next(epoch)
+    before = np.array(held_batches[0])
     loader.close()
     with pytest.raises(ClosedError):
         for _ in epoch:
             pass
-    np.testing.assert_array_equal(kept[0], before)
+    np.testing.assert_array_equal(held_batches[0], before)
 
 
 def run(code: str, *arguments: Any, **settings: Any) -> subprocess.CompletedProcess[str]:
@@ -189,8 +189,8 @@ def test_python_may_end_in_the_middle_of_an_epoch(tmp_path: Path, count: int):
     path = tmp_path / "rows.npy"
     np.save(path, np.zeros((20_000, 784), np.float32))
     for _ in range(count):
-        done = run(LEAVE, path)
-        assert (done.returncode, done.stderr) == (0, "")
+        process = run(LEAVE, path)
+        assert (process.returncode, process.stderr) == (0, "")
 
 
 HANDLER = """
@@ -228,8 +228,8 @@ def test_what_a_signal_handler_raises_loses_no_step(tmp_path: Path):
     rows = np.zeros((20_000, 784), np.float32)
     rows[:, 0] = np.arange(20_000)
     np.save(path, rows)
-    done = run(HANDLER, path)
-    assert done.returncode == 0, done.stderr
+    process = run(HANDLER, path)
+    assert process.returncode == 0, process.stderr
 
 
 def test_ctrl_c_ends_a_loop_at_once(tmp_path: Path):

@@ -16,8 +16,7 @@ import gpuload as gl
 from gpuload.errors import DamagedSourceError, FileError, RecordError, SpecError
 from gpuload.pipeline import damage as damage_module
 from gpuload.pipeline.damage import STREAM
-from tests import imagefiles as made
-from tests import simdevice
+from tests import imagefiles, simdevice
 from tests.attack.mutate import sealed_png
 from tests.sources.tfrecordfiles import example, frame
 
@@ -28,7 +27,7 @@ IMAGE_OPS = (gl.ops.Decode(), gl.ops.RandomResizedCrop(12, 16), gl.ops.RandomFli
 
 def png(number, *, damaged=False):
     """Return an image whose pixels say which it is; a damaged one has a right head and right checksums."""
-    data = made.png(24 + number % 5, 30 + number % 3, made.RGB, 8)
+    data = imagefiles.png(24 + number % 5, 30 + number % 3, imagefiles.RGB, 8)
     if not damaged:
         return data
     place = data.index(b"IDAT") + 30
@@ -39,7 +38,7 @@ def png(number, *, damaged=False):
 def images(tmp_path_factory):
     """Image files, some of which no decoder takes; what is wrong with three of them only a decoder sees."""
     folder = tmp_path_factory.mktemp("images")
-    whole = made.jpeg(24, 30)
+    whole = imagefiles.jpeg(24, 30)
     broken = {7: whole[: len(whole) // 2], 20: b"not an image"}
     for number in range(NUM_IMAGES):
         data = broken.get(number) or png(number, damaged=number in DAMAGED)
@@ -132,13 +131,13 @@ def by_the_rule(record, *, seed, epoch, length):
 def test_a_damaged_record_is_replaced_by_the_rule_and_all_others_are_delivered(lane):
     with lane() as load:
         for epoch in range(3):
-            found = delivered(load)
+            result = delivered(load)
             expected = [
                 by_the_rule(record, seed=5, epoch=epoch, length=len(load.source)) if record in DAMAGED else record
                 for record in planned(load, epoch)
             ]
-            assert [row[0] for row in found] == expected
-            assert all(row[1] for row in found)
+            assert [row[0] for row in result] == expected
+            assert all(row[1] for row in result)
         assert {bad.record for bad in load.bad_records()} == DAMAGED
         assert len(load.bad_records()) == len(DAMAGED)
         assert load.stats()["records_replaced"] == 3 * len(DAMAGED)
@@ -147,18 +146,18 @@ def test_a_damaged_record_is_replaced_by_the_rule_and_all_others_are_delivered(l
 
 def test_a_row_of_another_record_holds_what_that_record_alone_would(lane):
     with lane() as load:
-        found = {row[0]: row for row in delivered(load)}
+        results = {row[0]: row for row in delivered(load)}
         again = load.replace(batch_size=1, shuffle=False)
-        for record, row in found.items():
-            (alone,) = delivered([again.batch_at(record)])
-            assert alone == row
+        for record, row in results.items():
+            (single,) = delivered([again.batch_at(record)])
+            assert single == row
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 5}, {"num_threads": 1}, {"num_threads": 5, "prefetch": 1}])
 def test_batch_size_and_threads_change_nothing(lane, changes):
-    with lane() as load, lane(**changes) as other:
+    with lane() as load, lane(**changes) as second:
         for _ in range(2):
-            assert delivered(other) == delivered(load)
+            assert delivered(second) == delivered(load)
 
 
 def test_shards_share_the_order_and_the_substitutes(lane):
@@ -193,11 +192,11 @@ def test_a_run_that_goes_on_gives_what_a_whole_one_gives(lane):
 
 def test_a_skipped_row_is_not_valid_and_holds_what_would_replace_it(lane):
     with lane() as load, lane(on_error="skip") as skipping:
-        for ours, theirs in zip(skipping, load, strict=True):
-            assert np.array_equal(ours.records, theirs.records)
-            assert [row[2:] for row in delivered([ours])] == [row[2:] for row in delivered([theirs])]
-            in_order = planned(load, 0)[8 * ours.step : 8 * ours.step + 8]
-            assert ours.valid.tolist() == [record not in DAMAGED for record in in_order]
+        for result, reference in zip(skipping, load, strict=True):
+            assert np.array_equal(result.records, reference.records)
+            assert [row[2:] for row in delivered([result])] == [row[2:] for row in delivered([reference])]
+            in_order = planned(load, 0)[8 * result.step : 8 * result.step + 8]
+            assert result.valid.tolist() == [record not in DAMAGED for record in in_order]
         assert skipping.stats()["records_skipped"] == len(DAMAGED)
         assert skipping.stats()["records"] == len(load.source) - len(DAMAGED)
 
@@ -218,13 +217,13 @@ def test_without_it_the_step_raises_and_names_the_record(lane):
             except RecordError as error:
                 raised.append(str(error))
         assert 0 < len(raised) <= len(DAMAGED)
-        named = [f"record {record}" for record in DAMAGED] + [f"{record:02}." for record in DAMAGED]
-        assert all(any(name in told for name in named) for told in raised)
+        names = [f"record {record}" for record in DAMAGED] + [f"{record:02}." for record in DAMAGED]
+        assert all(any(name in message for name in names) for message in raised)
         assert load.bad_records() == []
 
 
 def test_an_image_whose_end_is_missing_is_replaced_in_the_epochs_that_need_its_end(tmp_path):
-    whole = made.jpeg(160, 160)
+    whole = imagefiles.jpeg(160, 160)
     for number in range(12):
         (tmp_path / f"{number:02}.jpg").write_bytes(whole)
     (tmp_path / "05.jpg").write_bytes(whole[: 2 * len(whole) // 3] + b"\xff\xd9")
@@ -245,9 +244,9 @@ def test_a_record_that_failed_before_costs_others_no_second_attempt(rows, monkey
 
     tried, make = [], Step._make
 
-    def counted(self, part, begin, end, *more):
+    def counted(self, part, begin, end, *extra):
         tried.append(end - begin)
-        make(self, part, begin, end, *more)
+        make(self, part, begin, end, *extra)
 
     monkeypatch.setattr(Step, "_make", counted)
     with gl.Loader(rows, batch_size=NUM_ROWS, on_error="replace", max_bad=0.2, device="cpu", num_threads=1) as load:
@@ -280,15 +279,15 @@ def test_where_a_record_is_and_what_is_wrong_is_listed(rows, tmp_path):
     ) as load:
         list(load)
         list(load)
-        listed = load.bad_records()
-    bad = next(bad for bad in listed if bad.record == 20)
+        entries = load.bad_records()
+    bad = next(bad for bad in entries if bad.record == 20)
     data = np.load(rows._files.paths[0], mmap_mode="r")
     assert (bad.epoch, bad.step, bad.file) == (0, 2, rows._files.paths[0])
     assert bad.offset_bytes == data.offset + 20 * data.itemsize
     assert bad.where.endswith("rows.npy, record 20")
     assert bad.cause.startswith("its text holds a number that is no Unicode character; characters are numbered")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{name: getattr(one, name) for name in one.__dataclass_fields__} for one in listed]
+    assert lines == [{name: getattr(item, name) for name in item.__dataclass_fields__} for item in entries]
     assert {line["record"] for line in lines} == DAMAGED
 
 
@@ -306,10 +305,10 @@ try:
 except FileError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
-    assert "bad.jsonl: the line of a damaged record cannot be written" in done.stdout
-    assert "quarantine=" in done.stdout
+    assert "bad.jsonl: the line of a damaged record cannot be written" in process.stdout
+    assert "quarantine=" in process.stdout
     assert path.read_bytes() == b"{}\n" + b"x" * 50 + b"\n"
 
 
@@ -324,8 +323,8 @@ def test_lines_are_appended_behind_those_of_another_run(rows, tmp_path):
 def test_more_damage_than_allowed_stops_the_loader_and_says_what_would_allow_it(lane):
     with lane(max_bad=0.01) as load, pytest.raises(DamagedSourceError) as caught:
         list(load)
-    told = str(caught.value)
-    assert f"of the {len(load.source)} records are damaged, more than max_bad=0.01 allows" in told
+    message = str(caught.value)
+    assert f"of the {len(load.source)} records are damaged, more than max_bad=0.01 allows" in message
     assert "max_bad=0.0" in caught.value.remedy
 
 
@@ -350,7 +349,7 @@ def test_where_all_is_damaged_the_search_for_another_record_ends():
 def test_fields_of_varying_length_are_replaced_as_well(images):
     with gl.Loader(images, batch_size=8, on_error="replace", max_bad=0.2, device="cpu") as load:
         records = [int(record) for batch in load for record in batch.records]
-        held = [bytes(one) for batch in load.epoch(0) for one in batch["image"]]
+        held = [bytes(item) for batch in load.epoch(0) for item in batch["image"]]
     assert {7, 20}.isdisjoint(records)  # of files that nobody decodes the heads are looked at
     assert {33, 34, 35} <= set(records)
     assert held == [images[record]["image"].tobytes() for record in records]
@@ -410,7 +409,7 @@ def test_a_file_that_is_gone_is_an_error_all_the_same(tmp_path):
 
 def test_an_unknown_policy_share_or_file_is_refused(tmp_path):
     source = gl.arrays(x=np.arange(3))
-    for wrong, told in (
+    for wrong, message in (
         ({"on_error": "ignore"}, "on_error = 'ignore'"),
         ({"max_bad": 2}, "max_bad = 2"),
         ({"max_bad": True}, "max_bad = True"),
@@ -418,7 +417,7 @@ def test_an_unknown_policy_share_or_file_is_refused(tmp_path):
         ({"quarantine": "a\0b", "on_error": "skip"}, "the character NUL"),
         ({"quarantine": tmp_path / "bad.jsonl"}, "with on_error='raise'"),
     ):
-        with pytest.raises(SpecError, match=told):
+        with pytest.raises(SpecError, match=message):
             gl.Loader(source, batch_size=2, **wrong)
     with pytest.raises(FileError, match="nowhere"):
         gl.Loader(source, batch_size=2, on_error="skip", quarantine=tmp_path / "nowhere" / "bad.jsonl")
@@ -434,11 +433,11 @@ def test_a_loader_that_was_pickled_still_replaces(rows):
 
 def test_a_record_of_a_mix_is_listed_once_whatever_its_number(rows):
     sound = gl.arrays(x=np.zeros((60, 3), np.float32), name=np.full(60, "n", "U4"))
-    mixed = gl.mix({rows: 2, sound: 1})
-    with gl.Loader(mixed, batch_size=9, on_error="replace", max_bad=0.1, device="cpu") as load:
+    mixture = gl.mix({rows: 2, sound: 1})
+    with gl.Loader(mixture, batch_size=9, on_error="replace", max_bad=0.1, device="cpu") as load:
         for epoch in range(4):
             numbers = np.concatenate([batch.records for batch in load])
-            assert (numbers // len(mixed) == epoch).all()
+            assert (numbers // len(mixture) == epoch).all()
         assert len(load.bad_records()) == len(DAMAGED)
         assert load.stats()["records_replaced"] > 3 * len(DAMAGED)
         again = load.replace(batch_size=4)
@@ -470,11 +469,13 @@ def test_on_a_gpu_the_same_records_are_replaced(monkeypatch, request, kind, seed
     sim = simdevice.install(monkeypatch, seed=seed)
     with gl.Loader(source, batch_size=8, device="gpu", prefetch=3, **arguments) as load:
         for epoch in range(3):
-            found = []
+            results = []
             for batch in load:
                 fields = {name: v if isinstance(v, np.ndarray) else v.get() for name, v in batch.items()}
-                found += delivered([gl.Batch(fields, None, records=batch.records, valid=batch.valid, epoch=0, step=0)])
-            assert found == expected[epoch]
+                results += delivered(
+                    [gl.Batch(fields, None, records=batch.records, valid=batch.valid, epoch=0, step=0)]
+                )
+            assert results == expected[epoch]
         again = load.batch_at(2, 1)
         assert again.records.tolist() == [row[0] for row in expected[1][16:24]]
         assert load.stats()["records_replaced"] == 3 * len(DAMAGED) + sum(
@@ -494,8 +495,8 @@ def test_on_a_real_gpu_dali_replaces_the_images_that_the_cpu_replaces(images):
         gl.Loader(images, batch_size=8, device="gpu", **about) as gpu,
     ):
         for _ in range(3):
-            for ours, theirs in zip(gpu, cpu, strict=True):
-                assert np.array_equal(ours.records, theirs.records)
-                assert ours["image"].shape == theirs["image"].shape
+            for result, reference in zip(gpu, cpu, strict=True):
+                assert np.array_equal(result.records, reference.records)
+                assert result["image"].shape == reference["image"].shape
         assert np.array_equal(gpu.batch_at(2, 1).records, cpu.batch_at(2, 1).records)
         assert {bad.record for bad in gpu.bad_records()} == DAMAGED

@@ -77,12 +77,12 @@ def test_rows_of_mixed_pairs_and_of_choices():
         rows = {
             size: {
                 int(record): (
-                    drawn["MixUp/0"]["weight"][row],
-                    drawn["OneOf/0"]["choice"][row],
-                    drawn["OneOf/0"]["0.factor"][row],
+                    draws["MixUp/0"]["weight"][row],
+                    draws["OneOf/0"]["choice"][row],
+                    draws["OneOf/0"]["0.factor"][row],
                 )
                 for batch in drawing.epoch(0)
-                for drawn in [batch.drawn]
+                for draws in [batch.drawn]
                 for row, record in enumerate(batch.records)
             }
             for size, drawing in ((4, even), (5, odd))

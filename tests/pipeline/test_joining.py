@@ -42,11 +42,11 @@ def test_the_time_of_a_step_decides_how_many_are_done_together():
 
 
 def test_a_slow_op_on_small_records_runs_on_all_threads():
-    seen, all_there = set(), threading.Event()
+    values, all_there = set(), threading.Event()
 
     def meets_the_others(x):
-        seen.add(threading.get_ident())
-        if len(seen) == 4:
+        values.add(threading.get_ident())
+        if len(values) == 4:
             all_there.set()
         assert all_there.wait(WAIT_S)
         return x

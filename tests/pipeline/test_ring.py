@@ -60,12 +60,12 @@ def test_any_view_keeps_the_slot(keep):
     slots = ring()
     slot = slots.take(1024)
     address = slot.address
-    kept = keep(whole(slot))
+    view = keep(whole(slot))
     del slot
     gc.collect()
 
     assert slots.take(1024).address != address
-    del kept
+    del view
     gc.collect()
     assert address in {slot.address for slot in [slots.take(1024), slots.take(1024)]}
 
@@ -85,9 +85,9 @@ def test_each_array_of_a_slot_keeps_it():
 
 def test_what_comes_back_beyond_the_idle_bytes_is_freed():
     slots = ring(idle_bytes=2048)
-    kept = [slots.take(1024) for _ in range(5)]
-    assert len({slot.address for slot in kept}) == 5
-    del kept
+    loans = [slots.take(1024) for _ in range(5)]
+    assert len({slot.address for slot in loans}) == 5
+    del loans
     assert slots.num_idle_bytes == 2048
     slots.trim(0)
     assert slots.num_idle_bytes == 0
@@ -109,9 +109,9 @@ def counted(allocate, living):
 def test_of_many_slots_only_what_is_kept_between_steps_stays_in_memory_when_all_are_dropped():
     slots, living = ring(idle_bytes=4096), []
     slots._allocate = counted(slots._allocate, living)
-    kept = [slots.take(1024) for _ in range(36)]
+    loans = [slots.take(1024) for _ in range(36)]
     assert alive(living) == 36
-    kept.clear()
+    loans.clear()
     assert alive(living) == 4  # nobody has called the ring
 
 
@@ -152,11 +152,11 @@ def test_idle_memory_of_another_size_is_freed_where_there_is_too_much():
 
 def test_a_ring_is_crowded_while_much_is_lent():
     slots = ring(crowded_bytes=2048)
-    kept = [slots.take(1024), slots.take(1024)]
+    loans = [slots.take(1024), slots.take(1024)]
     assert not slots.crowded
-    kept.append(slots.take(1024))
+    loans.append(slots.take(1024))
     assert slots.crowded
-    kept.clear()
+    loans.clear()
     slots.take(1024)
     assert not slots.crowded
 
@@ -182,15 +182,15 @@ def test_a_collection_in_the_middle_of_taking_returns_slots_and_locks_nothing():
         return page_aligned(num_bytes)
 
     slots._allocate = allocate
-    done = threading.Event()
+    process = threading.Event()
 
     def take():
         slots.take(1024)
-        done.set()
+        process.set()
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    assert done.wait(10)
+    assert process.wait(10)
 
 
 def test_an_array_of_a_dtype_without_bytes_lies_inside_its_slot_or_nowhere():

@@ -35,8 +35,8 @@ def test_iterators_and_single_batches_at_the_same_time_have_an_executor_each(set
         expected = [batch["image"].copy() for batch in rows.epoch(0)]
 
     with loader(**settings) as batches:
-        both = zip(batches.epoch(0), batches.epoch(0), strict=True)
-        for step, (first, second) in enumerate(both):
+        pair = zip(batches.epoch(0), batches.epoch(0), strict=True)
+        for step, (first, second) in enumerate(pair):
             for batch in (first, second, batches.batch_at(step)):
                 image = batch["image"]
                 image = image if isinstance(image, np.ndarray) else image.get()

@@ -51,20 +51,20 @@ def test_steps_come_in_order_with_all_their_parts_done(num_threads, num_parts):
 
 
 def test_no_more_steps_are_begun_than_may_be_ahead():
-    begun = []
+    numbers = []
 
     def make(number):
-        begun.append(number)
+        numbers.append(number)
         return Fake(number)
 
     work = workers(make, num_ahead=3)
-    assert until(lambda: len(begun) == 3)
+    assert until(lambda: len(numbers) == 3)
     threading.Event().wait(0.05)
-    assert begun == [0, 1, 2]
+    assert numbers == [0, 1, 2]
     work.take(0)
-    assert until(lambda: begun == [0, 1, 2, 3])
+    assert until(lambda: numbers == [0, 1, 2, 3])
     threading.Event().wait(0.05)
-    assert begun == [0, 1, 2, 3]
+    assert numbers == [0, 1, 2, 3]
     work.close()
 
 

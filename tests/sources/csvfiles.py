@@ -18,9 +18,9 @@ BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 def rows(path, *, delimiter=",", quote='"', encoding="utf-8", skip_lines=0):
     """Return all records as lists of texts, the header among them."""
     codec = "utf-8-sig" if encoding == "utf-8" else encoding
-    opened = gzip.open if str(path).endswith(".gz") else open
+    source = gzip.open if str(path).endswith(".gz") else open
     quoting = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-    with opened(path, "rt", encoding=codec, newline="") as file:
+    with source(path, "rt", encoding=codec, newline="") as file:
         for _ in range(skip_lines):
             file.readline()
         return [row for row in csv.reader(file, delimiter=delimiter, **quoting) if row]
@@ -28,8 +28,8 @@ def rows(path, *, delimiter=",", quote='"', encoding="utf-8", skip_lines=0):
 
 def expected(path, *, header=True, na_values=MISSING, **options):
     """Return what ``gl.csv(path)`` must read: a dict from name to array."""
-    found = rows(path, **options)
-    names, lines = (found[0], found[1:]) if header is True else (header or [], found)
+    result = rows(path, **options)
+    names, lines = (result[0], result[1:]) if header is True else (header or [], result)
     names = [name.strip() or f"column_{number}" for number, name in enumerate(names or [""] * len(lines[0]))]
     columns = zip(*lines, strict=True) if lines else [()] * len(names)
     return {name: column(texts, set(na_values)) for name, texts in zip(names, columns, strict=True)}

@@ -41,41 +41,41 @@ def source():
 
 
 USES = {
-    "npy": lambda given: gl.npy(given),
-    "npy, field": lambda given: gl.npy("one.npy", field=given),
-    "npy, record": lambda given: gl.npy("one.npy", record=given),
-    "fixed": lambda given: gl.fixed(given, "u1"),
-    "fixed, dtype": lambda given: gl.fixed("one.npy", given),
-    "fixed, header": lambda given: gl.fixed("one.npy", "u1", header_bytes=given),
-    "fixed, field": lambda given: gl.fixed("one.npy", "u1", field=given),
-    "idx": lambda given: gl.idx(given),
-    "idx, field": lambda given: gl.idx(image=given),
-    "npz": lambda given: gl.npz(given),
-    "npz, record": lambda given: gl.npz("one.npz", record=given),
-    "npz, fields": lambda given: gl.npz("one.npz", fields=given),
-    "images": lambda given: gl.images(given),
-    "images, labels": lambda given: gl.images("folder", labels=given),
-    "arrays": lambda given: gl.arrays(x=given),
-    "zip": lambda given: gl.zip(given),
-    "zip, two": lambda given: gl.zip(source(), given),
-    "concat": lambda given: gl.concat(given),
-    "concat, two": lambda given: gl.concat(source(), given),
-    "select": lambda given: source().select(given),
-    "split": lambda given: source().split(given),
-    "split, seed": lambda given: source().split(0.5, given),
-    "rename": lambda given: source().rename(x=given),
-    "mark": lambda given: source().mark(image=given),
-    "read": lambda given: source().read(given),
-    "where": lambda given: source().where(given),
-    "key": lambda given: source()[given],
-    "filter": lambda given: source().filter(given),
-    "filter, fields": lambda given: source().filter(lambda fields: np.ones(10, bool), fields=given),
-    "records": lambda given: gl.records(given, lambda numbers: {"x": numbers}),
-    "records, read": lambda given: gl.records(10, None if callable(given) else given),
-    "records, made": lambda given: gl.records(10, lambda numbers: given),
-    "records, field": lambda given: gl.records(10, lambda numbers: {"x": given}),
-    "records, fields": lambda given: gl.records(10, lambda numbers: {}, fields=given),
-    "records, version": lambda given: gl.records(10, lambda numbers: {"x": numbers}, version=given),
+    "npy": lambda argument: gl.npy(argument),
+    "npy, field": lambda argument: gl.npy("one.npy", field=argument),
+    "npy, record": lambda argument: gl.npy("one.npy", record=argument),
+    "fixed": lambda argument: gl.fixed(argument, "u1"),
+    "fixed, dtype": lambda argument: gl.fixed("one.npy", argument),
+    "fixed, header": lambda argument: gl.fixed("one.npy", "u1", header_bytes=argument),
+    "fixed, field": lambda argument: gl.fixed("one.npy", "u1", field=argument),
+    "idx": lambda argument: gl.idx(argument),
+    "idx, field": lambda argument: gl.idx(image=argument),
+    "npz": lambda argument: gl.npz(argument),
+    "npz, record": lambda argument: gl.npz("one.npz", record=argument),
+    "npz, fields": lambda argument: gl.npz("one.npz", fields=argument),
+    "images": lambda argument: gl.images(argument),
+    "images, labels": lambda argument: gl.images("folder", labels=argument),
+    "arrays": lambda argument: gl.arrays(x=argument),
+    "zip": lambda argument: gl.zip(argument),
+    "zip, two": lambda argument: gl.zip(source(), argument),
+    "concat": lambda argument: gl.concat(argument),
+    "concat, two": lambda argument: gl.concat(source(), argument),
+    "select": lambda argument: source().select(argument),
+    "split": lambda argument: source().split(argument),
+    "split, seed": lambda argument: source().split(0.5, argument),
+    "rename": lambda argument: source().rename(x=argument),
+    "mark": lambda argument: source().mark(image=argument),
+    "read": lambda argument: source().read(argument),
+    "where": lambda argument: source().where(argument),
+    "key": lambda argument: source()[argument],
+    "filter": lambda argument: source().filter(argument),
+    "filter, fields": lambda argument: source().filter(lambda fields: np.ones(10, bool), fields=argument),
+    "records": lambda argument: gl.records(argument, lambda numbers: {"x": numbers}),
+    "records, read": lambda argument: gl.records(10, None if callable(argument) else argument),
+    "records, made": lambda argument: gl.records(10, lambda numbers: argument),
+    "records, field": lambda argument: gl.records(10, lambda numbers: {"x": argument}),
+    "records, fields": lambda argument: gl.records(10, lambda numbers: {}, fields=argument),
+    "records, version": lambda argument: gl.records(10, lambda numbers: {"x": numbers}, version=argument),
 }
 
 
@@ -87,14 +87,14 @@ def test_what_is_wrong_is_answered_with_a_cause_and_a_remedy_or_taken(tmp_path, 
     (tmp_path / "folder" / "a.png").write_bytes(b"something")
     refused = []
 
-    for given in WRONG:
+    for value in WRONG:
         try:
-            use(given)
+            use(value)
         except GpuloadError as error:
-            refused.append((given, error))
+            refused.append((value, error))
 
     assert len(refused) > 5
-    assert [given for given, error in refused if not error.cause or not error.remedy] == []
+    assert [value for value, error in refused if not error.cause or not error.remedy] == []
 
 
 def test_remote_paths_are_said_not_to_be_read_yet():

@@ -215,22 +215,22 @@ def test_records_of_another_width_than_the_rows_are_refused_and_never_written_be
 @pytest.mark.parametrize("how", [lambda m: m, np.asarray, lambda m: m[1:, ::2], lambda m: np.asarray(m)[2:].view("u1")])
 def test_an_array_of_a_file_is_refused_with_the_remedy(tmp_path, how):
     np.save(tmp_path / "a.npy", NUMBERS)
-    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    memory = np.load(tmp_path / "a.npy", mmap_mode="r")
 
     with pytest.raises(SpecError, match=r"x is an array of a file(.|\n)*gl\.npy"):
-        arrays(x=how(mapped))
-    assert_same(arrays(x=np.array(mapped))[3]["x"], NUMBERS[3])
-    assert_same(arrays(x=mapped[[2, 1]])[0]["x"], NUMBERS[2])
+        arrays(x=how(memory))
+    assert_same(arrays(x=np.array(memory))[3]["x"], NUMBERS[3])
+    assert_same(arrays(x=memory[[2, 1]])[0]["x"], NUMBERS[2])
 
 
 @pytest.mark.parametrize("descr", ["|S0", "<U0", "|V0"])
 def test_elements_without_bytes_are_refused(descr):
-    nothing = np.ndarray((9,), np.lib.format.descr_to_dtype(descr), b"")
+    empty = np.ndarray((9,), np.lib.format.descr_to_dtype(descr), b"")
 
     with pytest.raises(SpecError, match="no bytes"):
-        layout_of(nothing.dtype, (), field="x")
+        layout_of(empty.dtype, (), field="x")
     with pytest.raises(SpecError, match="no bytes"):
-        layout_of(np.dtype([("a", nothing.dtype), ("b", "u1")]), (), field="x")
+        layout_of(np.dtype([("a", empty.dtype), ("b", "u1")]), (), field="x")
 
 
 def test_an_empty_source_reads_nothing():
@@ -247,7 +247,7 @@ def test_arrays_of_different_lengths_are_an_error_that_names_them():
 
 
 @pytest.mark.parametrize(
-    ("value", "what"),
+    ("value", "subject"),
     [
         (np.array([{}, 1], object), "x is an array of Python objects"),
         (np.zeros(2, [("a", "O")]), "x is an array of Python objects"),
@@ -257,8 +257,8 @@ def test_arrays_of_different_lengths_are_an_error_that_names_them():
         (None, "x is one value without axes"),
     ],
 )
-def test_what_holds_no_records_is_an_error_that_names_the_field(value, what):
-    with pytest.raises(SpecError, match=what):
+def test_what_holds_no_records_is_an_error_that_names_the_field(value, subject):
+    with pytest.raises(SpecError, match=subject):
         arrays(x=value)
 
 
@@ -283,11 +283,11 @@ def test_the_fingerprint_sees_the_beginning_the_middle_and_the_end_of_a_large_ar
 
 
 @pytest.mark.parametrize(
-    "other",
+    "second",
     [arrays(y=NUMBERS), arrays(x=NUMBERS.astype("f4")), arrays(x=NUMBERS.reshape(7, 2, 6)), arrays(x=NUMBERS[:6])],
 )
-def test_the_fingerprint_sees_names_dtypes_shapes_and_lengths(other):
-    assert other.fingerprint() != arrays(x=NUMBERS).fingerprint()
+def test_the_fingerprint_sees_names_dtypes_shapes_and_lengths(second):
+    assert second.fingerprint() != arrays(x=NUMBERS).fingerprint()
 
 
 @pytest.mark.parametrize("kind", [list, lambda arrays: np.array(arrays, dtype=object)])

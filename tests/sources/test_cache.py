@@ -103,23 +103,23 @@ class TestVaryingInFiles(SourceContract):
         return varying()
 
 
-@pytest.mark.parametrize("where", ["memory", "files"])
+@pytest.mark.parametrize("place", ["memory", "files"])
 @pytest.mark.parametrize("shuffle", [True, gl.Blocks(4, 2)])
-def test_batches_and_states_are_the_same_with_and_without_it(tmp_path, where, shuffle):
+def test_batches_and_states_are_the_same_with_and_without_it(tmp_path, place, shuffle):
     source = gl.records(5, read_varying, fields=FIELDS)
-    kept = source.cache(memory="1MiB") if where == "memory" else source.cache(path=tmp_path / "c")
-    plain, other = (gl.Loader(one, 2, shuffle=shuffle, seed=5) for one in (source, kept))
+    in_cache = source.cache(memory="1MiB") if place == "memory" else source.cache(path=tmp_path / "c")
+    plain, second = (gl.Loader(item, 2, shuffle=shuffle, seed=5) for item in (source, in_cache))
 
-    with plain, other:
+    with plain, second:
         for epoch in range(2):
-            for one, two in zip(plain.epoch(epoch), other.epoch(epoch), strict=True):
-                assert one.records.tolist() == two.records.tolist()
+            for item, two in zip(plain.epoch(epoch), second.epoch(epoch), strict=True):
+                assert item.records.tolist() == two.records.tolist()
                 for name in source.spec.names:
-                    for value, again in zip(one[name], two[name], strict=True):
+                    for value, again in zip(item[name], two[name], strict=True):
                         assert_same(again, value)
-        other.load_state_dict(json.loads(json.dumps(plain.state_dict(1, 2))))
+        second.load_state_dict(json.loads(json.dumps(plain.state_dict(1, 2))))
 
-        assert other.state_dict() == plain.state_dict(1, 2)
+        assert second.state_dict() == plain.state_dict(1, 2)
 
 
 def test_a_cache_of_encoded_images_is_decoded_as_before(tmp_path):
@@ -129,8 +129,8 @@ def test_a_cache_of_encoded_images_is_decoded_as_before(tmp_path):
     source = gl.images(tmp_path, labels=list(range(6)))
 
     ops = [gl.ops.Decode(), gl.ops.Resize(4, 4)]
-    with gl.Loader(source, 6, ops=ops) as one, gl.Loader(source.cache(memory="1MB"), 6, ops=ops) as two:
-        np.testing.assert_array_equal(two.batch_at(0)["image"], one.batch_at(0)["image"])
+    with gl.Loader(source, 6, ops=ops) as item, gl.Loader(source.cache(memory="1MB"), 6, ops=ops) as two:
+        np.testing.assert_array_equal(two.batch_at(0)["image"], item.batch_at(0)["image"])
 
 
 def test_what_was_cached_is_not_read_again(tmp_path):
@@ -141,12 +141,12 @@ def test_what_was_cached_is_not_read_again(tmp_path):
         return {"x": numbers * 2}
 
     source = gl.records(10, read, version="1")
-    kept = [source.cache(memory="1KB"), source.cache(path=tmp_path / "a"), source.cache(path=tmp_path / "a")]
+    in_cache = [source.cache(memory="1KB"), source.cache(path=tmp_path / "a"), source.cache(path=tmp_path / "a")]
     calls.clear()
 
-    found = [one.read([3, 9])["x"].tolist() for one in kept]
+    results = [item.read([3, 9])["x"].tolist() for item in in_cache]
 
-    assert found == [[6, 18]] * 3
+    assert results == [[6, 18]] * 3
     assert calls == []
 
 
@@ -400,8 +400,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     assert (tmp_path / "c").read_text() == "mine"
 
 
-@pytest.mark.parametrize("where", ["memory", "path"])
-def test_a_damaged_record_is_named_and_nothing_is_left(tmp_path, where):
+@pytest.mark.parametrize("place", ["memory", "path"])
+def test_a_damaged_record_is_named_and_nothing_is_left(tmp_path, place):
     def read(numbers):
         if 7 in numbers:
             raise RecordError("record 7 is damaged")
@@ -410,14 +410,14 @@ def test_a_damaged_record_is_named_and_nothing_is_left(tmp_path, where):
     source = gl.records(10, read, fields={"x": ("i8", ())})
 
     with pytest.raises(RecordError, match="record 7"):
-        source.cache(**{where: "10KB" if where == "memory" else tmp_path / "c"})
+        source.cache(**{place: "10KB" if place == "memory" else tmp_path / "c"})
 
-    assert where == "memory" or os.listdir(tmp_path / "c") == []
+    assert place == "memory" or os.listdir(tmp_path / "c") == []
 
 
 def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch):
-    def full(source, columns, put):
-        put(0, "rows", np.zeros(10))
+    def full(source, columns, place):
+        place(0, "rows", np.zeros(10))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(cache, "_fill", full)
@@ -440,32 +440,32 @@ gl.records(10_000, read, version="1").cache(path={str(tmp_path / "c")!r})
     died = forkserver.run(script, timeout=60)
     assert died.returncode == -9, died.stderr
 
-    kept = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(path=tmp_path / "c")
+    in_cache = gl.records(10_000, lambda numbers: {"x": numbers}, version="1").cache(path=tmp_path / "c")
 
-    assert kept.read(range(10_000))["x"].tolist() == list(range(10_000))
+    assert in_cache.read(range(10_000))["x"].tolist() == list(range(10_000))
 
 
 def test_pickled_with_files_it_is_opened_and_not_filled_again(tmp_path, monkeypatch):
-    kept = gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
-    data = pickle.dumps(kept)
+    in_cache = gl.arrays(x=np.arange(5)).cache(path=tmp_path / "c")
+    data = pickle.dumps(in_cache)
     monkeypatch.setattr(cache, "_fill", None)
 
     assert pickle.loads(data).read([4])["x"].tolist() == [4]
 
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(tmp_path, reader):
-    kept = gl.arrays(x=np.arange(100_000)).cache(path=tmp_path / "c")
+    in_cache = gl.arrays(x=np.arange(100_000)).cache(path=tmp_path / "c")
     with open(tmp_path / "c" / "0.rows", "r+b") as file:
         file.truncate(800)
 
     with pytest.raises(ChangedFileError):
-        kept.read([99_999])
+        in_cache.read([99_999])
 
 
 def test_closing_the_source_closes_the_cache_and_not_the_other_way_round():
     source = gl.arrays(x=np.arange(5))
-    kept = source.cache(memory=1000)
-    kept.close()
+    in_cache = source.cache(memory=1000)
+    in_cache.close()
 
     assert source.read([1])["x"].tolist() == [1]
 

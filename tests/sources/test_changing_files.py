@@ -39,9 +39,9 @@ def _modify(path):
 
 
 def _replace(path):
-    other = Path(f"{path}.new")
-    other.write_bytes(bytes(reversed(path.read_bytes())))
-    other.replace(path)
+    second = Path(f"{path}.new")
+    second.write_bytes(bytes(reversed(path.read_bytes())))
+    second.replace(path)
 
 
 def _cut_and_restore(path):
@@ -189,6 +189,6 @@ CUT_WHILE_READING = """
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_file_that_is_cut_while_threads_read_it_is_an_error_in_each(tmp_path, order):
-    done = forkserver.run(textwrap.dedent(CUT_WHILE_READING), tmp_path, order)
+    process = forkserver.run(textwrap.dedent(CUT_WHILE_READING), tmp_path, order)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "['changed', 'changed', 'changed']\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "['changed', 'changed', 'changed']\n", "")

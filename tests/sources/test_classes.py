@@ -44,8 +44,8 @@ def test_the_parts_share_all_records_in_their_order_and_keep_proportions(labels,
     assert sorted(np.concatenate(numbers)) == list(range(len(labels)))
     assert all((np.diff(part) > 0).all() for part in numbers)
     for label in set(labels):
-        own = (np.asarray(labels)[numbers[0]] == label).sum()
-        assert abs(own - fraction * labels.count(label)) < 1
+        num_first = (np.asarray(labels)[numbers[0]] == label).sum()
+        assert abs(num_first - fraction * labels.count(label)) < 1
 
 
 def test_the_choice_is_the_same_each_time_and_another_for_another_seed():
@@ -57,7 +57,9 @@ def test_the_choice_is_the_same_each_time_and_another_for_another_seed():
     assert chosen(3) == chosen(3) == chosen(3, by=np.arange(200) % 4) == chosen(3, by=list("abcd" * 50))
     assert chosen(3) != chosen(4)
     places = [np.array([number // 4 for number in chosen(3) if number % 4 == label]) for label in range(4)]
-    assert not all(np.array_equal(places[0], one) for one in places[1:])  # classes of one size are drawn by themselves
+    assert not all(
+        np.array_equal(places[0], item) for item in places[1:]
+    )  # classes of one size are drawn by themselves
 
 
 def test_texts_and_bytes_are_classes_and_records_keep_their_fields():
@@ -75,7 +77,7 @@ def test_texts_of_any_length_are_classes():
 
     for by in ("label", texts, np.array(texts, object)):
         first, _ = source.split(0.6, by=by)
-        assert sorted(bytes(one) for one in first.read(range(6))["label"]) == [b"a longer name"] * 3 + [b"cat"] * 3
+        assert sorted(bytes(item) for item in first.read(range(6))["label"]) == [b"a longer name"] * 3 + [b"cat"] * 3
 
 
 def test_the_state_of_a_split_by_class_belongs_to_that_split():

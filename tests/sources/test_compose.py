@@ -21,7 +21,7 @@ from gpuload.sources.compose import concat, zip
 from gpuload.sources.leaf import Group, Leaf, Share, check_places
 from gpuload.spec import Field, Layout, Part, Spec
 from gpuload.testing.sources import SourceContract, assert_same
-from tests import imagefiles as made
+from tests import imagefiles
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 Y = np.arange(10) * 3
@@ -44,7 +44,7 @@ class ListLeaf(Leaf):
             out[begin : begin + self._raw[number].size] = self._raw[number]
 
     def unpack(self, numbers, raw):
-        return [Ragged.of([one[1:].view(">i2").astype(np.int16) for one in raw], np.dtype(np.int16))]
+        return [Ragged.of([item[1:].view(">i2").astype(np.int16) for item in raw], np.dtype(np.int16))]
 
 
 class Lists(Source):
@@ -245,7 +245,7 @@ class TestConcatenatedOfDifferentGroupsWithLists(SourceContract):
 class TestConcatenatedImages(SourceContract):
     """Their bytes are put side by side at once, from whichever source they come."""
 
-    files = tuple(made.png(3 + number, 4) for number in range(7))
+    files = tuple(imagefiles.png(3 + number, 4) for number in range(7))
 
     def open(self, folder):
         for number, content in enumerate(self.files):
@@ -301,16 +301,16 @@ def leaves(source, numbers):
 def test_composed_sources_resolve_to_the_leaves_of_what_they_are_made_of(tmp_path):
     np.save(tmp_path / "x.npy", X)
     source = npy(tmp_path / "x.npy")
-    own = leaves(source, [0])
+    leaves_before = leaves(source, [0])
 
     composed = [
         source[::-1], source.select([3, 2]), source.rename(x="z"), zip(source), concat(source), concat(source, source),
         source.split(0.5)[1], zip(source[2:], source[:-2].rename(x="y")).rename(x="a").split(0.5)[0][1:],
     ]  # fmt: skip
 
-    for one in composed:
-        assert leaves(one, [0, 1]) == own
-        assert all(share.picks is None for share in one.resolve(np.array([0, 1])))
+    for item in composed:
+        assert leaves(item, [0, 1]) == leaves_before
+        assert all(share.picks is None for share in item.resolve(np.array([0, 1])))
 
 
 SLICES = st.builds(
@@ -321,8 +321,8 @@ SLICES = st.builds(
 @given(st.lists(SLICES, min_size=1, max_size=5))
 def test_slices_of_slices_are_those_of_numpy_and_stay_ranges(slices):
     source, expected = pair(), Y
-    for one in slices:
-        source, expected = source[one], expected[one]
+    for item in slices:
+        source, expected = source[item], expected[item]
 
     assert source.read(range(len(source)))["y"].tolist() == expected.tolist()
     assert isinstance(source._selection, range)
@@ -334,8 +334,8 @@ def test_slices_of_selections_and_selections_of_slices_are_those_of_numpy(data):
     source, expected = pair(), Y
     for _ in range(data.draw(st.integers(1, 4))):
         if data.draw(st.booleans()):
-            one = data.draw(SLICES)
-            source, expected = source[one], expected[one]
+            item = data.draw(SLICES)
+            source, expected = source[item], expected[item]
         elif len(expected):
             chosen = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=12))
             source, expected = source.select(chosen), expected[np.array(chosen, np.int64)]
@@ -355,8 +355,8 @@ def sources(draw, depth=3):
         made_of = draw(st.lists(sources(depth=depth - 1), min_size=1, max_size=3))
         return concat(*[source for source, _ in made_of]), np.concatenate([values for _, values in made_of])
     source, values = draw(sources(depth=depth - 1))
-    one = draw(SLICES)
-    return source[one], values[one]
+    item = draw(SLICES)
+    return source[item], values[item]
 
 
 @given(sources(), st.data())
@@ -477,20 +477,20 @@ def test_where_names_every_source_of_a_record():
 def test_the_classes_of_images_are_passed_on(tmp_path):
     for name in ("ape", "bee", "cat"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").write_bytes(made.png(3, 4))
+        (tmp_path / name / "1.png").write_bytes(imagefiles.png(3, 4))
     source = images(tmp_path)
 
     parts = [source[1:], source.rename(label="class"), zip(arrays(x=X[:3]), source), concat(source, source[:1])]
 
     assert all(part.classes == ("ape", "bee", "cat") for part in parts)
     assert pair()[1:].classes == ()
-    assert parts[2].read([1])["image"][0].tobytes() == made.png(3, 4)
+    assert parts[2].read([1])["image"][0].tobytes() == imagefiles.png(3, 4)
 
 
 def test_images_with_other_classes_are_not_put_one_after_the_other(tmp_path):
     for name in ("a/cat", "b/dog"):
         (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "1.png").write_bytes(made.png(3, 4))
+        (tmp_path / name / "1.png").write_bytes(imagefiles.png(3, 4))
 
     with pytest.raises(SpecError, match="classes"):
         concat(images(tmp_path / "a"), images(tmp_path / "b"))
@@ -531,7 +531,7 @@ def test_zip_of_files_is_checked_by_file_only_where_both_are_as_many_whole_files
 
 def test_zip_of_images_and_of_their_labels_in_a_file_each_is_checked_by_file(tmp_path):
     for number in range(2):
-        (tmp_path / f"{number}.png").write_bytes(made.png(3, 4))
+        (tmp_path / f"{number}.png").write_bytes(imagefiles.png(3, 4))
     pictures = images(tmp_path, labels=None)
 
     assert len(zip(pictures, shards(tmp_path, "a", 1, 1))) == 2
@@ -541,7 +541,7 @@ def test_zip_of_images_and_of_their_labels_in_a_file_each_is_checked_by_file(tmp
 
 def test_repr_says_in_a_line_what_a_source_is(tmp_path):
     files = shards(tmp_path, "a", 3, 4)
-    (tmp_path / "1.png").write_bytes(made.png(3, 4))
+    (tmp_path / "1.png").write_bytes(imagefiles.png(3, 4))
     (tmp_path / "b.bin").write_bytes(bytes(8))
     many = arrays(**{f"x{number}": Y for number in range(10)})
 
@@ -589,7 +589,7 @@ def test_zip_of_equal_names_is_an_error_that_names_the_remedy():
 
 
 @pytest.mark.parametrize(
-    ("other", "what"),
+    ("second", "subject"),
     [
         (arrays(x=X.astype("f8")), r"source 1 has field x: float64 \(4,\), source 0 has x: float32 \(4,\)"),
         (arrays(x=X[:, :3]), r"source 1 has field x: float32 \(3,\)"),
@@ -597,9 +597,9 @@ def test_zip_of_equal_names_is_an_error_that_names_the_remedy():
         (pair(), r"source 1 has the fields \['x', 'y'\]"),
     ],
 )
-def test_concat_of_different_fields_is_an_error_that_names_both(other, what):
-    with pytest.raises(SpecError, match=what):
-        concat(arrays(x=X), other)
+def test_concat_of_different_fields_is_an_error_that_names_both(second, subject):
+    with pytest.raises(SpecError, match=subject):
+        concat(arrays(x=X), second)
 
 
 @pytest.mark.parametrize("join", [zip, concat])

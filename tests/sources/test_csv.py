@@ -117,9 +117,9 @@ class TestFieldsOfTheUsersTypes(SourceContract):
         ]
 
     def open(self, folder):
-        for number, chosen in enumerate(([1, 2], [3, 4])):
+        for number, choice in enumerate(([1, 2], [3, 4])):
             with open(folder / f"{number}.csv", "w", newline="", encoding="utf-8") as file:
-                table.writer(file).writerows(self.lines()[place] for place in [0, *chosen])
+                table.writer(file).writerows(self.lines()[place] for place in [0, *choice])
         return gl.csv(f"{folder}/*.csv", self.columns, {"label": 255, "name": "none"})
 
     def open_other(self, folder):
@@ -178,10 +178,10 @@ def test_a_file_of_another_program_is_what_the_csv_module_reads(name, place, mon
 
     source = gl.csv(GOLDEN / name, **options)
 
-    wanted = csvfiles.expected(GOLDEN / name, **options)
-    assert list(source.spec.names) == list(wanted)
-    for field, found in values(source).items():
-        assert_same(found, wanted[field])
+    target = csvfiles.expected(GOLDEN / name, **options)
+    assert list(source.spec.names) == list(target)
+    for field, result in values(source).items():
+        assert_same(result, target[field])
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -224,18 +224,18 @@ def test_lines_end_as_on_any_system_and_the_last_need_not(tmp_path, place, endin
 def test_text_is_of_the_encoding_that_is_said(tmp_path, place, encoding, text):
     path = written(tmp_path, text.encode(encoding))
 
-    found = values(gl.csv(path, encoding=encoding))
+    result = values(gl.csv(path, encoding=encoding))
 
     header, record = (line.split(",") for line in text.splitlines())
-    assert {name: array.tolist() for name, array in found.items()} == {
+    assert {name: array.tolist() for name, array in result.items()} == {
         name: [value] for name, value in zip(header, record, strict=True)
     }
 
 
 def test_a_file_of_gzip_is_unpacked_whatever_its_name(tmp_path, place):
-    packed = gzip.compress(b"a,b\n1,x\n") + gzip.compress(b"2,y\n" * 1000)
+    packed_bytes = gzip.compress(b"a,b\n1,x\n") + gzip.compress(b"2,y\n" * 1000)
 
-    source = gl.csv(written(tmp_path, packed))
+    source = gl.csv(written(tmp_path, packed_bytes))
 
     assert_same(values(source)["a"], np.array([1] + [2] * 1000))
     assert source.where(1000) == "a.csv, line 1002"
@@ -247,16 +247,18 @@ def test_a_second_member_behind_zeros_is_read_as_pythons_gzip_reads_it(tmp_path,
 
     with gzip.open(path, "rt") as file:
         rows = [[int(text) for text in line.split(",")] for line in list(file)[1:]]
-    found = values(gl.csv(path))
+    result = values(gl.csv(path))
 
-    assert [list(row) for row in zip(found["x"].tolist(), found["y"].tolist(), strict=True)] == rows
+    assert [list(row) for row in zip(result["x"].tolist(), result["y"].tolist(), strict=True)] == rows
 
 
 def test_garbage_behind_zeros_behind_a_file_of_gzip_is_refused(tmp_path, place):
-    packed = gzip.compress(b"x,y\n1,2\n") + bytes(3 << 20)
+    packed_bytes = gzip.compress(b"x,y\n1,2\n") + bytes(3 << 20)
 
-    with pytest.raises(FormatError, match=rf"from byte {len(packed)} to {len(packed) + 7} there is something else"):
-        gl.csv(written(tmp_path, packed + b"garbage"))
+    with pytest.raises(
+        FormatError, match=rf"from byte {len(packed_bytes)} to {len(packed_bytes) + 7} there is something else"
+    ):
+        gl.csv(written(tmp_path, packed_bytes + b"garbage"))
 
 
 def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_raised(tmp_path, place, monkeypatch):
@@ -269,12 +271,12 @@ def test_a_file_of_gzip_that_grows_like_a_bomb_is_refused_and_the_limit_can_be_r
     assert len(gl.csv(path)) == 50_000
 
 
-@pytest.mark.parametrize("cut", [20, 200])
-def test_a_damaged_file_of_gzip_is_refused(tmp_path, place, cut):
-    packed = gzip.compress(np.random.default_rng(0).integers(0, 256, 500).tobytes().hex().encode())
+@pytest.mark.parametrize("piece", [20, 200])
+def test_a_damaged_file_of_gzip_is_refused(tmp_path, place, piece):
+    packed_bytes = gzip.compress(np.random.default_rng(0).integers(0, 256, 500).tobytes().hex().encode())
 
     with pytest.raises(FormatError, match=r"a\.csv (is damaged(.|\n)*gzip|ends at byte (.|\n)*cut short)"):
-        gl.csv(written(tmp_path, packed[:cut]))
+        gl.csv(written(tmp_path, packed_bytes[:piece]))
 
 
 def test_where_says_the_line_also_behind_quoted_line_ends_and_empty_lines(tmp_path, place):
@@ -325,8 +327,8 @@ def test_what_the_csv_module_writes_is_read(tmp_path_factory, written_rows, bloc
 def test_any_text_is_read_as_the_csv_module_does_or_refused(tmp_path_factory, text, block_bytes):
     folder = tmp_path_factory.mktemp("any")
     path = written(folder, "a,b\n" + text)
-    wanted = csvfiles.rows(path)[1:]
-    is_whole = all(len(row) == 2 for row in wanted)
+    expected = csvfiles.rows(path)[1:]
+    is_whole = all(len(row) == 2 for row in expected)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "BLOCK_BYTES", block_bytes)
@@ -336,7 +338,7 @@ def test_any_text_is_read_as_the_csv_module_does_or_refused(tmp_path_factory, te
             return
         fields = values(gl.csv(path, {"a": "U60", "b": "U60"}))
 
-    assert [list(row) for row in zip(fields["a"].tolist(), fields["b"].tolist(), strict=True)] == wanted
+    assert [list(row) for row in zip(fields["a"].tolist(), fields["b"].tolist(), strict=True)] == expected
 
 
 def test_a_line_end_of_two_characters_is_not_cut(tmp_path, monkeypatch):
@@ -391,7 +393,7 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
 
 
 @pytest.mark.parametrize(
-    ("texts", "wanted"),
+    ("texts", "expected"),
     [
         (["1", "-2", "3"], np.array([1, -2, 3])),
         (["1", "", "3"], np.array([1, np.nan, 3])),
@@ -421,14 +423,14 @@ def test_a_block_in_pieces_is_its_records_in_their_order_with_their_lines_and_by
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
-def test_a_type_is_that_of_all_lines_in_any_order(tmp_path, place, texts, wanted, order):
-    chosen = [texts[number] for number in order]
-    filling = "".join(f"{number},{chosen[0]}\n" for number in range(40))  # the others come in later blocks
-    path = written(tmp_path, "id,x\n" + filling + "".join(f"0,{text}\n" for text in chosen))
+def test_a_type_is_that_of_all_lines_in_any_order(tmp_path, place, texts, expected, order):
+    choice = [texts[number] for number in order]
+    filling = "".join(f"{number},{choice[0]}\n" for number in range(40))  # the others come in later blocks
+    path = written(tmp_path, "id,x\n" + filling + "".join(f"0,{text}\n" for text in choice))
 
-    found = values(gl.csv(path))["x"][40:]
+    result = values(gl.csv(path))["x"][40:]
 
-    assert_same(found, np.array(chosen) if wanted is None else wanted[order])
+    assert_same(result, np.array(choice) if expected is None else expected[order])
 
 
 NUMBERS = ["0", "1", "-5", "9007199254740993", "18446744073709551615", "0.5", "-1e9", "+7", "inf"]
@@ -458,9 +460,9 @@ def test_types_are_those_of_the_whole_data_wherever_it_is_cut(tmp_path_factory, 
             with pytest.raises(SpecError, match="no dtype holds it exactly"):
                 gl.csv(folder / "a.csv")
             return
-        found = values(gl.csv(folder / "a.csv"))["x"]
+        result = values(gl.csv(folder / "a.csv"))["x"]
 
-    assert_same(found, csvfiles.column(texts))
+    assert_same(result, csvfiles.column(texts))
 
 
 @pytest.mark.parametrize("before", ["1", "0.5"])
@@ -495,9 +497,9 @@ def test_infinity_in_words_is_infinite(tmp_path, place, dtype):
 def test_leading_zeros_of_any_number_are_read(tmp_path, place):
     texts = ["7", "0" * 5000 + "9" * 19, "0" * 5000 + "1"]
 
-    found = values(gl.csv(written(tmp_path, "a,b\n" + "".join(f"{text},1\n" for text in texts))))["a"]
+    result = values(gl.csv(written(tmp_path, "a,b\n" + "".join(f"{text},1\n" for text in texts))))["a"]
 
-    assert found.tolist() == [7, 9999999999999999999, 1]
+    assert result.tolist() == [7, 9999999999999999999, 1]
 
 
 def test_a_text_that_comes_late_makes_a_column_text_with_nothing_lost(tmp_path, place):
@@ -545,7 +547,7 @@ def test_integers_with_missing_ones_that_a_float_would_round_are_an_error(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("dtype", "texts", "wanted"),
+    ("dtype", "texts", "expected"),
     [
         ("i1", ["-128", "127"], np.array([-128, 127], "i1")),
         ("u8", ["18446744073709551615", "0"], np.array([2**64 - 1, 0], "u8")),
@@ -559,10 +561,10 @@ def test_integers_with_missing_ones_that_a_float_would_round_are_an_error(tmp_pa
         (str, ["NA", "001"], np.array(["NA", "001"])),
     ],
 )  # fmt: skip
-def test_a_column_has_the_type_that_the_user_says(tmp_path, place, dtype, texts, wanted):
+def test_a_column_has_the_type_that_the_user_says(tmp_path, place, dtype, texts, expected):
     path = written(tmp_path, "x,y\n" + "".join(f"{text},1\n" for text in texts))
 
-    assert_same(values(gl.csv(path, {"x": dtype}))["x"], wanted)
+    assert_same(values(gl.csv(path, {"x": dtype}))["x"], expected)
 
 
 def test_columns_are_chosen_and_ordered(tmp_path, place):
@@ -601,13 +603,13 @@ def test_record_defaults_of_tensorflow_mean_the_same(tmp_path, place):
     tf = pytest.importorskip("tensorflow")
     lines = ["1,,x", ",2.5,", "3,4,NA"]
     path = written(tmp_path, "\n".join(lines))
-    wanted = tf.io.decode_csv(lines, [[7], [0.5], ["none"]])
+    target = tf.io.decode_csv(lines, [[7], [0.5], ["none"]])
 
     fields = values(gl.csv(path, header=False, defaults=[[np.int32(7)], [np.float32(0.5)], ["none"]], na_values=[""]))
 
-    for found, tensor in zip(fields.values(), wanted, strict=True):
+    for result, tensor in zip(fields.values(), target, strict=True):
         expected = tensor.numpy()
-        assert_same(found, expected.astype("U4") if expected.dtype == object else expected)
+        assert_same(result, expected.astype("U4") if expected.dtype == object else expected)
 
 
 @pytest.mark.parametrize("required", [int, np.dtype("i4")])
@@ -709,7 +711,7 @@ def test_an_empty_file_is_refused(tmp_path, text):
 
 @pytest.mark.parametrize("at", [0, 40])
 @pytest.mark.parametrize(
-    ("line", "columns", "said"),
+    ("line", "columns", "message"),
     [
         ("1,2", None, "has 2 columns, not 3: '1 . 2'"),
         ("1,2,3,4", None, "has 4 columns, not 3: '1 . 2 . 3 . 4'"),
@@ -726,11 +728,11 @@ def test_an_empty_file_is_refused(tmp_path, text):
         ("1,2,日本", {"c": "S5"}, "column 'c' has 6 bytes"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path, place, at, line, columns, said):
+def test_a_line_that_is_wrong_is_named(tmp_path, place, at, line, columns, message):
     good = {"M8[D]": "1,,3\n", bool: "1,1,3\n"}.get((columns or {}).get("b"), "1,2,3\n")
     path = written(tmp_path, "a,b,c\n" + good * at + line + "\n" + good * 9)
 
-    with pytest.raises((RecordError, SpecError), match=rf"a\.csv, line {at + 2},? {said}"):
+    with pytest.raises((RecordError, SpecError), match=rf"a\.csv, line {at + 2},? {message}"):
         gl.csv(path, columns)
 
 
@@ -839,7 +841,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"columns": {"z": "f4"}}, "no column 'z'(.|\n)*'a', 'b'"),
         ({"columns": ["z"]}, "no column 'z'"),
@@ -848,13 +850,13 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
         ({"defaults": {"z": 0}}, "no field 'z'"),
     ],
 )
-def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_path, arguments, said):
-    with pytest.raises(UnknownFieldError, match=said):
+def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_path, arguments, message):
+    with pytest.raises(UnknownFieldError, match=message):
         gl.csv(written(tmp_path, "a,b\n1,x\n"), **arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"columns": "a"}, "columns that are no names"),
         ({"columns": []}, "columns that are no names"),
@@ -900,8 +902,8 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
         ({"na_values": 0}, "na_values = "),
     ],
 )
-def test_a_wrong_argument_is_refused_with_its_name(tmp_path, arguments, said):
-    with pytest.raises(SpecError, match=said):
+def test_a_wrong_argument_is_refused_with_its_name(tmp_path, arguments, message):
+    with pytest.raises(SpecError, match=message):
         gl.csv(written(tmp_path, "a,b\n1,x\n"), **arguments)
 
 
@@ -915,25 +917,25 @@ def test_a_loader_goes_on_where_it_was_left(tmp_path, in_tables):
     with gl.Loader(gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu") as loader:
         batches = iter(loader)
         first = [next(batches) for _ in range(6)]
-        seen = [batch["v"][:, 0].tolist() for batch in first]
+        records = [batch["v"][:, 0].tolist() for batch in first]
         state = loader.state_dict()
     with gl.Loader(gl.csv(path, columns), batch_size=32, shuffle=True, seed=5, device="cpu") as again:
         again.load_state_dict(state)
         for batch in again:
             assert batch["name"].tolist() == [f"n{int(x)}" for x in batch["v"][:, 0]]
             np.testing.assert_array_equal(batch["v"][:, 1], batch["v"][:, 0] / 8)
-            seen.append(batch["v"][:, 0].tolist())
+            records.append(batch["v"][:, 0].tolist())
 
-    assert sorted(x for batch in seen for x in batch) == list(range(500))
+    assert sorted(x for batch in records for x in batch) == list(range(500))
 
 
 def test_ragged_bytes_reach_a_batch(tmp_path):
     path = written(tmp_path, "text\n" + "".join(f"{'ab' * number}x\n" for number in range(40)))
 
     with gl.Loader(gl.csv(path, {"text": bytes}), batch_size=16, shuffle=True, seed=1, device="cpu") as loader:
-        found = [bytes(value) for batch in loader for value in batch["text"]]
+        results = [bytes(value) for batch in loader for value in batch["text"]]
 
-    assert sorted(found) == sorted(b"ab" * number + b"x" for number in range(40))
+    assert sorted(results) == sorted(b"ab" * number + b"x" for number in range(40))
 
 
 def test_text_lies_in_rows_up_to_a_length_and_is_of_any_length_beyond(tmp_path):

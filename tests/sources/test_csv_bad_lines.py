@@ -51,9 +51,9 @@ def place(request, tmp_path, monkeypatch):
 @pytest.fixture
 def conversions(monkeypatch):
     """Return the names of the files that are read from now on."""
-    seen, convert = [], rows.convert
-    monkeypatch.setattr(keep, "convert", lambda job, *more: seen.append(job) or convert(job, *more))
-    return seen
+    values, convert = [], rows.convert
+    monkeypatch.setattr(keep, "convert", lambda job, *extra: values.append(job) or convert(job, *extra))
+    return values
 
 
 def written(folder, lines, name="a.csv"):
@@ -69,18 +69,18 @@ def lines_of(count, wrong, line=b"9,1.5"):
 
 def seen_of(source):
     """Return the id of each record, None where it cannot be read."""
-    found = []
+    results = []
     for number in range(len(source)):
         try:
-            found.append(int(source[number]["id"]))
+            results.append(int(source[number]["id"]))
         except RecordError:
-            found.append(None)
-    return found
+            results.append(None)
+    return results
 
 
-@pytest.mark.parametrize(("line", "told"), WRONG.values(), ids=WRONG)
-def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_are(tmp_path, place, line, told):
-    path = written(tmp_path, [f"{one}\n" for one in SOUND[:3]] + [line + b"\n", SOUND[3] + "\n"])
+@pytest.mark.parametrize(("line", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_are(tmp_path, place, line, message):
+    path = written(tmp_path, [f"{item}\n" for item in SOUND[:3]] + [line + b"\n", SOUND[3] + "\n"])
     with pytest.raises(RecordError, match="line 6"):
         gl.csv(path, COLUMNS)
 
@@ -90,7 +90,7 @@ def test_a_wrong_line_is_an_error_when_it_is_read_and_the_others_are_what_they_a
     assert source.read([0, 1, 2, 4])["name"].tolist() == ["a", "b", "two\nlines", "d"]
     with pytest.raises(RecordError) as caught:
         source.read([0, 4, 3])
-    assert str(caught.value).startswith(f"a.csv, line 6: {told}")
+    assert str(caught.value).startswith(f"a.csv, line 6: {message}")
     assert caught.value.cause
     assert caught.value.remedy
     assert source.origin(3) == (str(path), path.read_bytes().index(line))
@@ -111,7 +111,7 @@ def test_bytes_of_varying_length_lie_where_they_lay(tmp_path, place):
     source = gl.csv(written(tmp_path, lines_of(50, wrong)), {**COLUMNS, "name": bytes}, bad_lines="keep")
 
     sound = [number for number in range(50) if number not in wrong]
-    assert [bytes(one) for one in source.read(sound)["name"]] == [f"n{number}".encode() for number in sound]
+    assert [bytes(item) for item in source.read(sound)["name"]] == [f"n{number}".encode() for number in sound]
     with pytest.raises(RecordError, match=r"a\.csv, line 5: has 2 columns"):
         source.read([1, 3])
 
@@ -145,12 +145,12 @@ def test_a_loader_replaces_them_and_lists_them(tmp_path, place):
         batches = list(loader)
 
     rows_of = [
-        (int(one), bool(valid)) for batch in batches for one, valid in zip(batch["id"], batch.valid, strict=True)
+        (int(item), bool(valid)) for batch in batches for item, valid in zip(batch["id"], batch.valid, strict=True)
     ]
-    assert sorted(one for one, valid in rows_of if valid) == sorted(set(range(50)) - wrong)
-    bad = sorted(loader.bad_records(), key=lambda one: one.record)
-    assert [one.where for one in bad] == [f"a.csv, line {number + 2}" for number in sorted(wrong)]
-    assert {one.file for one in bad} == {str(path)}
+    assert sorted(item for item, valid in rows_of if valid) == sorted(set(range(50)) - wrong)
+    bad = sorted(loader.bad_records(), key=lambda item: item.record)
+    assert [item.where for item in bad] == [f"a.csv, line {number + 2}" for number in sorted(wrong)]
+    assert {item.file for item in bad} == {str(path)}
     assert bad[0].cause.startswith("has 2 columns, not 3: '9 | 1.5'; the columns are")
 
     with gl.Loader(source, 8, device="cpu") as strict, pytest.raises(RecordError, match="line 5"):
@@ -159,11 +159,11 @@ def test_a_loader_replaces_them_and_lists_them(tmp_path, place):
 
 def test_sources_that_are_made_of_it_say_the_same(tmp_path, place):
     source = gl.csv(written(tmp_path, lines_of(20, {4, 11})), COLUMNS, bad_lines="keep")
-    both = gl.concat(source[10:], source)
+    pair = gl.concat(source[10:], source)
 
-    assert seen_of(both)[:3] == [10, None, 12]
+    assert seen_of(pair)[:3] == [10, None, 12]
     with pytest.raises(RecordError, match=r"a\.csv, line 6: has 2 columns"):
-        both.read([0, 14])
+        pair.read([0, 14])
     assert seen_of(pickle.loads(pickle.dumps(source))) == seen_of(source)
 
 
@@ -173,7 +173,7 @@ def test_a_part_of_a_mix_names_its_file_once(tmp_path, place):
     with gl.Loader(gl.mix([(source, 1), (source[10:], 1)]), 5, on_error="replace", max_bad=1, device="cpu") as loader:
         list(loader)
 
-    assert {(one.where, one.cause[:14]) for one in loader.bad_records()} == {
+    assert {(item.where, item.cause[:14]) for item in loader.bad_records()} == {
         ("part 0: a.csv, line 6", "has 2 columns,")
     }
 
@@ -184,12 +184,12 @@ def test_check_lists_all_of_them(tmp_path, place):
 
     of_path, of_source = gl.check(path), gl.check(gl.csv(path, COLUMNS, bad_lines="keep"))
 
-    for found in (of_path, of_source):
-        listed = list(found)
-        assert [(one.record, one.where) for one in listed] == [(12, "a.csv, line 14"), (40, "a.csv, line 42")]
-        assert {one.file for one in listed} == {str(path)}
-        assert [path.read_bytes()[one.offset_bytes :].split(b"\n")[0] for one in listed] == [b"9,1.5"] * 2
-        assert found.num_unopened == 0
+    for result in (of_path, of_source):
+        entries = list(result)
+        assert [(item.record, item.where) for item in entries] == [(12, "a.csv, line 14"), (40, "a.csv, line 42")]
+        assert {item.file for item in entries} == {str(path)}
+        assert [path.read_bytes()[item.offset_bytes :].split(b"\n")[0] for item in entries] == [b"9,1.5"] * 2
+        assert result.num_unopened == 0
 
 
 def test_a_file_that_is_found_to_be_a_table_may_have_a_wrong_line(tmp_path, place):
@@ -218,8 +218,8 @@ def test_the_log_says_how_many_there_are_each_time(tmp_path, place, caplog):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "gpuload"):
             gl.csv(path, COLUMNS, bad_lines="keep")
-        told = [record.getMessage() for record in caplog.records]
-        assert told == [
+        messages = [record.getMessage() for record in caplog.records]
+        assert messages == [
             "gl.csv: 2 of 50 lines are wrong and cannot be read; the first is a.csv, line 5: has 2 columns, not 3: "
             "'9 | 1.5'"
         ]
@@ -244,7 +244,7 @@ OTHERS = [
 def test_values_that_python_takes_and_the_parser_does_not_are_wrong_by_themselves(tmp_path, place, text, dtype):
     sound = ["2020-01-01", "2021-02-03"] if dtype.startswith("M8") else ["1", "0"]
     path = tmp_path / "a.csv"
-    path.write_text("a,b\n" + "".join(f"{one},1\n" for one in (*sound, text, *sound)), encoding="utf-8")
+    path.write_text("a,b\n" + "".join(f"{item},1\n" for item in (*sound, text, *sound)), encoding="utf-8")
 
     with pytest.raises(RecordError, match=r"a\.csv, line 4, column '?a"):
         gl.csv(path, {"a": dtype})
@@ -271,7 +271,7 @@ def test_a_bad_record_is_told_without_reading_its_file_again(tmp_path, place, mo
     with gl.Loader(source, 8, on_error="skip", max_bad=0.1, device="cpu") as loader:
         list(loader)
 
-    assert sorted(one.where for one in loader.bad_records()) == ["a.csv, line 32", "a.csv, line 49"]
+    assert sorted(item.where for item in loader.bad_records()) == ["a.csv, line 32", "a.csv, line 49"]
 
 
 def test_many_wrong_lines_with_long_names_come_back_from_the_table(tmp_path, place, conversions):
@@ -309,10 +309,10 @@ def test_what_no_other_line_can_be_told_from_is_an_error_all_the_same(tmp_path, 
         gl.csv(written(tmp_path, [*lines_of(10, set()), f"{line}\n", *lines_of(10, set())]), bad_lines="keep")
 
 
-@pytest.mark.parametrize("given", ["skip", None, True, ["keep"]])
-def test_another_way_is_refused(tmp_path, given):
+@pytest.mark.parametrize("value", ["skip", None, True, ["keep"]])
+def test_another_way_is_refused(tmp_path, value):
     with pytest.raises(SpecError, match=r"bad_lines = (.|\n)*\('raise', 'keep'\)"):
-        gl.csv(written(tmp_path, lines_of(3, set())), bad_lines=given)
+        gl.csv(written(tmp_path, lines_of(3, set())), bad_lines=value)
 
 
 FIELD = st.sampled_from(["1", "-7", "0.5", "x", "", "é", "a,b", 'q"q', "two\nlines", "9" * 30, "longer than ten"])
@@ -339,9 +339,9 @@ def test_what_is_kept_is_what_cannot_be_read_by_other_hands(tmp_path_factory, ta
             with pytest.raises(RecordError):
                 source[number]
         else:
-            found = source[number]
-            assert (int(found["id"]), str(found["name"])) == (values[0], values[2])
-            np.testing.assert_equal(found["x"], np.float32(values[1]))
+            result = source[number]
+            assert (int(result["id"]), str(result["name"])) == (values[0], values[2])
+            np.testing.assert_equal(result["x"], np.float32(values[1]))
 
 
 def _by_hand(line):
@@ -358,8 +358,8 @@ def _by_hand(line):
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 def test_any_damage_leaves_an_error_or_the_other_lines(tmp_path, count):
     draw = random.Random(5)
-    text = b"id,x,name\n" + b"".join(one.encode() for one in lines_of(60, set()))
-    kept = 0
+    text = b"id,x,name\n" + b"".join(item.encode() for item in lines_of(60, set()))
+    num_kept = 0
     for number in range(count):
         data = bytearray(text)
         for _ in range(draw.randint(1, 3)):
@@ -370,12 +370,12 @@ def test_any_damage_leaves_an_error_or_the_other_lines(tmp_path, count):
             source = gl.csv(path, COLUMNS, bad_lines="keep")
         except GpuloadError:
             continue
-        kept += 1
+        num_kept += 1
         table = list(csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")))[1:]
         assert len(source) == len([line for line in table if line])
-        sound = [one for one in seen_of(source) if one is not None]
+        sound = [item for item in seen_of(source) if item is not None]
         assert len(sound) >= 40, data
-    assert kept > count * 2 // 3
+    assert num_kept > count * 2 // 3
 
 
 @pytest.mark.parametrize("how", ["raise", "keep"])

@@ -32,14 +32,14 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def conversions(monkeypatch):
     """Return the names of the files that are read from now on."""
-    seen, convert = [], rows.convert
+    values, convert = [], rows.convert
 
-    def counted(job, number, *more):
-        seen.append(job.files.names[number])
-        return convert(job, number, *more)
+    def counted(job, number, *extra):
+        values.append(job.files.names[number])
+        return convert(job, number, *extra)
 
     monkeypatch.setattr(keep, "convert", counted)
-    return seen
+    return values
 
 
 def written(folder, count, name="a.csv", first=0):
@@ -77,8 +77,8 @@ def test_memory_and_tables_give_the_same_source(tmp_path, monkeypatch):
             assert in_memory.fingerprint() == in_table.fingerprint()
             assert in_memory.spec == in_table.spec
             assert in_memory.describe() != in_table.describe()
-            for name, found in in_memory.read(range(500)).items():
-                assert_same(found, in_table.read(range(500))[name])
+            for name, values in in_memory.read(range(500)).items():
+                assert_same(values, in_table.read(range(500))[name])
 
 
 def test_a_file_is_read_once(tmp_path, conversions):
@@ -190,10 +190,10 @@ def test_a_file_that_changes_while_it_is_converted_is_refused(tmp_path, cache, m
     path = written(tmp_path, 500)
     write = table.Writer.rows
 
-    def changing(self, some):
+    def changing(self, part):
         with open(path, "a") as file:
             file.write("1,x\n")
-        write(self, some)
+        write(self, part)
 
     monkeypatch.setattr(table.Writer, "rows", changing)
 
@@ -238,7 +238,7 @@ def test_a_wrong_line_leaves_nothing_behind(tmp_path, cache):
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, cache, monkeypatch):
-    def full(self, some):
+    def full(self, part):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(table.Writer, "rows", full)

@@ -74,13 +74,13 @@ class TestTextThatIsAlwaysOfAnyLength(TestTweets):
 
 def test_texts_are_those_that_pyarrow_reads(tmp_path):
     path = written(tmp_path, text_of())
-    parsed = arrow.read_csv(path, parse_options=arrow.ParseOptions(newlines_in_values=True))
+    values = arrow.read_csv(path, parse_options=arrow.ParseOptions(newlines_in_values=True))
 
     source = gl.csv(path)
 
     assert source.spec["tweet"].text == "str"
     for name in ("tweet", "label"):
-        assert source.read(range(COUNT))[name].tolist() == parsed[name].to_pylist()
+        assert source.read(range(COUNT))[name].tolist() == values[name].to_pylist()
 
 
 def test_texts_of_a_packed_file_in_another_encoding_are_read(tmp_path):

@@ -11,7 +11,7 @@ from gpuload.ragged import Ragged
 from gpuload.sources import filtering
 from gpuload.sources.base import Selected
 from gpuload.testing.sources import SourceContract
-from tests import imagefiles as made
+from tests import imagefiles
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 Y = np.arange(10) * 3 % 7
@@ -50,8 +50,8 @@ class TestFilteredByMaskOfAPart(SourceContract):
         return with_lists(folder)[3:].filter(np.array(self.mask)[::-1])
 
     def expected(self):
-        chosen = (np.flatnonzero(self.mask) + 3).tolist()
-        return {"r": [LISTS[i] for i in chosen], "x": X[chosen], "y": Y[chosen], "name": NAMES[chosen]}
+        choice = (np.flatnonzero(self.mask) + 3).tolist()
+        return {"r": [LISTS[i] for i in choice], "x": X[choice], "y": Y[choice], "name": NAMES[choice]}
 
 
 def test_the_result_is_a_selection_that_stores_numbers():
@@ -63,10 +63,10 @@ def test_the_result_is_a_selection_that_stores_numbers():
 
 
 def test_a_function_is_given_the_fields_that_were_named_and_no_others(tmp_path):
-    given = []
+    value = []
 
     def keep(fields):
-        given.append(fields)
+        value.append(fields)
         return np.array([len(values) > 2 for values in fields["r"]]) & (fields["name"] == "cat")
 
     source = with_lists(tmp_path).filter(keep, fields=("name", "r"))
@@ -74,9 +74,9 @@ def test_a_function_is_given_the_fields_that_were_named_and_no_others(tmp_path):
     assert source.read(range(len(source)))["r"].lengths.tolist() == [
         len(values) for values, name in zip(LISTS, NAMES, strict=True) if len(values) > 2 and name == "cat"
     ]
-    assert [list(fields) for fields in given] == [["name", "r"]]
-    assert isinstance(given[0]["r"], Ragged)
-    assert given[0]["name"].tolist() == NAMES.tolist()
+    assert [list(fields) for fields in value] == [["name", "r"]]
+    assert isinstance(value[0]["r"], Ragged)
+    assert value[0]["name"].tolist() == NAMES.tolist()
 
 
 def test_records_are_read_some_at_a_time_and_large_ones_fewer(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_image_files_are_not_read_for_their_labels(tmp_path, monkeypatch):
     for number in range(6):
         path = tmp_path / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(made.png(3, 4))
+        path.write_bytes(imagefiles.png(3, 4))
     source = gl.images(tmp_path)
     monkeypatch.setattr(type(source._leaves[0]), "read", None)
 
@@ -129,7 +129,7 @@ def test_an_exception_of_the_function_reaches_the_caller_and_says_for_which_reco
 
 
 @pytest.mark.parametrize(
-    ("keep", "told"),
+    ("keep", "message"),
     [
         (lambda fields: True, r"given records 0 to 9, got True(.|\n)*shape \(10,\)(.|\n)*compare whole arrays"),
         (lambda fields: fields["y"][0] > 1, f"got {np.False_!r}"),
@@ -140,8 +140,8 @@ def test_an_exception_of_the_function_reaches_the_caller_and_says_for_which_reco
         (lambda fields: [[1], [1, 2]], "a value that is no array"),
     ],
 )
-def test_a_function_that_returns_no_mask_is_refused(keep, told):
-    with pytest.raises(SpecError, match=told) as caught:
+def test_a_function_that_returns_no_mask_is_refused(keep, message):
+    with pytest.raises(SpecError, match=message) as caught:
         table().filter(keep, fields="y")
     assert caught.value.remedy
 
@@ -158,7 +158,7 @@ def test_what_is_no_mask_is_refused(keep):
 @pytest.mark.parametrize("fields", [None, (), 3, {"y"}, np.array(["y"])])
 def test_the_fields_of_a_function_are_named(fields):
     with pytest.raises(SpecError, match=r"fields=\('name',\)(.|\n)*\['x', 'y', 'name'\]"):
-        table().filter(lambda given: given["y"] > 2, fields=fields)
+        table().filter(lambda value: value["y"] > 2, fields=fields)
 
 
 def test_fields_that_are_not_there_and_fields_of_a_mask_are_refused():
@@ -185,6 +185,6 @@ def test_a_filtered_source_goes_through_a_loader():
     source = table().filter(lambda fields: fields["name"] == "cat", fields="name")
 
     with gl.Loader(source, batch_size=2, shuffle=True, device="cpu", output="y") as loader:
-        seen = np.concatenate([batch["y"] for batch in loader])
+        values = np.concatenate([batch["y"] for batch in loader])
 
-    assert sorted(seen.tolist()) == sorted(Y[NAMES == "cat"].tolist())
+    assert sorted(values.tolist()) == sorted(Y[NAMES == "cat"].tolist())

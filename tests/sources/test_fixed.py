@@ -175,11 +175,11 @@ def test_a_list_of_files_keeps_its_order_and_a_wildcard_is_sorted(tmp_path):
     for name in "bac":
         (tmp_path / f"{name}.bin").write_bytes(name.encode())
 
-    listed = fixed([tmp_path / "c.bin", tmp_path / "a.bin", tmp_path / "b.bin"], "S1")
+    entries = fixed([tmp_path / "c.bin", tmp_path / "a.bin", tmp_path / "b.bin"], "S1")
 
-    assert listed.read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
+    assert entries.read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
     assert fixed(f"{tmp_path}/*.bin", "S1").read(range(3))["x"].tolist() == [b"a", b"b", b"c"]
-    assert pickle.loads(pickle.dumps(listed)).read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
+    assert pickle.loads(pickle.dumps(entries)).read(range(3))["x"].tolist() == [b"c", b"a", b"b"]
 
 
 @pytest.mark.parametrize("dtype", [[("a", "S0"), ("b", "u1")], [("a", "U0", (3,)), ("b", "u1")], ("V0", (4,))])

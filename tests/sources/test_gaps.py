@@ -17,13 +17,13 @@ from gpuload.testing.sources import assert_same as assert_same_array
 from tests.sources.tfrecordfiles import example, write
 
 
-def assert_same(got, expected):
-    assert len(got) == len(expected)
+def assert_same(actual, expected):
+    assert len(actual) == len(expected)
     if isinstance(expected, np.ndarray):
-        assert_same_array(got, expected)
+        assert_same_array(actual, expected)
     else:
-        for one, other in zip(got, expected, strict=True):
-            assert_same_array(one, other)
+        for item, second in zip(actual, expected, strict=True):
+            assert_same_array(item, second)
 
 
 GOOD, BAD = (1, 3, 4, 6, 7), (0, 2, 5)
@@ -33,9 +33,9 @@ def array(number):
     return np.arange(24 * number, 24 * number + 24, dtype="i4").reshape(4, 2, 3)
 
 
-def saved(function, *arrays, **named):
+def saved(function, *arrays, **names):
     file = io.BytesIO()
-    function(file, *arrays, **named)
+    function(file, *arrays, **names)
     return file.getvalue()
 
 
@@ -133,9 +133,9 @@ def test_a_damaged_file_is_one_record_and_the_others_are_as_without_it(case, on_
 
     assert len(bad) == len(BAD)
     assert len(good) == len(sound)
-    found, expected = source.read(good), sound.read(range(len(sound)))
+    values, expected = source.read(good), sound.read(range(len(sound)))
     for name in sound.spec.names:
-        assert_same(found[name], expected[name])
+        assert_same(values[name], expected[name])
     assert "3 of 8 files cannot be opened, and are damaged records; the first is" in caplog.text
 
 
@@ -162,7 +162,7 @@ def test_a_loader_counts_it_and_puts_the_same_record_in_its_place_whatever_the_b
             on_error=on_error, max_bad=0.5, quarantine=lines,
         ) as loader:  # fmt: skip
             batches = list(loader)
-            assert sorted(one.record for one in loader.bad_records()) == bad
+            assert sorted(item.record for item in loader.bad_records()) == bad
         assert len(lines.read_text().splitlines()) == len(bad)
         epochs.append(
             [
@@ -189,9 +189,9 @@ def test_a_loader_that_raises_and_one_that_allows_too_few_stop(case):
 def test_check_lists_it_with_its_record(case):
     source, bad, _ = opened(case, on_error="skip")
 
-    found = list(gl.check(source))
+    findings = list(gl.check(source))
 
-    assert sorted((finding.record, finding.file) for finding in found) == [
+    assert sorted((finding.record, finding.file) for finding in findings) == [
         (number, case[0][file]) for number, file in zip(bad, BAD, strict=True)
     ]
 
@@ -249,8 +249,8 @@ class TestTFRecord:
         for number in range(4):
             payloads = [example(x=10 * number + record, y=[0.5] * (record + 1)) for record in range(5)]
             write(folder / f"{number}.tfrecord", payloads)
-        cut = (folder / "0.tfrecord").read_bytes()
-        (folder / "0.tfrecord").write_bytes(cut[:-9])
+        piece = (folder / "0.tfrecord").read_bytes()
+        (folder / "0.tfrecord").write_bytes(piece[:-9])
         changed = bytearray((folder / "2.tfrecord").read_bytes())
         second = struct.unpack_from("<Q", changed)[0] + 16
         changed[second + 2] ^= 1  # the length of record 1
@@ -268,9 +268,9 @@ class TestTFRecord:
         assert len(source) == 5 + 5 + 2 + 1
         good = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
         assert source.read(good)["x"].tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 14, 20]
-        for number, told in ((4, "0.tfrecord, record 4: it says that"), (11, "2.tfrecord, record 1: the length"),
+        for number, message in ((4, "0.tfrecord, record 4: it says that"), (11, "2.tfrecord, record 1: the length"),
                              (12, "3.tfrecord, record 0: it is no TFRecord file")):  # fmt: skip
-            with pytest.raises(RecordError, match=rf"^{told}"):
+            with pytest.raises(RecordError, match=rf"^{message}"):
                 source.read([0, number])
         assert source.origin(12) == (str(tmp_path / "3.tfrecord"), 0)
         assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()

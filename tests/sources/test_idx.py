@@ -105,10 +105,10 @@ def test_mnist_itself_gives_what_struct_reads():
     names = {"image": "t10k-images-idx3-ubyte.gz", "label": "t10k-labels-idx1-ubyte.gz"}
     source = idx(**{field: SHARED / "mnist" / name for field, name in names.items()})
 
-    found = source.read(range(10_000))
+    values = source.read(range(10_000))
 
     for field, name in names.items():
-        assert_same(found[field], read(SHARED / "mnist" / name))
+        assert_same(values[field], read(SHARED / "mnist" / name))
     for path in SHARED.glob("GAN-Data-Aug/*ubyte"):
         assert_same(idx(path).read(range(len(read(path))))["x"], read(path))
 
@@ -138,21 +138,21 @@ def test_a_loader_shuffles_resumes_and_gives_what_struct_reads(tmp_path):
         field: read(path / f"train-{field}s-idx{3 if field == 'image' else 1}-ubyte.gz") for field in source.spec.names
     }
     loader = gl.Loader(source, batch_size=3, shuffle=True, seed=1, device="cpu")
-    seen = []
+    values = []
     for batch in loader:
         for field, array in expected.items():
             assert_same(batch[field], array[batch.records])
-        seen += batch.records.tolist()
-        if len(seen) == 6:
+        values += batch.records.tolist()
+        if len(values) == 6:
             state = loader.state_dict()
             break
     loader.close()
     with gl.Loader(pickle.loads(pickle.dumps(source)), batch_size=3, shuffle=True, seed=1, device="cpu") as again:
         again.load_state_dict(state)
         for batch in again:
-            seen += batch.records.tolist()
+            values += batch.records.tolist()
 
-    assert sorted(seen) == list(range(10))
+    assert sorted(values) == list(range(10))
 
 
 def test_a_packed_file_is_named_as_it_is_called_and_unpacked_once(tmp_path, cache):
@@ -232,8 +232,8 @@ def test_damaged_gzip_is_refused_with_its_name(tmp_path):
 
 def test_files_of_different_records_in_one_field_are_refused_naming_both(tmp_path):
     write(tmp_path / "a", images(3))
-    for other, dtype in ((np.zeros((3, 5, 4)), "i1"), (np.zeros((3, 4, 5)), "u1"), (np.zeros(3), "u1")):
-        write(tmp_path / "b", other, dtype)
+    for second, dtype in ((np.zeros((3, 5, 4)), "i1"), (np.zeros((3, 4, 5)), "u1"), (np.zeros(3), "u1")):
+        write(tmp_path / "b", second, dtype)
         with pytest.raises(SpecError, match=r"b has records of .*, .*a of uint8 \(5, 4\)"):
             idx(f"{tmp_path}/*")
 

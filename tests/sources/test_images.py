@@ -23,15 +23,15 @@ from gpuload.errors import (
 from gpuload.formats.images import images
 from gpuload.images import head
 from gpuload.testing.sources import SourceContract
-from tests import imagefiles as made
+from tests import imagefiles
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "images"
 FILES = {  # in the order of their paths; in the end neither suffix nor case matters
-    "bird/a.JPG": made.jpeg(8, 12),
-    "bird/b.png": made.png(5, 7),
-    "bird/c.jpeg": made.jpeg(9, 9, "L"),
-    "cat/deep/er/d.jpg": made.jpeg(16, 8),
-    "cat/e.PNG": made.png(3, 3, 0, 16),
+    "bird/a.JPG": imagefiles.jpeg(8, 12),
+    "bird/b.png": imagefiles.png(5, 7),
+    "bird/c.jpeg": imagefiles.jpeg(9, 9, "L"),
+    "cat/deep/er/d.jpg": imagefiles.jpeg(16, 8),
+    "cat/e.PNG": imagefiles.png(3, 3, 0, 16),
 }
 LABELS = [0, 0, 0, 1, 1]
 
@@ -165,7 +165,7 @@ def test_other_and_hidden_files_of_a_folder_are_left_out(tmp_path):
 
 def test_a_link_to_itself_is_no_folder(tmp_path):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "0.png").write_bytes(made.png(4, 4, made.RGB, 8))
+    (tmp_path / "a" / "0.png").write_bytes(imagefiles.png(4, 4, imagefiles.RGB, 8))
     (tmp_path / "loop").symlink_to("loop")
 
     assert len(gl.images(tmp_path)) == len(gl.open(tmp_path)) == 1
@@ -185,7 +185,7 @@ def test_links_to_files_and_folders_are_followed_once(tmp_path):
 
 
 def test_an_image_outside_of_the_class_folders_is_an_error_that_names_the_remedy(tmp_path):
-    write(tmp_path, {"loose.jpg": made.jpeg(), **FILES})
+    write(tmp_path, {"loose.jpg": imagefiles.jpeg(), **FILES})
 
     with pytest.raises(SpecError, match=r"loose\.jpg lies in no class folder(.|\n)*labels=None"):
         images(tmp_path)
@@ -244,7 +244,9 @@ def sparse(path, beginning=b""):
     return path
 
 
-@pytest.mark.parametrize("beginning", [b"", b"\xff\xd8", made.png()[:8], b"BM"], ids=["zeros", "jpeg", "png", "other"])
+@pytest.mark.parametrize(
+    "beginning", [b"", b"\xff\xd8", imagefiles.png()[:8], b"BM"], ids=["zeros", "jpeg", "png", "other"]
+)
 def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_path, beginning):
     sparse(write(tmp_path) / "cat" / "huge.png", beginning)
 
@@ -257,7 +259,7 @@ def test_a_very_large_file_that_is_no_image_is_an_error_when_it_is_opened(tmp_pa
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("beginning", [made.jpeg()[:20], made.png()[:33]], ids=["jpeg", "png"])
+@pytest.mark.parametrize("beginning", [imagefiles.jpeg()[:20], imagefiles.png()[:33]], ids=["jpeg", "png"])
 def test_a_very_large_file_that_begins_as_an_image_may_be_opened(tmp_path, beginning):
     assert len(images(sparse(tmp_path / "huge.jpg", beginning), labels=None)) == 1
 
@@ -272,12 +274,12 @@ def test_the_beginnings_of_other_files_are_not_read(tmp_path, monkeypatch):
 
 def test_an_unreadable_file_is_an_error(tmp_path, monkeypatch):
     write(tmp_path)
-    open_any = os.open
+    open_value = os.open
 
     def open_allowed(path, *arguments):  # permissions do not bind root, so this stands for them
         if os.fspath(path).endswith("e.PNG"):
             raise PermissionError(13, "Permission denied", path)
-        return open_any(path, *arguments)
+        return open_value(path, *arguments)
 
     monkeypatch.setattr(os, "open", open_allowed)
 
@@ -301,15 +303,15 @@ def test_other_labels_are_an_error(tmp_path, labels):
 
 class TestFilesLeftOut:
     def test_how_many_of_which_kinds_is_told_once(self, tmp_path, caplog):
-        others = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.log", "cat/y.log", "README", ".hidden.txt")
-        write(tmp_path, {**FILES, **dict.fromkeys(others, b"something")})
+        rest = ("cat/a.txt", "cat/b.TXT", "bird/deep/c.txt", "cat/x.log", "cat/y.log", "README", ".hidden.txt")
+        write(tmp_path, {**FILES, **dict.fromkeys(rest, b"something")})
         (tmp_path / "folder.txt").mkdir()
 
         with caplog.at_level(logging.INFO, "gpuload"):
             images(tmp_path)
 
-        told = "6 files are no images that are decoded, and are left out: 3 .txt, 2 .log, 1 without suffix"
-        assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: {told}"]
+        message = "6 files are no images that are decoded, and are left out: 3 .txt, 2 .log, 1 without suffix"
+        assert [record.getMessage() for record in caplog.records] == [f"{tmp_path}: {message}"]
 
     def test_one_file_and_many_kinds_are_told_in_short(self, tmp_path, caplog):
         write(tmp_path / "one", {**FILES, "cat/a.txt": b""})
@@ -319,8 +321,8 @@ class TestFilesLeftOut:
             images(tmp_path / "one")
             images(tmp_path / "many")
 
-        one, many = (record.getMessage() for record in caplog.records)
-        assert one.endswith("one: 1 file is no image that is decoded, and is left out: 1 .txt")
+        item, many = (record.getMessage() for record in caplog.records)
+        assert item.endswith("one: 1 file is no image that is decoded, and is left out: 1 .txt")
         assert many.endswith("left out: 2 .h, 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 2 of 2 other kinds")
 
     @pytest.mark.parametrize("kind", [".heic", ".TGA", ".dcm", ".jxl", ".nef"])
@@ -344,12 +346,12 @@ class TestFilesLeftOut:
 
 class TestFilesWithOtherSuffixes:
     @pytest.mark.parametrize("name", ["cat/a.jpe", "cat/b.bin", "cat/c", "cat/d.gif"])
-    @pytest.mark.parametrize("content", [made.jpeg(), made.png()], ids=["jpeg", "png"])
+    @pytest.mark.parametrize("content", [imagefiles.jpeg(), imagefiles.png()], ids=["jpeg", "png"])
     def test_images_are_taken_where_they_are_named(self, tmp_path, name, content):
         path = write(tmp_path, {name: content}) / name
 
-        for given in (path, [path], f"{tmp_path}/cat/*"):
-            assert images(given).read([0])["image"][0].tobytes() == content
+        for value in (path, [path], f"{tmp_path}/cat/*"):
+            assert images(value).read([0])["image"][0].tobytes() == content
 
     @pytest.mark.parametrize(
         ("content", "beginning"),
@@ -358,14 +360,14 @@ class TestFilesWithOtherSuffixes:
     def test_others_are_refused_where_they_are_named(self, tmp_path, content, beginning):
         path = write(tmp_path, {**FILES, "cat/x.dat": content}) / "cat" / "x.dat"
 
-        for given in (path, [tmp_path / "cat" / "e.PNG", path], f"{tmp_path}/cat/*.*"):
+        for argument in (path, [tmp_path / "cat" / "e.PNG", path], f"{tmp_path}/cat/*.*"):
             with pytest.raises(FormatError, match=r"x\.dat is no image of the formats") as caught:
-                images(given)
+                images(argument)
             assert f"begins with {beginning}" in str(caught.value)
             assert caught.value.remedy
 
     def test_files_of_gzip_are_named_so(self, tmp_path):
-        path = write(tmp_path, {"a.jpg.gz": gzip.compress(made.jpeg())}) / "a.jpg.gz"
+        path = write(tmp_path, {"a.jpg.gz": gzip.compress(imagefiles.jpeg())}) / "a.jpg.gz"
 
         with pytest.raises(FormatError, match=r"a\.jpg\.gz is compressed with gzip"):
             images(path)
@@ -406,25 +408,25 @@ class TestFilesThatChange:
 
 def test_names_that_are_no_text_are_read(tmp_path):
     name = os.fsencode(tmp_path) + b"/bird/\xff\xfe.jpg"
-    write(tmp_path, {"bird/a.jpg": made.jpeg()})
+    write(tmp_path, {"bird/a.jpg": imagefiles.jpeg()})
     try:
         with open(name, "wb") as file:
-            file.write(made.jpeg(5, 6))
+            file.write(imagefiles.jpeg(5, 6))
     except OSError:
         pytest.skip("the file system takes UTF-8 names only")
 
     source = images(tmp_path)
 
-    assert source.read([1])["image"][0].tobytes() == made.jpeg(5, 6)
+    assert source.read([1])["image"][0].tobytes() == imagefiles.jpeg(5, 6)
     assert source.fingerprint()
 
 
 def test_the_fingerprint_tells_other_labels_and_folders_apart(tmp_path):
     same = images(write(tmp_path / "a"))
-    renamed = images(write(tmp_path / "b", {name.replace("cat", "dog"): data for name, data in FILES.items()}))
+    source = images(write(tmp_path / "b", {name.replace("cat", "dog"): data for name, data in FILES.items()}))
 
     assert images(write(tmp_path / "c")).fingerprint() == same.fingerprint()
-    assert renamed.fingerprint() != same.fingerprint()
+    assert source.fingerprint() != same.fingerprint()
     assert images(tmp_path / "a", labels=None).fingerprint() != same.fingerprint()
 
 
@@ -440,21 +442,25 @@ class TestFormats:
         golden = GOLDEN.parent / "image_formats"
         kinds = [kind for kind in head.FORMATS if (golden / kind).is_dir()]
         of_kind = {kind: sorted((golden / kind).rglob("*.*"))[-1].read_bytes() for kind in kinds}
-        of_kind |= {"jpeg": made.jpeg(), "png": made.png(), "j2k": next(golden.rglob("rgb*.j2k")).read_bytes()}
-        names = {f"{kind}{suffix}": of_kind[kind] for kind, one in head.FORMATS.items() for suffix in one.suffixes}
+        of_kind |= {
+            "jpeg": imagefiles.jpeg(),
+            "png": imagefiles.png(),
+            "j2k": next(golden.rglob("rgb*.j2k")).read_bytes(),
+        }
+        names = {f"{kind}{suffix}": of_kind[kind] for kind, item in head.FORMATS.items() for suffix in item.suffixes}
         return write(tmp_path, names)
 
     def test_all_suffixes_stand_side_by_side(self, folder):
         source = images(folder, labels=None)
 
         assert len(source) == len(head.SUFFIXES)
-        beginnings = [one[: head.LOOKED_AT_BYTES].tobytes() for one in source.read(range(len(source)))["image"]]
+        beginnings = [item[: head.LOOKED_AT_BYTES].tobytes() for item in source.read(range(len(source)))["image"]]
         assert {head.kind_of(beginning) for beginning in beginnings} == set(head.FORMATS)
 
     def test_capital_letters_do_not_matter(self, tmp_path):
         assert len(images(write(tmp_path, {"a.TIF": b"x", "b.WebP": b"x"}), labels=None)) == 2
 
     def test_a_file_is_read_as_what_it_is(self, tmp_path):
-        path = write(tmp_path, {"cat/a.jpg": made.tiff(13, 21)}) / "cat" / "a.jpg"
+        path = write(tmp_path, {"cat/a.jpg": imagefiles.tiff(13, 21)}) / "cat" / "a.jpg"
 
         assert head.read(images(path).read([0])["image"][0]).kind == "tiff"

@@ -13,10 +13,10 @@ import gpuload as gl
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnreadableFileError
 from gpuload.formats.images import images
 from gpuload.testing.sources import SourceContract, assert_same
-from tests import imagefiles as made
+from tests import imagefiles
 
 NAMES = ("a.png", "b, black.png", "cat/c.png", "cat/d.png", "dog/a.png")  # in the order of their paths
-FILES = {name: made.png(3 + number, 4) for number, name in enumerate(NAMES)}
+FILES = {name: imagefiles.png(3 + number, 4) for number, name in enumerate(NAMES)}
 IMAGES = [np.frombuffer(content, np.uint8) for content in FILES.values()]
 
 
@@ -95,7 +95,7 @@ class TestCsv(SourceContract):
         return {"image": IMAGES, "label": np.array(self.numbers)}
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda given: dict(zip(NAMES, given, strict=True))])
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda value: dict(zip(NAMES, value, strict=True))])
 @pytest.mark.parametrize(
     ("labels", "dtype"),
     [([3, 1, 2, 2, 0], "i8"), ([0.5, 1, 2, 3, 4], "f8"), ([True, False] * 2 + [True], "?"), ([[1, 2]] * 5, "i8")],
@@ -147,12 +147,12 @@ def test_names_as_seen_from_where_the_program_runs_and_elsewhere_when_it_is_pick
     (tmp_path / "l.csv").unlink()
     monkeypatch.chdir("/")
 
-    for one in pickled:
-        assert pickle.loads(one).read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
+    for item in pickled:
+        assert pickle.loads(item).read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "message"),
     [
         ([1, 2, 3], "labels has 3 entries, there are 5 images"),
         (np.zeros((6, 5)), "labels has 6 entries, there are 5 images"),
@@ -174,14 +174,14 @@ def test_names_as_seen_from_where_the_program_runs_and_elsewhere_when_it_is_pick
         (b"labels.csv", "labels is one value without axes"),
     ],
 )
-def test_labels_that_are_not_one_for_each_image_are_refused(tmp_path, labels, told):
-    with pytest.raises(GpuloadError, match=told) as caught:
+def test_labels_that_are_not_one_for_each_image_are_refused(tmp_path, labels, message):
+    with pytest.raises(GpuloadError, match=message) as caught:
         images(write(tmp_path), labels=labels)
     assert caught.value.remedy
 
 
 class TestOfCsv:
-    def found(self, folder, text, encoding="utf-8"):
+    def labels_of(self, folder, text, encoding="utf-8"):
         (folder / "l.csv").write_bytes(text.encode(encoding))
         return images(write(folder / "root"), labels=folder / "l.csv")
 
@@ -205,13 +205,13 @@ class TestOfCsv:
             'image,"class"\r\n\r\na.png, x\r\n"b, black.png","y ""z"""\r\n\r\ncat/c.png,x\r\ncat/d.png,x\r\ndog/a.png,x'
         )
 
-        source = self.found(tmp_path, text, "utf-8-sig")
+        source = self.labels_of(tmp_path, text, "utf-8-sig")
 
         assert source.classes == ("x", 'y "z"')
         assert source.read(range(5))["label"].tolist() == [0, 1, 0, 0, 0]
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "message"),
         [
             ("", r"l\.csv: its first line has 0 columns"),
             ("file;label\na.png;1\n", r"l\.csv: its first line has 1 columns"),
@@ -226,14 +226,14 @@ class TestOfCsv:
             ('file,label\n"a".png,1\n', "l.csv, line 2: it is no CSV file"),
         ],
     )
-    def test_what_is_wrong_is_named_with_its_line(self, tmp_path, text, told):
-        with pytest.raises(GpuloadError, match=told) as caught:
-            self.found(tmp_path, text)
+    def test_what_is_wrong_is_named_with_its_line(self, tmp_path, text, message):
+        with pytest.raises(GpuloadError, match=message) as caught:
+            self.labels_of(tmp_path, text)
         assert caught.value.remedy
 
     def test_other_encodings_are_refused(self, tmp_path):
         with pytest.raises(FormatError, match="it is no CSV file in UTF-8"):
-            self.found(tmp_path, "file,label\nä.png,1\n", "latin-1")
+            self.labels_of(tmp_path, "file,label\nä.png,1\n", "latin-1")
 
     @pytest.mark.parametrize(
         "text", [str(2**63), str(-(2**63) - 1), "9" * 309, "9" * 5000, "1e400", "0" * 5000 + "1e999"]
@@ -242,12 +242,12 @@ class TestOfCsv:
         lines = [f'"{name}",1' for name in NAMES[:3]] + [f"{NAMES[3]},{text}", f"{NAMES[4]},1"]
 
         with pytest.raises(FormatError, match=r"l\.csv, line 5: the label '"):
-            self.found(tmp_path, "\n".join(["file,label", *lines]))
+            self.labels_of(tmp_path, "\n".join(["file,label", *lines]))
 
     def test_leading_zeros_of_any_number_are_read(self, tmp_path):
         lines = [f'"{name}",{"0" * 5000}{number}' for number, name in enumerate(NAMES)]
 
-        source = self.found(tmp_path, "\n".join(["file,label", *lines]))
+        source = self.labels_of(tmp_path, "\n".join(["file,label", *lines]))
 
         assert source.read(range(5))["label"].tolist() == [0, 1, 2, 3, 4]
 
@@ -296,23 +296,23 @@ class TestColumnsOfCsv:
         for number, (breed, name) in enumerate(zip(("ox", "dog", "ape", "dog", "ox"), NAMES, strict=True))
     )
 
-    def found(self, folder, *arguments, rows=rows, header=header):
+    def labels_of(self, folder, *arguments, rows=rows, header=header):
         path = write_csv(folder / "train.csv", rows, header)
         return images(write(folder / "root"), labels=gl.Labels(path, *arguments))
 
     def test_a_column_is_chosen_and_the_files_are_known_by_name(self, tmp_path):
-        source = self.found(tmp_path, "breed")
+        source = self.labels_of(tmp_path, "breed")
 
         assert [source.classes[number] for number in source.read(range(5))["label"]] == [row[1] for row in self.rows]
 
     def test_several_columns_make_a_vector(self, tmp_path):
-        source = self.found(tmp_path, ["y", "x"], "file")
+        source = self.labels_of(tmp_path, ["y", "x"], "file")
 
         assert_same(source.read(range(5))["label"], np.array([[row[4], row[3]] for row in self.rows]))
         assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
 
     def test_the_first_column_has_the_files_where_no_name_says_so(self, tmp_path):
-        source = self.found(tmp_path, "k", rows=[(name, 1, 7) for name in NAMES], header=("what", "z", "k"))
+        source = self.labels_of(tmp_path, "k", rows=[(name, 1, 7) for name in NAMES], header=("what", "z", "k"))
 
         assert source.read(range(5))["label"].tolist() == [7] * 5
 
@@ -323,7 +323,7 @@ class TestColumnsOfCsv:
             images(write(tmp_path / "root"), labels=path)
 
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "message"),
         [
             (("race",), r"train\.csv has no column 'race'(.|\n)*'breed'"),
             (("breed", "name"), "has no column 'name'"),
@@ -332,14 +332,14 @@ class TestColumnsOfCsv:
             ((3,), "label=3"), (([],), "label="), (("x", 3), "file=3"),
         ],
     )  # fmt: skip
-    def test_columns_that_are_not_there_or_of_another_kind_are_refused(self, tmp_path, arguments, told):
-        with pytest.raises(GpuloadError, match=told) as caught:
-            self.found(tmp_path, *arguments)
+    def test_columns_that_are_not_there_or_of_another_kind_are_refused(self, tmp_path, arguments, message):
+        with pytest.raises(GpuloadError, match=message) as caught:
+            self.labels_of(tmp_path, *arguments)
         assert caught.value.remedy
 
     def test_a_line_that_is_short_is_named(self, tmp_path):
         with pytest.raises(FormatError, match=r"train\.csv, line 4"):
-            self.found(tmp_path, "x", rows=[*self.rows[:2], ("s", "ox", "cat/c.png"), *self.rows[3:]])
+            self.labels_of(tmp_path, "x", rows=[*self.rows[:2], ("s", "ox", "cat/c.png"), *self.rows[3:]])
 
 
 def test_the_fingerprint_sees_other_labels(tmp_path):
@@ -353,7 +353,7 @@ def test_the_fingerprint_sees_other_labels(tmp_path):
         list("abcde"),
     ]
 
-    prints = [images(tmp_path, labels=one).fingerprint() for one in labels]
+    prints = [images(tmp_path, labels=item).fingerprint() for item in labels]
 
     assert len(set(prints)) == len(labels)
     assert images(tmp_path, labels=dict(zip(NAMES, labels[0], strict=True))).fingerprint() == prints[0]

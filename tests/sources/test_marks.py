@@ -16,10 +16,9 @@ from gpuload.formats.fixed import fixed
 from gpuload.formats.npy import npy
 from gpuload.sources.arrays import arrays
 from gpuload.testing.sources import SourceContract
-from tests import imagefiles as made
-from tests import simdevice
+from tests import imagefiles, simdevice
 
-FILES = [made.png(3 + number, 4) if number % 2 else made.jpeg(8, 8 + number) for number in range(6)]
+FILES = [imagefiles.png(3 + number, 4) if number % 2 else imagefiles.jpeg(8, 8 + number) for number in range(6)]
 LONGEST = max(map(len, FILES))
 VECTORS = np.array([np.frombuffer(file.ljust(LONGEST, b"\0"), np.uint8) for file in FILES])
 LABELS = np.arange(6) * 2
@@ -172,9 +171,9 @@ def test_marked_fixed_records_come_with_their_other_fields_and_resume(executor):
     rest = list(batches)
 
     assert len(rest) > 0
-    for one, two in zip(rest, again, strict=True):
-        assert one["label"].tolist() == two["label"].tolist()
-        assert np.array_equal(one["image"], two["image"])
+    for item, two in zip(rest, again, strict=True):
+        assert item["label"].tolist() == two["label"].tolist()
+        assert np.array_equal(item["image"], two["image"])
 
 
 def test_without_the_mark_decode_refuses_the_field():
@@ -217,7 +216,7 @@ def test_what_is_said_to_be_chw_must_be_transposed():
 
 
 @pytest.mark.parametrize(
-    ("marks", "told"),
+    ("marks", "message"),
     [
         ({"image": "jpeg"}, r"mark\(image='jpeg'\)"),
         ({"image": True}, r"mark\(image=True\)"),
@@ -229,10 +228,10 @@ def test_what_is_said_to_be_chw_must_be_transposed():
         ({"text": "encoded"}, "one axis of uint8"),
     ],
 )
-def test_a_mark_that_does_not_fit_is_refused(marks, told):
+def test_a_mark_that_does_not_fit_is_refused(marks, message):
     source = arrays(image=VECTORS, label=LABELS, text=np.array(["a"] * 6))
 
-    with pytest.raises(SpecError, match=told) as caught:
+    with pytest.raises(SpecError, match=message) as caught:
         source.mark(**marks)
     assert caught.value.remedy
 
@@ -258,7 +257,7 @@ def test_marked_images_stay_on_the_host_beside_fields_on_a_simulated_gpu(monkeyp
     with gl.Loader(source, batch_size=4, shuffle=True, device="gpu", executor="array") as loader:
         for batch in loader:
             assert batch["label"].get().tolist() == LABELS[batch.records].tolist()
-            assert [one.tobytes() for one in batch["image"]] == [FILES[i] for i in batch.records]
+            assert [item.tobytes() for item in batch["image"]] == [FILES[i] for i in batch.records]
     del batch, loader
     gc.collect()
     sim.finish()

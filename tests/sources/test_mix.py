@@ -35,21 +35,21 @@ PARTS = [(0, 5, 0.5), (100, 3, 0.2), (1000, 11, 0.3)]
 
 @pytest.mark.parametrize(("first", "length", "weight"), PARTS)
 def test_all_records_of_a_part_come_before_one_comes_again_across_epochs(first, length, weight):
-    found = values(three(), 4000)
+    result = values(three(), 4000)
 
-    own = found[(found >= first) & (found < first + length)]
+    part_records = result[(result >= first) & (result < first + length)]
 
-    rounds = own[: own.size // length * length].reshape(-1, length)
+    rounds = part_records[: part_records.size // length * length].reshape(-1, length)
     assert len(rounds) > 100
     assert (np.sort(rounds, axis=1) == np.arange(first, first + length)).all()
-    assert len({tuple(one) for one in rounds}) > min(5, len(rounds) // 2)  # and not in one order
+    assert len({tuple(item) for item in rounds}) > min(5, len(rounds) // 2)  # and not in one order
 
 
 @pytest.mark.parametrize(("first", "length", "weight"), PARTS)
 def test_proportions_are_kept_at_every_number(first, length, weight):
-    found = values(three(), 4000)
+    result = values(three(), 4000)
 
-    so_far = np.cumsum((found >= first) & (found < first + length))
+    so_far = np.cumsum((result >= first) & (result < first + length))
 
     assert np.abs(so_far - weight * np.arange(1, 4001)).max() < 3 + BLOCK / 4
     at_blocks = so_far[BLOCK - 1 :: BLOCK] - weight * np.arange(BLOCK, 4001, BLOCK)
@@ -68,15 +68,15 @@ def test_each_number_is_the_turn_of_one_part_and_turns_are_counted_without_a_gap
     owners, which = turns.at(numbers)
 
     for part in range(len(weights)):
-        own = which[owners == part]
-        assert (np.diff(own) == 1).all()
+        part_turns = which[owners == part]
+        assert (np.diff(part_turns) == 1).all()
     before, after = turns.counts(numbers[:1])[0], turns.counts(numbers[-1:] + 1)[0]
     assert (before.sum(), after.sum()) == (first, first + 100)
     begin = numbers // BLOCK == (first // BLOCK) + 1
     starts = turns.counts(np.array([(first // BLOCK + 1) * BLOCK]))[0]
     for part in range(len(weights)):
-        own = which[begin & (owners == part)]
-        assert own.size == 0 or own[0] == starts[part]
+        part_turns = which[begin & (owners == part)]
+        assert part_turns.size == 0 or part_turns[0] == starts[part]
 
 
 @given(st.lists(st.fractions(Fraction(1, 1000), 1000), min_size=2, max_size=5), st.integers(0, 10**15))
@@ -88,20 +88,20 @@ def test_the_share_of_a_part_is_exact_to_a_record_for_each_part(weights, number)
 
 
 def test_weights_are_relative_and_taken_as_they_are_written():
-    one = mix({numbered(0, 5): 0.1, numbered(100, 3): 0.2}, seed=1)
+    item = mix({numbered(0, 5): 0.1, numbered(100, 3): 0.2}, seed=1)
     two = mix([(numbered(0, 5), 1), (numbered(100, 3), np.float32(2))], seed=1)
 
-    assert values(one, 500).tolist() == values(two, 500).tolist()
-    assert np.count_nonzero(values(one, 3 * BLOCK) >= 100) == 2 * BLOCK
+    assert values(item, 500).tolist() == values(two, 500).tolist()
+    assert np.count_nonzero(values(item, 3 * BLOCK) >= 100) == 2 * BLOCK
 
 
 def test_any_numbers_may_be_asked_for_in_any_order():
     source = three()
-    found = values(source, 300)
+    result = values(source, 300)
     numbers = np.random.default_rng(0).integers(0, 300, 100)
 
-    assert source.read(numbers)["x"].tolist() == found[numbers].tolist()
-    assert source.read([299, 299])["x"].tolist() == [found[299]] * 2
+    assert source.read(numbers)["x"].tolist() == result[numbers].tolist()
+    assert source.read([299, 299])["x"].tolist() == [result[299]] * 2
     assert source.read([2**62 - 1])["x"].size == 1
     with pytest.raises(RecordIndexError):
         source.read([2**62])
@@ -124,11 +124,11 @@ def test_permutations_of_many_keys_are_those_of_each_key(length):
 def test_a_loader_goes_on_in_each_part_where_its_last_epoch_ended():
     source = three()
     with gl.Loader(source, 4) as loader:
-        found = [value for _ in range(5) for batch in loader for value in batch["x"].tolist()]
+        results = [value for _ in range(5) for batch in loader for value in batch["x"].tolist()]
         state = loader.state_dict()
         last = loader.batch_at(4, epoch=4)
 
-    assert found == values(source, 5 * len(source)).tolist()
+    assert results == values(source, 5 * len(source)).tolist()
     assert state["epoch"] == 5
     assert last.records.tolist() == [4 * 19 + 16, 4 * 19 + 17, 4 * 19 + 18]
     assert source.read(last.records)["x"].tolist() == last["x"].tolist()
@@ -148,7 +148,7 @@ def test_batches_do_not_depend_on_shards_and_a_run_goes_on_where_it_stopped(shuf
     by_shard = [[batch["x"].tolist() for epoch in range(3) for batch in shard.epoch(epoch)] for shard in shards]
 
     assert rest == expected[3 + 2 :]
-    assert [one + two for one, two in zip(*by_shard, strict=True)] == expected
+    assert [item + two for item, two in zip(*by_shard, strict=True)] == expected
     for epoch in range(3):
         numbers = np.concatenate([batch.records for batch in batches[3 * epoch : 3 * epoch + 3]])
         assert sorted(numbers.tolist()) == list(range(18 * epoch, 18 * epoch + 18))
@@ -179,8 +179,8 @@ def test_slices_splits_and_selections_are_of_its_first_epoch():
     assert source[3]["x"] == first[3]
     assert source[-1]["x"] == first[-1]
     assert sorted([*values(train, len(train)), *values(rest, len(rest))]) == sorted(first)
-    kept = source.filter(lambda fields: fields["x"] < 100, fields="x")
-    assert values(kept, len(kept)).tolist() == [x for x in first if x < 100]
+    selection = source.filter(lambda fields: fields["x"] < 100, fields="x")
+    assert values(selection, len(selection)).tolist() == [x for x in first if x < 100]
     with gl.Loader(source[:], 19) as loader:
         assert loader.batch_at(0, epoch=3)["x"].tolist() == first
 
@@ -188,9 +188,9 @@ def test_slices_splits_and_selections_are_of_its_first_epoch():
 def test_renamed_marked_and_zipped_mixes_are_mixes():
     source = three()
     expected = values(source, 60).tolist()
-    both = gl.zip(source.rename(x="a"), three())
+    pair = gl.zip(source.rename(x="a"), three())
 
-    with gl.Loader(both, 60) as loader, gl.Loader(source.rename(x="y"), 19) as renamed:
+    with gl.Loader(pair, 60) as loader, gl.Loader(source.rename(x="y"), 19) as renamed:
         assert loader.batch_at(0, epoch=1)["a"].tolist() == values(source, 38)[19:].tolist()
         assert loader.batch_at(0, epoch=2)["x"].tolist() == values(source, 57)[38:].tolist()
         assert renamed.batch_at(0, epoch=1)["y"].tolist() == expected[19:38]
@@ -212,16 +212,16 @@ def test_parts_of_varying_length_and_different_storage_are_mixed(tmp_path):
     second = gl.records(2, lambda numbers: {"x": [b"other"] * numbers.size})
     source = mix([(first, 2), (second, 1)])
 
-    found = [value.tobytes() for value in source.read(range(9))["x"]]
+    results = [value.tobytes() for value in source.read(range(9))["x"]]
 
-    assert found.count(b"other") in (2, 3, 4)
-    assert set(found) == {b"one", b"", b"three", b"other"}
+    assert results.count(b"other") in (2, 3, 4)
+    assert set(results) == {b"one", b"", b"three", b"other"}
 
 
 def test_the_fingerprint_and_pickle_know_all_that_matters():
     source = three()
     again = pickle.loads(pickle.dumps(source))
-    others = [
+    rest = [
         three(seed=4),
         three(num_records=20),
         mix([(numbered(0, 5), 0.4), (numbered(100, 3), 0.3), (numbered(1000, 11), 0.3)], seed=3),
@@ -230,7 +230,7 @@ def test_the_fingerprint_and_pickle_know_all_that_matters():
 
     assert values(again, 100).tolist() == values(source, 100).tolist()
     assert again.fingerprint() == source.fingerprint() == three().fingerprint()
-    assert len({one.fingerprint() for one in (source, *others)}) == 5
+    assert len({item.fingerprint() for item in (source, *rest)}) == 5
 
 
 def test_where_and_repr_say_what_a_record_is():

@@ -200,7 +200,7 @@ def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled
     folder = tmp_path_factory.mktemp("npy")
     for number, (array, how) in enumerate(writes):
         write(folder / f"{number}.npy", array, **how)
-    loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
+    content = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
             patch.setattr(maps, "supported", lambda: False)
@@ -209,9 +209,9 @@ def test_rows_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, compiled
 
     fields = source.read(indices)
 
-    assert list(fields) == list(loaded[0])
+    assert list(fields) == list(content[0])
     for name, values in fields.items():
-        rows = np.concatenate([file[name] for file in loaded])
+        rows = np.concatenate([file[name] for file in content])
         assert_same(values, rows[np.array(indices, np.int64)])
     shutil.rmtree(folder)
 
@@ -221,13 +221,13 @@ def test_files_of_any_arrays_are_what_numpy_load_gives(tmp_path_factory, writes)
     folder = tmp_path_factory.mktemp("npy")
     for number, (array, how) in enumerate(writes):
         write(folder / f"{number}.npy", array, **how)
-    loaded = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
+    content = [fields_of(np.load(path)) for path in sorted(folder.iterdir())]
 
     fields = npy(f"{folder}/*.npy", record="file").read(range(len(writes)))
 
     for name, values in fields.items():
         for number, value in enumerate(values):
-            assert_same(value, loaded[number][name])
+            assert_same(value, content[number][name])
     shutil.rmtree(folder)
 
 
@@ -292,10 +292,10 @@ def test_an_array_without_axes_has_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize("record", ["row", "file"])
-@pytest.mark.parametrize("other", [np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float64), structures(2)])
-def test_files_of_different_dtypes_are_refused_naming_both(tmp_path, other, record):
+@pytest.mark.parametrize("second", [np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float64), structures(2)])
+def test_files_of_different_dtypes_are_refused_naming_both(tmp_path, second, record):
     write(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
-    write(tmp_path / "b.npy", other)
+    write(tmp_path / "b.npy", second)
 
     with pytest.raises(SpecError, match=r"b\.npy holds .*, .*a\.npy holds float32"):
         npy(f"{tmp_path}/*.npy", record=record)
@@ -333,10 +333,10 @@ def test_a_file_of_100_gigabytes_opens_in_milliseconds_and_costs_no_memory(tmp_p
         file.seek(begin + 777_777_777 * row_bytes)
         file.write(b"\7" * row_bytes)
     npy(path).read([0])
-    before_kb, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before_kb, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
 
     source = npy(path)
-    opened_s = time.perf_counter() - started
+    opened_s = time.perf_counter() - start
     rows = source.read([777_777_777, num_rows - 1, 0])["x"]
 
     assert opened_s < 0.05  # some 200 us; the rest is for a busy machine
@@ -387,28 +387,28 @@ def memory_needed(code, *arguments):
         code,
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)",
     ]
-    done = subprocess.run(
+    run_result = subprocess.run(
         [sys.executable, "-c", "\n".join(lines), *map(str, arguments)], capture_output=True, text=True, check=True
     )
-    return int(done.stdout)
+    return int(run_result.stdout)
 
 
 @pytest.mark.parametrize("items", [2**27, 2**31, 2**40])
 def test_a_header_takes_no_memory_whatever_it_claims(tmp_path, items):
-    other = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    second = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
     header = f"{{'descr': '<f4', 'fortran_order': True, 'shape': (0, {items})}}"
     path = write_header(tmp_path / "a.npy", header)
 
-    assert memory_needed(f"assert len(gl.npy({str(path)!r})) == 0", other) < 16 << 20
+    assert memory_needed(f"assert len(gl.npy({str(path)!r})) == 0", second) < 16 << 20
 
 
 def test_opening_a_file_in_fortran_order_and_reading_of_it_takes_memory_for_what_is_read(tmp_path):
-    other = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    second = write(tmp_path / "other.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
     header = f"{{'descr': '|u1', 'fortran_order': True, 'shape': (2, {64 << 20})}}"
     path = write_header(tmp_path / "a.npy", header)
     os.truncate(path, path.stat().st_size + (128 << 20))
 
-    assert memory_needed(f"source = gl.npy({str(path)!r})", other) < 16 << 20
+    assert memory_needed(f"source = gl.npy({str(path)!r})", second) < 16 << 20
 
 
 def test_a_split_of_rows_without_bytes_takes_no_memory(tmp_path):
@@ -426,8 +426,8 @@ def test_records_in_fortran_order_are_read_in_bounded_pieces(tmp_path, monkeypat
     indices = np.random.default_rng(0).integers(0, 300, 130)
     source = npy(f"{tmp_path}/?.npy")
 
-    for most in (7, 1000, 10**6):
-        monkeypatch.setattr(rows, "MOST_EXTENTS", most)
+    for limit in (7, 1000, 10**6):
+        monkeypatch.setattr(rows, "MOST_EXTENTS", limit)
         assert_same(source.read(indices)["x"], array[indices])
         assert_same(source.read(range(300))["x"], array)
 
@@ -446,7 +446,7 @@ def test_a_file_in_fortran_order_keeps_that_order_for_the_device_to_turn_round(t
 
 @pytest.mark.parametrize("record", ["row", "file"])
 @pytest.mark.parametrize(
-    ("header", "what"),
+    ("header", "subject"),
     [
         ("{'descr': '|S0', 'fortran_order': False, 'shape': (4611686018427387904,)}", "no bytes"),
         ("{'descr': '<U0', 'fortran_order': False, 'shape': (9,)}", "no bytes"),
@@ -454,10 +454,10 @@ def test_a_file_in_fortran_order_keeps_that_order_for_the_device_to_turn_round(t
         (f"{{'descr': [('a', '|u1', {(1,) * AXES})], 'fortran_order': False, 'shape': {(0,) + (1,) * AXES}}}", "axes"),
     ],
 )
-def test_what_no_array_can_hold_is_refused_naming_the_file(tmp_path, header, what, record):
+def test_what_no_array_can_hold_is_refused_naming_the_file(tmp_path, header, subject, record):
     path = write_header(tmp_path / "a.npy", header)
 
-    with pytest.raises(SpecError, match=rf"a\.npy(.|\n)*{what}"):
+    with pytest.raises(SpecError, match=rf"a\.npy(.|\n)*{subject}"):
         npy(path, record=record)
 
 
@@ -512,9 +512,9 @@ def test_files_of_elements_of_one_byte_keep_their_dtype_and_axes(tmp_path, dtype
     files = npy(f"{tmp_path}/*.npy", record="file")
     with gl.Loader(files, batch_size=2, device="cpu") as load:
         [batch] = load
-    for found in (files.read([0, 1])["x"], batch["x"]):
-        for one, array in zip(found, arrays, strict=True):
-            assert_same(one, array)
+    for values in (files.read([0, 1])["x"], batch["x"]):
+        for item, array in zip(values, arrays, strict=True):
+            assert_same(item, array)
 
 
 class TestElementsWithoutType:
@@ -533,9 +533,9 @@ class TestElementsWithoutType:
 
         for type_of_elements in (name, dtype, getattr(types, name)):
             source = npy(tmp_path / "a.npy", record=record, dtype=type_of_elements)
-            found = source.read([0])["x"][0]
-            assert found.dtype == dtype
-            assert found.tolist() == (array if record == "file" else array[0]).tolist()
+            values = source.read([0])["x"][0]
+            assert values.dtype == dtype
+            assert values.tolist() == (array if record == "file" else array[0]).tolist()
         assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
 
     def test_fields_of_a_structured_dtype_are_typed_by_the_whole_dtype(self, tmp_path, types):
@@ -544,11 +544,11 @@ class TestElementsWithoutType:
         array["x"], array["y"] = 1.5, [1, 2, 3]
         np.save(tmp_path / "a.npy", array)
 
-        found = npy(tmp_path / "a.npy", dtype=dtype).read(range(3))
+        values = npy(tmp_path / "a.npy", dtype=dtype).read(range(3))
 
-        assert found["x"].dtype == types.bfloat16
-        assert found["x"].tolist() == array["x"].tolist()
-        assert found["y"].tolist() == [1, 2, 3]
+        assert values["x"].dtype == types.bfloat16
+        assert values["x"].tolist() == array["x"].tolist()
+        assert values["y"].tolist() == [1, 2, 3]
 
     def test_without_it_a_warning_names_the_call(self, tmp_path, types, caplog):
         np.save(tmp_path / "a.npy", np.arange(4).astype(types.bfloat16))

@@ -216,16 +216,16 @@ def test_any_bytes_as_a_header_are_an_error_of_ours_or_a_header(tmp_path_factory
 
 @given(st.integers(0, len(GOOD) - 1), st.text(max_size=3))
 def test_a_damaged_header_is_an_error_of_ours_or_what_numpy_load_gives(tmp_path_factory, place, text):
-    damaged = (GOOD[:place] + text + GOOD[place + 1 :]).encode("latin1", "replace")
-    path = write_header(tmp_path_factory.mktemp("npy") / "a.npy", damaged, DATA)
+    broken = (GOOD[:place] + text + GOOD[place + 1 :]).encode("latin1", "replace")
+    path = write_header(tmp_path_factory.mktemp("npy") / "a.npy", broken, DATA)
 
     try:
         array = npy(path, record="file").read([0])
     except GpuloadError:
         return
 
-    loaded = np.load(path)
-    assert [value.tobytes() for value in array.values()] == [loaded.tobytes()]
+    content = np.load(path)
+    assert [value.tobytes() for value in array.values()] == [content.tobytes()]
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,10 @@ def read_by_numpy(folder):
         with np.load(path) as archive:
             fields = {}
             for name, array in archive.items():
-                own = fields_of(array, name) if array.dtype.names is None else fields_of(array)
-                fields.update(own if array.dtype.names is None else {f"{name}.{k}": v for k, v in own.items()})
+                array_fields = fields_of(array, name) if array.dtype.names is None else fields_of(array)
+                fields.update(
+                    array_fields if array.dtype.names is None else {f"{name}.{k}": v for k, v in array_fields.items()}
+                )
         archives.append(fields)
     return archives
 
@@ -169,33 +171,33 @@ def archives(draw):
     """Return the arrays of several archives with rows of the same dtypes and shapes, and how to write each."""
     names = draw(st.lists(st.sampled_from(["x", "a/b", "ä", "arr_0"]), min_size=1, max_size=3, unique=True))
     kinds = {n: (draw(DTYPES), draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3))) for n in names}
-    found = []
+    results = []
     for _ in range(draw(st.integers(1, 3))):
         count, arrays = draw(st.integers(0, 8)), {}
         for name, (dtype, shape) in kinds.items():
             array = draw(hnp.arrays(dtype, (count, *shape)))
             array = array.astype(array.dtype.newbyteorder("S")) if draw(st.booleans()) else array
             arrays[name] = np.asfortranarray(array) if draw(st.booleans()) else array
-        found.append((arrays, draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
-    return found
+        results.append((arrays, draw(st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))))
+    return results
 
 
 @given(found=archives(), data=st.data())
-def test_any_archives_give_what_numpy_load_gives(tmp_path_factory, found, data):
+def test_any_archives_give_what_numpy_load_gives(tmp_path_factory, archive_contents, data):
     folder = tmp_path_factory.mktemp("npz")
-    for number, (arrays, method) in enumerate(found):
+    for number, (arrays, method) in enumerate(archive_contents):
         write(folder / f"{number}.npz", arrays, method=method, version=(3, 0))
-    loaded = read_by_numpy(folder)
+    content = read_by_numpy(folder)
     rows, files = npz(f"{folder}/*.npz"), npz(f"{folder}/*.npz", record="file")
     indices = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if len(rows) else []
 
-    by_row, by_file = rows.read(indices), files.read(range(len(found)))
+    by_row, by_file = rows.read(indices), files.read(range(len(archive_contents)))
 
-    assert list(by_row) == list(by_file) == list(loaded[0])
-    for name in loaded[0]:
-        assert_same(by_row[name], np.concatenate([one[name] for one in loaded])[np.array(indices, np.int64)])
-        for value, one in zip(by_file[name], loaded, strict=True):
-            assert_same(value, one[name])
+    assert list(by_row) == list(by_file) == list(content[0])
+    for name in content[0]:
+        assert_same(by_row[name], np.concatenate([item[name] for item in content])[np.array(indices, np.int64)])
+        for value, item in zip(by_file[name], content, strict=True):
+            assert_same(value, item[name])
     shutil.rmtree(folder)
 
 
@@ -208,19 +210,19 @@ def test_a_loader_shuffles_resumes_and_gives_what_numpy_load_gives(tmp_path, def
     archives = [dict(np.load(path)) for path in sorted(tmp_path.iterdir())]
     join = np.concatenate if record == "row" else np.stack
     expected = {name: join([archive[name] for archive in archives]) for name in ("x", "y")}
-    seen = []
+    values = []
     with gl.Loader(source, batch_size=2, shuffle=True, seed=3, device="cpu") as loader:
         for batch in loader:
-            seen.append(batch.records.tolist())
+            values.append(batch.records.tolist())
             for name, array in expected.items():
                 assert_same(batch[name], array[batch.records])
             state = loader.state_dict()
             break
     with gl.Loader(pickle.loads(pickle.dumps(source)), batch_size=2, shuffle=True, seed=3, device="cpu") as again:
         again.load_state_dict(state)
-        seen += [batch.records.tolist() for batch in again]
+        values += [batch.records.tolist() for batch in again]
 
-    assert sorted(record for some in seen for record in some) == list(range(len(source)))
+    assert sorted(record for part in values for record in part) == list(range(len(source)))
 
 
 @pytest.mark.parametrize("pieces", [1 << 20, 100])
@@ -232,9 +234,9 @@ def test_large_members_are_read_in_pieces_and_small_ones_together(tmp_path, monk
     arrays = [dict(np.load(tmp_path / f"{number}.npz")) for number in range(6)]
 
     source = npz(f"{tmp_path}/*.npz", record="file")
-    found = source.read([5, 3, 0, 0, 4, 1, 2])
+    values = source.read([5, 3, 0, 0, 4, 1, 2])
 
-    for number, x, y in zip([5, 3, 0, 0, 4, 1, 2], found["x"], found["y"], strict=True):
+    for number, x, y in zip([5, 3, 0, 0, 4, 1, 2], values["x"], values["y"], strict=True):
         assert_same(x, arrays[number]["x"])
         assert y == number
 
@@ -246,11 +248,11 @@ def test_rows_of_many_deflated_archives_share_copies_that_are_made_once(tmp_path
         save(tmp_path / f"{number}.npz", deflated=True, x=images(10, seed=number), y=np.arange(10))
 
     source = npz(f"{tmp_path}/*.npz")
-    made = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    results = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     again = npz(f"{tmp_path}/*.npz", fields="x")
 
-    assert len(made) == 3 + 2  # 120 bytes of x and 80 of y in each archive
-    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == made
+    assert len(results) == 3 + 2  # 120 bytes of x and 80 of y in each archive
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == results
     assert_same(again.read([25])["x"], images(10, seed=2)[5:6])
     assert_same(source.read([59, 0])["y"], np.array([9, 0]))
     assert f"deflated arrays of 6 archives are read from unpacked copies in {cache}" in caplog.messages
@@ -332,18 +334,18 @@ def test_members_without_the_suffix_are_arrays_if_they_are_and_else_named(tmp_pa
 
 @pytest.mark.parametrize("record", ["row", "file"])
 @pytest.mark.parametrize(
-    ("other", "what"),
+    ("second", "subject"),
     [
         ({"x": np.zeros((2, 3))}, r"b\.npz has the arrays \['x'\], .*a\.npz has \['x', 'y'\](.|\n)*fields=\['x'\]"),
         ({"x": np.zeros((2, 3)), "z": np.zeros(2)}, r"b\.npz has the arrays \['x', 'z'\]"),
         ({"x": np.zeros((2, 3), np.int32), "y": np.zeros(2)}, r"b\.npz: array 'x' holds int32, in .*a\.npz .* float64"),
     ],
 )
-def test_archives_of_another_schema_are_refused_naming_both(tmp_path, record, other, what):
+def test_archives_of_another_schema_are_refused_naming_both(tmp_path, record, second, subject):
     save(tmp_path / "a.npz", x=np.zeros((2, 3)), y=np.zeros(2))
-    save(tmp_path / "b.npz", **other)
+    save(tmp_path / "b.npz", **second)
 
-    with pytest.raises(SpecError, match=what):
+    with pytest.raises(SpecError, match=subject):
         npz(f"{tmp_path}/*.npz", record=record)
 
 
@@ -423,14 +425,14 @@ def test_no_changed_byte_gives_other_content(tmp_path):
         path.write_bytes(changed)
         try:
             with npz(path, record="file") as source:
-                found = source.read([0])
+                values = source.read([0])
         except (FormatError, RecordError, SpecError) as error:
             assert "a.npz" in str(error)  # noqa: PT017 - of each of many
             wrong += 1
         else:
-            assert sorted(found) == ["x", "y"]
-            assert_same(found["x"][0], images(4))
-            assert_same(found["y"][0], np.arange(2))
+            assert sorted(values) == ["x", "y"]
+            assert_same(values["x"][0], images(4))
+            assert_same(values["y"][0], np.arange(2))
     assert wrong > 0.7 * len(whole)
 
 
@@ -481,9 +483,9 @@ def test_lengths_and_sums_that_lie_are_found_out(tmp_path, content, crc, reason)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (lambda packed: packed[:-4], "its bytes end before it does"),
-        (lambda packed: packed + b"x", "it ends before its bytes do"),
-        (lambda packed: packed[:-300] + b"\xff" * 300, "is damaged: "),
+        (lambda packed_bytes: packed_bytes[:-4], "its bytes end before it does"),
+        (lambda packed_bytes: packed_bytes + b"x", "it ends before its bytes do"),
+        (lambda packed_bytes: packed_bytes[:-300] + b"\xff" * 300, "is damaged: "),
     ],
 )
 def test_deflated_bytes_that_end_elsewhere_are_found_out(tmp_path, data, reason):
@@ -581,11 +583,11 @@ def test_rows_beyond_4_gib_are_read(tmp_path):
         assert [info.file_size for info in archive.infolist()] == [(5 << 30) + 128, count + 128]
 
     source = npz(path)
-    found = source.read([count - 1, 70_000])
+    values = source.read([count - 1, 70_000])
 
-    assert found["x"].shape == (2, 1 << 16)
-    assert found["x"].sum(axis=1).tolist() == [7, 0]
-    assert found["y"].tolist() == [labels[-1], labels[70_000]]
+    assert values["x"].shape == (2, 1 << 16)
+    assert values["x"].sum(axis=1).tolist() == [7, 0]
+    assert values["y"].tolist() == [labels[-1], labels[70_000]]
 
 
 def test_opening_takes_no_memory_whatever_an_archive_unpacks_to(tmp_path):
@@ -600,7 +602,7 @@ gl.npz(sys.argv[1], record="file")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, source.fingerprint())
 """
     small = save(tmp_path / "b.npz", deflated=True, x=images(3))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, str(path), str(small)],
         capture_output=True,
         text=True,
@@ -609,4 +611,4 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, source.finger
         timeout=60,
     )
 
-    assert int(done.stdout.split()[0]) < 30_000  # KiB
+    assert int(process.stdout.split()[0]) < 30_000  # KiB

@@ -24,8 +24,8 @@ CONTENT = npy_header((3,)) + b"abc"
 def members(path, *, head_bytes=4096):
     raw = path.read_bytes()
     with closing(Pieces(str(path), len(raw), raw[:head_bytes])) as pieces:
-        found = archive.members(pieces)
-        return {name: (archive.begin_of(pieces, member), member) for name, member in found.items()}
+        result = archive.members(pieces)
+        return {name: (archive.begin_of(pieces, member), member) for name, member in result.items()}
 
 
 @given(
@@ -40,18 +40,18 @@ def members(path, *, head_bytes=4096):
 )
 def test_a_good_archive_has_what_zipfile_finds(tmp_path_factory, named, method, comment, head_bytes):
     path = tmp_path_factory.mktemp("zip") / "a.npz"
-    with zipfile.ZipFile(path, "w", method) as written:
+    with zipfile.ZipFile(path, "w", method) as content:
         for name, data in named.items():
-            written.writestr(zipfile.ZipInfo(name), data, method)
-        written.comment = comment
+            content.writestr(zipfile.ZipInfo(name), data, method)
+        content.comment = comment
     with zipfile.ZipFile(path) as read:
         infos = read.infolist()
 
-    found = members(path, head_bytes=head_bytes)
+    result = members(path, head_bytes=head_bytes)
 
-    assert list(found) == [info.orig_filename for info in infos]
+    assert list(result) == [info.orig_filename for info in infos]
     for info in infos:
-        begin, member = found[info.orig_filename]
+        begin, member = result[info.orig_filename]
         assert (member.method, member.crc, member.packed_bytes, member.num_bytes, member.header_offset) == (
             *(info.compress_type, info.CRC, info.compress_size, info.file_size, info.header_offset),
         )
@@ -74,8 +74,8 @@ def test_an_archive_that_was_written_to_a_pipe_is_read(tmp_path):
             return len(data)
 
     pipe = Pipe()
-    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as written:
-        written.writestr("x.npy", CONTENT)
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as content:
+        content.writestr("x.npy", CONTENT)
     (tmp_path / "a.npz").write_bytes(pipe.raw)
 
     assert npz(tmp_path / "a.npz").read([2, 0])["x"].tolist() == [99, 97]
@@ -113,8 +113,8 @@ def test_an_encrypted_member_is_refused(tmp_path):
 def test_members_packed_otherwise_are_refused_by_name(tmp_path, method, name):
     if method in (12, 14):
         path = tmp_path / "a.npz"
-        with zipfile.ZipFile(path, "w", method) as written:
-            written.writestr("x.npy", CONTENT)
+        with zipfile.ZipFile(path, "w", method) as content:
+            content.writestr("x.npy", CONTENT)
         raw = path.read_bytes()
     else:
         path, raw, directory, _ = good(tmp_path)
@@ -125,10 +125,10 @@ def test_members_packed_otherwise_are_refused_by_name(tmp_path, method, name):
 
 def test_two_members_of_one_name_are_refused(tmp_path):
     path = tmp_path / "a.npz"
-    with zipfile.ZipFile(path, "w") as written:
-        written.writestr("x.npy", CONTENT)
+    with zipfile.ZipFile(path, "w") as content:
+        content.writestr("x.npy", CONTENT)
         with pytest.warns(UserWarning, match="Duplicate name"):
-            written.writestr("x.npy", CONTENT)
+            content.writestr("x.npy", CONTENT)
 
     refused(path, path.read_bytes(), r"two of its members are called 'x\.npy'")
 
@@ -274,8 +274,8 @@ def test_a_claim_of_a_huge_directory_takes_no_memory(tmp_path):
 
 def test_a_comment_that_looks_like_an_end_hides_nothing(tmp_path):
     path = save(tmp_path / "a.npz", x=np.arange(3))
-    with zipfile.ZipFile(path, "a") as written:
-        written.comment = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 99) + b"PK\5\6" * 16_000
+    with zipfile.ZipFile(path, "a") as content:
+        content.comment = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 99) + b"PK\5\6" * 16_000
 
     assert npz(path).read([0, 1])["x"].tolist() == [0, 1]
 
@@ -300,10 +300,10 @@ def test_no_mutation_of_an_archive_gives_anything_but_an_error_of_ours_or_arrays
     raw = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 6))):
         place = data.draw(st.integers(0, len(raw) - 1))
-        some = data.draw(
+        part = data.draw(
             st.sampled_from([b"\xff\xff\xff\xff", b"\0", b"PK\5\6", b"PK\1\2", b"\xff" * 8]) | st.binary(max_size=4)
         )
-        raw[place : place + len(some)] = some
+        raw[place : place + len(part)] = part
     path.write_bytes(raw)
 
     for record in ("row", "file"):

@@ -88,8 +88,8 @@ def test_a_file_is_opened_by_its_bytes_whatever_its_name(make, kind, name, caplo
     with gl.open(path) as source:
         fields = source.read(range(6))
 
-    found = fields["x"] if "x" in fields else np.stack([fields[column] for column in "abcd"], axis=1)  # of a table
-    np.testing.assert_array_equal(found, ROWS)
+    values = fields["x"] if "x" in fields else np.stack([fields[column] for column in "abcd"], axis=1)  # of a table
+    np.testing.assert_array_equal(values, ROWS)
     assert f"{path}: found" in caplog.text
 
 
@@ -211,7 +211,7 @@ def files_that_are_nothing(folder):
 @pytest.mark.parametrize("name", [name for name, _, _ in files_that_are_nothing(None)])
 def test_what_is_none_or_two_of_the_formats_is_refused_with_what_was_seen(tmp_path, name):
     content, message = next(
-        (content, message) for one, content, message in files_that_are_nothing(tmp_path) if one == name
+        (content, message) for item, content, message in files_that_are_nothing(tmp_path) if item == name
     )
     path = tmp_path / name
     content(path) if callable(content) else path.write_bytes(content)
@@ -304,19 +304,19 @@ def test_real_files_are_known_by_their_bytes(topic):
     calls = {"npy": "gl.npy", "npz": "gl.npz", "tfrecord": "gl.tfrecord", "fixed": "gl.idx(x=...)"}
     paths = [path for path in sorted((SHARED / topic).rglob("*")) if path.is_file() and path.name[0] != "."]
 
-    found = {}
+    results = {}
     for path in paths:
         with open(path, "rb") as file:
             try:
-                found[path.name] = opening.recognize_file(
+                results[path.name] = opening.recognize_file(
                     str(path), path.stat().st_size, file.read(opening.HEAD_BYTES)
                 )[1].call
             except FormatError as error:
-                found[path.name] = str(error)
+                results[path.name] = str(error)
 
-    others = {name: call for name, call in found.items() if call != calls.get(topic, "gl.images")}
-    assert len(found) > 7
-    assert set(others) <= NOT_TOLD, others
+    rest = {name: call for name, call in results.items() if call != calls.get(topic, "gl.images")}
+    assert len(results) > 7
+    assert set(rest) <= NOT_TOLD, rest
 
 
 @pytest.mark.parametrize(("suffix", "mode", "letters"), [(".tar", "w", "xf"), (".tar.gz", "w:gz", "xzf")])

@@ -7,7 +7,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import RecordIndexError
-from tests import imagefiles as made
+from tests import imagefiles
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_fields_of_several_files_have_no_one_origin_and_fields_in_memory_none(fi
 
 
 def test_a_whole_file_begins_at_its_beginning(tmp_path):
-    (tmp_path / "a.png").write_bytes(made.png(3, 4, made.RGB, 8))
+    (tmp_path / "a.png").write_bytes(imagefiles.png(3, 4, imagefiles.RGB, 8))
     assert gl.images(tmp_path / "a.png", labels=None).origin(0) == (str(tmp_path / "a.png"), 0)
     for number in (3, 4):
         np.save(tmp_path / f"{number}.npy", np.zeros(number))
@@ -59,7 +59,7 @@ def test_a_whole_file_begins_at_its_beginning(tmp_path):
 
 
 def test_images_in_fixed_length_records_lie_where_their_record_does(tmp_path):
-    data = made.png(3, 4, made.RGB, 8)
+    data = imagefiles.png(3, 4, imagefiles.RGB, 8)
     table = np.array([(1, data), (2, data)], [("label", "u1"), ("image", f"S{len(data)}")])
     table.tofile(tmp_path / "a.bin")
     source = gl.fixed(tmp_path / "a.bin", table.dtype).mark(image="encoded")

@@ -153,7 +153,7 @@ def test_values_of_one_kind_in_several_files_have_to_be_explained(tmp_path):
     by_file = converted(tmp_path, "a.npz", record="file").read(range(2))
     assert (by_file["x0"].tolist(), by_file["x1"].tolist()) == ([[0, 0], [1, 1]], [[0] * 3, [1] * 3])
     by_row = converted(tmp_path, "a.tfrecord", record="row").read(range(4))
-    assert [one.tolist() for one in by_row["x"]] == [[0, 0], [0, 0, 0], [1, 1], [1, 1, 1]]
+    assert [item.tolist() for item in by_row["x"]] == [[0, 0], [0, 0, 0], [1, 1], [1, 1, 1]]
 
 
 def test_arrays_whose_first_axis_varies_become_ragged(tmp_path):
@@ -162,8 +162,8 @@ def test_arrays_whose_first_axis_varies_become_ragged(tmp_path):
 
     read = converted(tmp_path, "out.tfrecord").read(range(3))
 
-    assert [one.tolist() for one in read["x"]] == [[0], [0, 1], [0, 1, 2]]
-    assert [one.tobytes() for one in read["y"]] == [b"a", b"ab", b"ab\0"]
+    assert [item.tolist() for item in read["x"]] == [[0], [0, 1], [0, 1, 2]]
+    assert [item.tobytes() for item in read["y"]] == [b"a", b"ab", b"ab\0"]
 
 
 def test_a_format_of_one_shape_names_the_whole_call_for_arrays_that_vary(tmp_path):
@@ -174,7 +174,7 @@ def test_a_format_of_one_shape_names_the_whole_call_for_arrays_that_vary(tmp_pat
         converted(tmp_path)
 
     read = converted(tmp_path, "out.tfrecord", tensors=["x", "y", "z"]).read(range(2))
-    assert [one.shape for one in read["x"]] == [(1, 2), (2, 3)]
+    assert [item.shape for item in read["x"]] == [(1, 2), (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -130,27 +130,27 @@ def test_fields_that_were_said_are_not_read():
 
 
 def test_one_call_reads_all_records_that_were_asked_for():
-    asked = []
+    requests = []
 
     def read(indices):
-        asked.append(indices.tolist())
+        requests.append(indices.tolist())
         assert indices.dtype == np.int64
         indices[:] = -1  # it is the function's own
-        return {"x": X[asked[-1]]}
+        return {"x": X[requests[-1]]}
 
     source = records(10, read)
     values = source.read([4, 9, 4])
 
-    assert asked == [[0], [4, 9, 4]]
+    assert requests == [[0], [4, 9, 4]]
     assert values["x"].tolist() == X[[4, 9, 4]].tolist()
 
 
 def test_a_view_of_the_readers_own_data_is_copied():
-    own = X.copy()
+    memory = X.copy()
 
-    records(10, lambda indices: {"x": own[: len(indices)]}).read([0, 1])["x"][...] = -1
+    records(10, lambda indices: {"x": memory[: len(indices)]}).read([0, 1])["x"][...] = -1
 
-    assert own.tolist() == X.tolist()
+    assert memory.tolist() == X.tolist()
 
 
 def test_an_exception_of_the_function_reaches_the_caller_as_itself_and_says_for_which_records():
@@ -172,13 +172,13 @@ def test_an_exception_of_the_function_reaches_the_caller_as_itself_and_says_for_
     assert "records 4, 5, 6, 7" in in_a_thread.value.__notes__[0]
 
 
-def wrong(made):
+def wrong(result):
     """Return a reader that returns what it should for record 0 and then something else."""
-    return lambda indices: {"x": X[indices]} if indices.tolist() == [0] else made(indices)
+    return lambda indices: {"x": X[indices]} if indices.tolist() == [0] else result(indices)
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("result", "message"),
     [
         (lambda i: {"y": X[i]}, r"(?s)records 3, 4: the function returned the fields \['y'\].*are \['x'\]"),
         (lambda i: {"x": X[i], "y": X[i]}, r"the fields \['x', 'y'\]"),
@@ -196,10 +196,10 @@ def wrong(made):
         (lambda i: {"x": []}, r"(?s)'x' has 0 records"),
     ],
 )
-def test_what_differs_from_the_fields_is_an_error_that_names_it(made, told):
-    source = records(10, wrong(made))
+def test_what_differs_from_the_fields_is_an_error_that_names_it(result, message):
+    source = records(10, wrong(result))
 
-    with pytest.raises(SpecError, match=told) as caught:
+    with pytest.raises(SpecError, match=message) as caught:
         source.read([3, 4])
     assert caught.value.cause
     assert caught.value.remedy
@@ -215,7 +215,7 @@ def test_a_longer_text_is_an_error_whose_remedy_works():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((-1, read_rows), "gl.records of length -1"),
         ((True, read_rows), "gl.records of length True"),
@@ -234,8 +234,8 @@ def test_a_longer_text_is_an_error_whose_remedy_works():
         ((10, lambda indices: [X[indices]]), "returned list"),
     ],
 )
-def test_arguments_that_are_none_are_refused(arguments, told):
-    with pytest.raises(SpecError, match=told) as caught:
+def test_arguments_that_are_none_are_refused(arguments, message):
+    with pytest.raises(SpecError, match=message) as caught:
         records(*arguments)
     assert caught.value.remedy
 
@@ -258,12 +258,12 @@ def test_a_version_is_a_text():
 
 
 def test_the_fingerprint_sees_length_fields_and_version_alone():
-    own = records(10, read_rows).fingerprint()
+    fingerprint = records(10, read_rows).fingerprint()
 
-    assert records(10, lambda indices: {"x": -X[indices], "name": NAMES[indices]}).fingerprint() == own
-    assert records(9, read_rows).fingerprint() != own
-    assert records(10, read_rows, version="b").fingerprint() != own
-    assert records(10, lambda indices: {"x": X[indices]}).fingerprint() != own
+    assert records(10, lambda indices: {"x": -X[indices], "name": NAMES[indices]}).fingerprint() == fingerprint
+    assert records(9, read_rows).fingerprint() != fingerprint
+    assert records(10, read_rows, version="b").fingerprint() != fingerprint
+    assert records(10, lambda indices: {"x": X[indices]}).fingerprint() != fingerprint
 
 
 def test_a_copy_does_not_read_record_0_again():
@@ -276,11 +276,11 @@ def test_a_copy_does_not_read_record_0_again():
 
 
 def test_threads_call_the_function_at_once():
-    together = threading.Barrier(2, timeout=60)
+    group = threading.Barrier(2, timeout=60)
 
     def read(indices):
         if 0 not in indices:  # record 0 is read when the source is made, and in the first step
-            together.wait()
+            group.wait()
         return {"x": X[indices]}
 
     source = records(3, read, fields={"x": ("f4", (4,))})[1:]
@@ -290,17 +290,17 @@ def test_threads_call_the_function_at_once():
 
 
 def test_a_loader_asks_for_the_records_of_one_step_at_a_time():
-    asked = []
+    requests = []
 
     def read(numbers):
-        asked.append(numbers.size)
+        requests.append(numbers.size)
         return {"x": numbers}
 
     source = gl.zip(gl.arrays(y=np.arange(1000)), records(1000, read, fields={"x": ("i8", ())}).rename(x="z"))
     assert [batch["z"].tolist() for batch in gl.Loader(source, 10, device="cpu", num_threads=1)] == [
         list(range(first, first + 10)) for first in range(0, 1000, 10)
     ]
-    assert max(asked) == 10
+    assert max(requests) == 10
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
@@ -308,17 +308,17 @@ def test_batches_are_those_of_the_same_arrays(executor):
     if executor == "dali":
         pytest.importorskip("nvidia.dali")
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 9, 3), np.uint8)
-    own = records(40, lambda indices: {"image": images[indices], "r": [np.arange(i) for i in indices]})
+    source = records(40, lambda indices: {"image": images[indices], "r": [np.arange(i) for i in indices]})
     arguments = {
         "batch_size": 7, "shuffle": True, "seed": 3, "ops": [gl.ops.RandomFlip()], "executor": executor,
         "device": "cpu",
     }  # fmt: skip
 
-    with gl.Loader(own, **arguments) as loader, gl.Loader(gl.arrays(image=images), **arguments) as expected:
-        for got, want in zip(loader, expected, strict=True):
-            assert np.array_equal(got["image"], want["image"])
-            assert isinstance(got["r"], Ragged)
-            assert [len(one) for one in got["r"]] == got.records.tolist()
+    with gl.Loader(source, **arguments) as loader, gl.Loader(gl.arrays(image=images), **arguments) as expected:
+        for actual, want in zip(loader, expected, strict=True):
+            assert np.array_equal(actual["image"], want["image"])
+            assert isinstance(actual["r"], Ragged)
+            assert [len(item) for item in actual["r"]] == actual.records.tolist()
 
 
 def test_it_shuffles_splits_zips_and_resumes_as_any_source():
@@ -334,12 +334,12 @@ def test_it_shuffles_splits_zips_and_resumes_as_any_source():
     again.load_state_dict(state)
 
     assert [batch["y"].tolist() for batch in again] == rest
-    other = gl.Loader(
+    second = gl.Loader(
         gl.zip(records(10, read_rows, version="2"), gl.arrays(y=np.arange(10))).split(0.8, seed=1)[0],
         batch_size=3, shuffle=True, seed=5, device="cpu",
     )  # fmt: skip
     with pytest.raises(GpuloadError):
-        other.load_state_dict(state)
+        second.load_state_dict(state)
 
 
 def test_values_reach_a_simulated_gpu(monkeypatch):
@@ -349,7 +349,7 @@ def test_values_reach_a_simulated_gpu(monkeypatch):
     with gl.Loader(source, batch_size=3, shuffle=True, device="gpu", executor="array") as loader:
         for batch in loader:
             assert batch["x"].get().tolist() == X[batch.records].tolist()
-            assert [one.get().tolist() for one in batch["r"]] == [LISTS[i].tolist() for i in batch.records]
+            assert [item.get().tolist() for item in batch["r"]] == [LISTS[i].tolist() for i in batch.records]
     del batch, loader
     gc.collect()
     sim.finish()
@@ -402,7 +402,7 @@ def test_a_list_of_str_is_text_of_any_length_without_being_told():
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("result", "message"),
     [
         (lambda indices: {"text": [3] * len(indices)}, "has int 3"),
         (lambda indices: {"text": ["a"] * 9}, "has 9 records"),
@@ -410,9 +410,9 @@ def test_a_list_of_str_is_text_of_any_length_without_being_told():
         (lambda indices: {"text": [["a"]] * len(indices)}, r"has list \['a'\]"),
     ],
 )
-def test_what_is_no_text_is_refused_by_its_field(made, told):
-    with pytest.raises(gl.GpuloadError, match=f"'text' {told}"):
-        records(4, made, fields={"text": (str, ())}).read([0, 1])
+def test_what_is_no_text_is_refused_by_its_field(result, message):
+    with pytest.raises(gl.GpuloadError, match=f"'text' {message}"):
+        records(4, result, fields={"text": (str, ())}).read([0, 1])
 
 
 def test_a_record_with_another_number_of_texts_is_named():

@@ -36,8 +36,8 @@ def test_records_come_in_proportion_to_their_weights(weights):
 
     expected = weights / weights.sum() * count
     assert counts[expected == 0].sum() == 0
-    some = expected > 0
-    chi_square = ((counts[some] - expected[some]) ** 2 / expected[some]).sum()
+    part = expected > 0
+    chi_square = ((counts[part] - expected[part]) ** 2 / expected[part]).sum()
     assert chi_square < 30  # of at most 9 degrees of freedom: above 30 once in 2,000 seeds
 
 
@@ -68,8 +68,8 @@ def test_batches_do_not_depend_on_size_shards_or_stops():
     def loader(**arguments):
         return gl.Loader(sample(num_records=24), **{"batch_size": 4, **arguments})
 
-    def records(one, epochs):
-        return [x for epoch in range(epochs) for batch in one.epoch(epoch) for x in batch["x"].tolist()]
+    def records(item, epochs):
+        return [x for epoch in range(epochs) for batch in item.epoch(epoch) for x in batch["x"].tolist()]
 
     expected = drawn(sample(), 72).tolist()
     assert records(loader(), 3) == records(loader(batch_size=5), 3) == expected
@@ -77,12 +77,12 @@ def test_batches_do_not_depend_on_size_shards_or_stops():
     shards = [[batch["x"].tolist() for batch in loader(num_shards=2, shard_id=i).epoch(1)] for i in range(2)]
     assert [x for pair in zip(*shards, strict=True) for part in pair for x in part] == expected[24:48]
 
-    one, other = loader(), loader(batch_size=6)
-    iterator = iter(one)
+    item, second = loader(), loader(batch_size=6)
+    iterator = iter(item)
     for _ in range(3):
         next(iterator)
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    assert [x for batch in other for x in batch["x"].tolist()] == expected[12:24]
+    second.load_state_dict(json.loads(json.dumps(item.state_dict())))
+    assert [x for batch in second for x in batch["x"].tolist()] == expected[12:24]
 
 
 def test_a_record_that_comes_twice_is_augmented_anew():
@@ -102,7 +102,9 @@ def test_a_sample_is_a_source_like_a_mix(tmp_path):
     assert source[2:4].read([0, 1])["x"].tolist() == drawn(source, 4)[2:].tolist()
     assert drawn(pickle.loads(pickle.dumps(source)), 50).tolist() == drawn(source, 50).tolist()
     assert source.fingerprint() == sample().fingerprint()
-    assert len({one.fingerprint() for one in (source, sample(seed=4), sample(np.ones(10)), sample(num_records=3))}) == 4
+    assert (
+        len({item.fingerprint() for item in (source, sample(seed=4), sample(np.ones(10)), sample(num_records=3))}) == 4
+    )
     assert "drawn from 10" in repr(source)
     gl.convert(source, tmp_path / "a.npy")
     assert np.load(tmp_path / "a.npy").tolist() == drawn(source, 10).tolist()
@@ -135,7 +137,7 @@ def test_what_is_no_weight_is_refused(weights, message):
 
 
 def test_samples_of_samples_caches_of_samples_and_wrong_arguments_are_refused():
-    for refused in (
+    for error in (
         lambda: sample().sample(np.ones(10)),
         lambda: gl.mix({sample(): 1}),
         lambda: sample().cache(memory="1GB"),
@@ -143,5 +145,5 @@ def test_samples_of_samples_caches_of_samples_and_wrong_arguments_are_refused():
         lambda: sample(num_records=0),
     ):
         with pytest.raises(SpecError):
-            refused()
+            error()
     assert len(sample()[:].sample(np.ones(10))) == 10

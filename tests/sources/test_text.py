@@ -94,9 +94,9 @@ def test_lines_are_those_of_tensorflow_which_drops_any_other_cr(tmp_path_factory
     if data.startswith(b"\xef\xbb\xbf"):  # TensorFlow leaves a mark in
         return
 
-    found = lines_of(gl.text(path, encoding=None))
+    result = lines_of(gl.text(path, encoding=None))
 
-    assert found == expected
+    assert result == expected
 
 
 def test_lines_of_files_that_are_read_in_pieces_are_whole(tmp_path, monkeypatch):
@@ -111,9 +111,9 @@ def test_a_batch_holds_the_lines_of_its_records(tmp_path):
     source = gl.text(written(tmp_path, "\n".join(lines)))
 
     with gl.Loader(source, batch_size=32, shuffle=True, seed=2, output="text") as loader:
-        found = {record: text for batch in loader for record, text in zip(batch.records, batch["text"], strict=True)}
+        results = {record: text for batch in loader for record, text in zip(batch.records, batch["text"], strict=True)}
 
-    assert [found[record] for record in range(500)] == lines
+    assert [results[record] for record in range(500)] == lines
 
 
 def test_a_line_that_is_no_utf8_is_an_error_that_names_file_line_and_byte(tmp_path):
@@ -144,7 +144,10 @@ def test_utf16_is_refused_with_what_to_do(tmp_path, encoding):
 
 @pytest.mark.parametrize(
     "arguments",
-    [*({"encoding": one} for one in ("latin-1", 3, "")), *({"max_line_bytes": one} for one in (0, -1, 2.5, "1", None))],
+    [
+        *({"encoding": item} for item in ("latin-1", 3, "")),
+        *({"max_line_bytes": item} for item in (0, -1, 2.5, "1", None)),
+    ],
 )
 def test_a_wrong_argument_is_refused_by_its_name(tmp_path, arguments):
     with pytest.raises(SpecError, match=next(iter(arguments))) as caught:
@@ -183,7 +186,7 @@ class TestIndex:
         monkeypatch.setattr(spanindex, "SMALL_BYTES", 0)
         self.walks, module = [], sys.modules["gpuload.formats.text"]
         walk = module._bounds_in
-        monkeypatch.setattr(module, "_bounds_in", lambda *given: self.walks.append(given) or walk(*given))
+        monkeypatch.setattr(module, "_bounds_in", lambda *value: self.walks.append(value) or walk(*value))
 
     def test_lines_are_looked_for_once(self, tmp_path):
         path = written(tmp_path, "\ufeffone\r\ntwo\nthree")

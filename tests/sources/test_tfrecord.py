@@ -189,24 +189,24 @@ class TestNumbers:
         ],
     )
     def test_int64_lists_become_any_whole_numbers_that_hold_them(self, tmp_path, dtype, values):
-        found = read(tmp_path, [example(x=[value, value]) for value in values], {"x": (dtype, (2,))})["x"]
+        results = read(tmp_path, [example(x=[value, value]) for value in values], {"x": (dtype, (2,))})["x"]
 
-        assert_same(found, np.array([[value, value] for value in values], dtype))
+        assert_same(results, np.array([[value, value] for value in values], dtype))
 
     @pytest.mark.parametrize(("dtype", "value"), [("u1", 256), ("i1", -129), ("u8", -1), ("?", 2), ("i4", 2**31)])
     def test_a_number_that_the_dtype_does_not_hold_is_refused(self, tmp_path, dtype, value):
-        said = refused(tmp_path, [example(x=[1, 1]), example(x=[1, value])], {"x": (dtype, (2,))})
+        results = refused(tmp_path, [example(x=[1, 1]), example(x=[1, value])], {"x": (dtype, (2,))})
 
-        assert "f.tfrecord, record 1, byte " in said
-        assert f"feature 'x' is {value}" in said
+        assert "f.tfrecord, record 1, byte " in results
+        assert f"feature 'x' is {value}" in results
 
     def test_floats_keep_their_bits(self, tmp_path):
         bits = np.array([0x7F800001, 0xFFC00001, 0x80000000, 1], np.uint32)  # not-a-numbers, -0, the smallest one
         payload = files.message(1, files.entry("x", files.message(2, files.message(1, bits.tobytes()))))
 
-        found = read(tmp_path, [payload], {"x": ("f4", (4,))})["x"]
+        values = read(tmp_path, [payload], {"x": ("f4", (4,))})["x"]
 
-        assert_same(found.view(np.uint32)[0], bits)
+        assert_same(values.view(np.uint32)[0], bits)
         assert read(tmp_path, [example(x=0.1)], {"x": "f8"})["x"][0] == np.float64(np.float32(0.1))
 
     def test_unpacked_lists_are_read_too(self, tmp_path):
@@ -214,66 +214,66 @@ class TestNumbers:
             "f", files.floats(0.5, 2, packed=False)
         )
 
-        found = read(tmp_path, [files.message(1, entries)], {"i": ("i8", (2,)), "f": ("f4", (2,))})
+        values = read(tmp_path, [files.message(1, entries)], {"i": ("i8", (2,)), "f": ("f4", (2,))})
 
-        assert_same(found["i"], np.array([[3, -4]]))
-        assert_same(found["f"], np.array([[0.5, 2]], np.float32))
+        assert_same(values["i"], np.array([[3, -4]]))
+        assert_same(values["f"], np.array([[0.5, 2]], np.float32))
 
     def test_a_default_stands_in_for_a_missing_feature_and_for_an_empty_one(self, tmp_path):
         features = {"x": gl.Feature("i2", (2,), default=[7, 8]), "y": gl.Feature("f4", default=-1)}
 
-        found = read(tmp_path, [example(x=[1, 2], y=0.5), example(), example(x=None, y=None)], features)
+        results = read(tmp_path, [example(x=[1, 2], y=0.5), example(), example(x=None, y=None)], features)
 
-        assert_same(found["x"], np.array([[1, 2], [7, 8], [7, 8]], np.int16))
-        assert_same(found["y"], np.array([0.5, -1, -1], np.float32))
+        assert_same(results["x"], np.array([[1, 2], [7, 8], [7, 8]], np.int16))
+        assert_same(results["y"], np.array([0.5, -1, -1], np.float32))
 
     def test_a_missing_feature_without_a_default_is_refused(self, tmp_path):
-        said = refused(tmp_path, [example(x=1), example(y=1, z=2)], {"x": "i8"})
+        message = refused(tmp_path, [example(x=1), example(y=1, z=2)], {"x": "i8"})
 
-        assert "it has no feature 'x'\n  cause:  it has 'y', 'z'" in said
+        assert "it has no feature 'x'\n  cause:  it has 'y', 'z'" in message
 
     @pytest.mark.parametrize("value", [[1], [1, 2, 3], []])
     def test_another_number_of_values_is_refused_whatever_the_default(self, tmp_path, value):
         payload = files.message(1, files.entry("x", files.ints(*value)))
 
-        said = refused(tmp_path, [example(x=[1, 2]), payload], {"x": gl.Feature("i8", (2,), default=0)})
+        results = refused(tmp_path, [example(x=[1, 2]), payload], {"x": gl.Feature("i8", (2,), default=0)})
 
-        assert f"feature 'x' has {len(value)} value" in said
+        assert f"feature 'x' has {len(value)} value" in results
 
     def test_another_kind_of_list_is_refused(self, tmp_path):
-        said = refused(tmp_path, [example(x=1), example(x=1.5)], {"x": "i8"})
+        message = refused(tmp_path, [example(x=1), example(x=1.5)], {"x": "i8"})
 
-        assert "feature 'x' is a list of 1 float values" in said
-        assert "{'x': \"f4\"}" in said
+        assert "feature 'x' is a list of 1 float values" in message
+        assert "{'x': \"f4\"}" in message
 
     def test_ragged_values_are_empty_where_a_record_has_none(self, tmp_path):
-        found = read(tmp_path, [example(x=[1, 2, 3, 4]), example(), example(x=[5, 6])], {"x": ("i8", (None, 2))})["x"]
+        results = read(tmp_path, [example(x=[1, 2, 3, 4]), example(), example(x=[5, 6])], {"x": ("i8", (None, 2))})["x"]
 
-        assert isinstance(found, Ragged)
-        assert [row.tolist() for row in found] == [[[1, 2], [3, 4]], [], [[5, 6]]]
+        assert isinstance(results, Ragged)
+        assert [row.tolist() for row in results] == [[[1, 2], [3, 4]], [], [[5, 6]]]
 
     def test_ragged_values_are_whole_rows(self, tmp_path):
-        said = refused(tmp_path, [example(x=[1, 2]), example(x=[1, 2, 3])], {"x": ("i8", (None, 2))})
+        results = refused(tmp_path, [example(x=[1, 2]), example(x=[1, 2, 3])], {"x": ("i8", (None, 2))})
 
-        assert "takes a multiple of 2" in said
+        assert "takes a multiple of 2" in results
 
     def test_padding_fills_up_and_never_cuts(self, tmp_path):
         features = {"x": gl.Feature("f4", (3, 2), pad=-1)}
 
-        found = read(tmp_path, [example(x=[1.0, 2.0]), example(), example(x=[1.0] * 6)], features)["x"]
+        results = read(tmp_path, [example(x=[1.0, 2.0]), example(), example(x=[1.0] * 6)], features)["x"]
 
-        assert_same(found, np.array([[[1, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3, [[1, 1]] * 3], np.float32))
+        assert_same(results, np.array([[[1, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3, [[1, 1]] * 3], np.float32))
         for count in (8, 3):
-            said = refused(tmp_path, [example(x=[1.0, 2.0]), example(x=[1.0] * count)], features)
-            assert f"feature 'x' has {count} values" in said
-            assert "takes at most 6, a multiple of 2" in said
+            message = refused(tmp_path, [example(x=[1.0, 2.0]), example(x=[1.0] * count)], features)
+            assert f"feature 'x' has {count} values" in message
+            assert "takes at most 6, a multiple of 2" in message
 
     def test_a_default_stands_in_where_padding_is_not_enough(self, tmp_path):
         features = {"x": gl.Feature("i8", (2,), pad=0, default=[7, 8])}
 
-        found = read(tmp_path, [example(x=[1]), example(), example(x=None)], features)["x"]
+        results = read(tmp_path, [example(x=[1]), example(), example(x=None)], features)["x"]
 
-        assert found.tolist() == [[1, 0], [7, 8], [7, 8]]
+        assert results.tolist() == [[1, 0], [7, 8], [7, 8]]
 
     def test_a_key_may_be_another_name(self, tmp_path):
         entries = files.entry("image/class/label", files.ints(4)) + files.entry(b"\xff", files.ints(5))
@@ -283,10 +283,10 @@ class TestNumbers:
             "image/class/label": "i8",
         }
 
-        found = read(tmp_path, [files.message(1, entries)], features)
+        result = read(tmp_path, [files.message(1, entries)], features)
 
-        assert [values.tolist() for values in found.values()] == [[4], [5], [4]]
-        assert list(found) == list(features)
+        assert [values.tolist() for values in result.values()] == [[4], [5], [4]]
+        assert list(result) == list(features)
 
 
 @pytest.mark.usefixtures("parser")
@@ -294,27 +294,27 @@ class TestBytes:
     def test_raw_numbers_in_both_byte_orders(self, tmp_path):
         numbers = np.arange(6).reshape(2, 3)
         for dtype in (">i2", "<i2", ">f8", "<c8", "?", ">M8[s]", "V3", "S4", ">U2"):
-            stored = numbers.astype(dtype) if dtype[0] not in "VS" else np.array([b"abc"] * 6, dtype).reshape(2, 3)
+            raw = numbers.astype(dtype) if dtype[0] not in "VS" else np.array([b"abc"] * 6, dtype).reshape(2, 3)
 
-            found = read(tmp_path, [example(x=stored.tobytes())] * 2, {"x": gl.Raw(dtype, (2, 3))})["x"]
+            values = read(tmp_path, [example(x=raw.tobytes())] * 2, {"x": gl.Raw(dtype, (2, 3))})["x"]
 
-            assert_same(found, np.stack([stored] * 2).astype(stored.dtype.newbyteorder("=")))
+            assert_same(values, np.stack([raw] * 2).astype(raw.dtype.newbyteorder("=")))
 
     def test_raw_numbers_of_varying_length(self, tmp_path):
         payloads = [example(x=np.arange(2 * n, dtype=">i4").tobytes()) for n in (2, 0, 3)]
 
-        found = read(tmp_path, payloads, {"x": gl.Raw(">i4", (None, 2))})["x"]
+        values = read(tmp_path, payloads, {"x": gl.Raw(">i4", (None, 2))})["x"]
 
-        assert [row.tolist() for row in found] == [[[0, 1], [2, 3]], [], [[0, 1], [2, 3], [4, 5]]]
-        assert found.dtype == np.int32
+        assert [row.tolist() for row in values] == [[[0, 1], [2, 3]], [], [[0, 1], [2, 3], [4, 5]]]
+        assert values.dtype == np.int32
 
     @pytest.mark.parametrize("shape", [(3,), (None, 3)])
     def test_bytes_of_another_number_are_refused(self, tmp_path, shape):
         payloads = [example(x=bytes(12)), example(x=bytes(16))]
 
-        said = refused(tmp_path, payloads, {"x": gl.Raw("f4", shape)})
+        message = refused(tmp_path, payloads, {"x": gl.Raw("f4", shape)})
 
-        assert "feature 'x' has 16 bytes" in said
+        assert "feature 'x' has 16 bytes" in message
 
     def test_several_values_are_an_axis_or_picked(self, tmp_path):
         payloads = [example(x=[b"ab", b"cd"]), example(x=[b"ef", b"gh"])]
@@ -326,15 +326,15 @@ class TestBytes:
             "text": gl.Feature("S2", (2,), key="x"),
         }
 
-        found = read(tmp_path, payloads, features)
+        values = read(tmp_path, payloads, features)
 
-        both = np.frombuffer(b"abcdefgh", np.uint8).reshape(2, 2, 2)
-        assert_same(found["both"], both)
-        assert isinstance(found["any"], Ragged)
-        assert_same(np.stack(list(found["any"])), both)
-        assert_same(found["first"], np.array([b"ab", b"ef"]))
-        assert [bytes(value) for value in found["second"]] == [b"cd", b"gh"]
-        assert_same(found["text"], np.array([[b"ab", b"cd"], [b"ef", b"gh"]]))
+        pair = np.frombuffer(b"abcdefgh", np.uint8).reshape(2, 2, 2)
+        assert_same(values["both"], pair)
+        assert isinstance(values["any"], Ragged)
+        assert_same(np.stack(list(values["any"])), pair)
+        assert_same(values["first"], np.array([b"ab", b"ef"]))
+        assert [bytes(value) for value in values["second"]] == [b"cd", b"gh"]
+        assert_same(values["text"], np.array([[b"ab", b"cd"], [b"ef", b"gh"]]))
 
     def test_several_values_where_one_is_taken_are_refused(self, tmp_path):
         payloads = [example(x=[b"ab", b"cd"][: number + 1]) for number in range(2)]
@@ -344,9 +344,9 @@ class TestBytes:
         assert "feature 'x' has 2 values" in refused(tmp_path, payloads, {"x": gl.Image()})
 
     def test_an_index_beyond_the_values_is_refused(self, tmp_path):
-        said = refused(tmp_path, [example(x=[b"ab", b"cd"]), example(x=b"ef")], {"x": gl.Raw(index=1)})
+        results = refused(tmp_path, [example(x=[b"ab", b"cd"]), example(x=b"ef")], {"x": gl.Raw(index=1)})
 
-        assert "takes more than 1, the index" in said
+        assert "takes more than 1, the index" in results
 
     def test_defaults_of_bytes(self, tmp_path):
         features = {
@@ -356,23 +356,25 @@ class TestBytes:
         }
         payloads = [example(name=b"", x=b"\0\3\0\4", word=b"c"), example()]
 
-        found = read(tmp_path, payloads, features)
+        values = read(tmp_path, payloads, features)
 
-        assert [bytes(value) for value in found["name"]] == [b"", b"none"]
-        assert_same(found["x"], np.array([[3, 4], [1, 2]], np.int16))
-        assert_same(found["word"], np.array([b"c", b"ab"], "S4"))
+        assert [bytes(value) for value in values["name"]] == [b"", b"none"]
+        assert_same(values["x"], np.array([[3, 4], [1, 2]], np.int16))
+        assert_same(values["word"], np.array([b"c", b"ab"], "S4"))
 
     def test_a_text_that_is_too_long_is_refused_and_so_is_one_that_ends_in_zero(self, tmp_path):
         assert "has a text of 5 bytes" in refused(tmp_path, [example(x=b"abcd"), example(x=b"abcde")], {"x": "S4"})
         assert "ends in a zero byte" in refused(tmp_path, [example(x=b"abcd"), example(x=b"a\0")], {"x": "S4"})
 
     def test_images_are_decoded_by_the_loader(self, tmp_path):
-        coded = []
+        data = []
         for image in IMAGES:
             file = io.BytesIO()
             Image.fromarray(image).save(file, "PNG")
-            coded.append(file.getvalue())
-        payloads = [example(**{"image/encoded": one, "label": number}) for number, one in enumerate(coded)]
+            data.append(file.getvalue())
+        payloads = [
+            example(**{"image/encoded": open_one_file, "label": number}) for number, open_one_file in enumerate(data)
+        ]
         source = gl.tfrecord(
             write(tmp_path / "i.tfrecord", payloads), {"image": gl.Image(key="image/encoded"), "label": "i8"}
         )
@@ -393,25 +395,25 @@ class TestMessages:
     def test_the_last_entry_of_a_key_wins(self, tmp_path):
         entries = files.entry("x", files.ints(1)) + files.entry("y", files.ints(2)) + files.entry("x", files.ints(3))
 
-        found = read(tmp_path, [files.message(1, entries)], {"x": "i8", "y": "i8"})
+        values = read(tmp_path, [files.message(1, entries)], {"x": "i8", "y": "i8"})
 
-        assert (found["x"].tolist(), found["y"].tolist()) == ([3], [2])
+        assert (values["x"].tolist(), values["y"].tolist()) == ([3], [2])
 
     def test_messages_that_occur_twice_are_merged(self, tmp_path):
         twice = b"".join(files.message(2, files.ints(value)) for value in (1, 2))
         twice = files.message(1, files.message(1, b"x") + twice)
         payload = files.message(1, twice) + files.message(1, files.entry("y", files.ints(3)))
 
-        found = read(tmp_path, [payload], {"x": ("i8", (2,)), "y": "i8"})
+        values = read(tmp_path, [payload], {"x": ("i8", (2,)), "y": "i8"})
 
-        assert (found["x"].tolist(), found["y"].tolist()) == ([[1, 2]], [3])
+        assert (values["x"].tolist(), values["y"].tolist()) == ([[1, 2]], [3])
 
     def test_of_two_kinds_of_list_the_last_one_stays(self, tmp_path):
         payload = files.message(1, files.entry("x", files.floats(*range(50)) + files.ints(7, 8)))
 
-        found = read(tmp_path, [payload] * 3, {"x": ("i8", (2,))})
+        values = read(tmp_path, [payload] * 3, {"x": ("i8", (2,))})
 
-        assert found["x"].tolist() == [[7, 8]] * 3
+        assert values["x"].tolist() == [[7, 8]] * 3
 
     def test_unknown_fields_and_groups_are_skipped(self, tmp_path):
         groups = files.group(13, files.message(1, b"\xff")) + files.tag(1, 0) + b"\x05"
@@ -459,10 +461,10 @@ class TestMessages:
     def test_bytes_that_are_no_message_are_refused_with_their_place(self, tmp_path, payload, cause):
         good = example(x=1)
 
-        said = refused(tmp_path, [good, good, payload], {"x": "i8"})
+        message = refused(tmp_path, [good, good, payload], {"x": "i8"})
 
-        assert f"f.tfrecord, record 2, byte {2 * (len(good) + 16)}: byte " in said
-        assert cause in said
+        assert f"f.tfrecord, record 2, byte {2 * (len(good) + 16)}: byte " in message
+        assert cause in message
 
     def test_fields_that_nobody_asks_for_are_not_looked_into(self, tmp_path):
         payload = files.message(1, files.entry("y", b"\xff\xff") + files.entry("x", files.ints(1)))
@@ -485,9 +487,9 @@ class TestSequences:
     def test_a_list_that_is_missing_has_no_steps(self, tmp_path):
         payloads = [sequence_example({}, {"x": [1, 2]}), example(y=1), sequence_example({}, {"x": []})]
 
-        found = read(tmp_path, payloads, {}, sequence={"x": "i8"})["x"]
+        results = read(tmp_path, payloads, {}, sequence={"x": "i8"})["x"]
 
-        assert [row.tolist() for row in found] == [[1, 2], [], []]
+        assert [row.tolist() for row in results] == [[1, 2], [], []]
 
     @pytest.mark.parametrize(
         ("step", "cause"),
@@ -496,24 +498,24 @@ class TestSequences:
     def test_a_step_that_does_not_fit_is_refused(self, tmp_path, step, cause):
         payloads = [sequence_example({}, {"x": [1, 2]}), sequence_example({}, {"x": [1, step, 3]})]
 
-        said = refused(tmp_path, payloads, {}, sequence={"x": "i8"})
+        results = refused(tmp_path, payloads, {}, sequence={"x": "i8"})
 
-        assert "f.tfrecord, record 1, byte " in said
-        assert cause in said
+        assert "f.tfrecord, record 1, byte " in results
+        assert cause in results
 
     def test_context_and_lists_may_have_one_key(self, tmp_path):
         payload = sequence_example({"x": 7}, {"x": [1, 2]})
 
-        found = read(tmp_path, [payload], {"x": "i8"}, sequence={"steps": gl.Feature("i8", key="x")})
+        results = read(tmp_path, [payload], {"x": "i8"}, sequence={"steps": gl.Feature("i8", key="x")})
 
-        assert (found["x"].tolist(), [row.tolist() for row in found["steps"]]) == ([7], [[1, 2]])
+        assert (results["x"].tolist(), [row.tolist() for row in results["steps"]]) == ([7], [[1, 2]])
 
     def test_damaged_steps_are_refused(self, tmp_path):
         payload = files.message(2, files.entry("x", files.message(1, b"\x1a\x05")))
 
-        said = refused(tmp_path, [sequence_example({}, {"x": [1]}), payload], {}, sequence={"x": "i8"})
+        results = refused(tmp_path, [sequence_example({}, {"x": [1]}), payload], {}, sequence={"x": "i8"})
 
-        assert "says that it has 5 bytes, and 0 are left" in said
+        assert "says that it has 5 bytes, and 0 are left" in results
 
 
 class TestFeaturesThatAreFound:
@@ -553,10 +555,10 @@ class TestFeaturesThatAreFound:
 
     @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF"])
     def test_images_of_every_format_are_images(self, tmp_path, kind):
-        coded = io.BytesIO()
-        Image.fromarray(IMAGES[0]).save(coded, kind)
+        file = io.BytesIO()
+        Image.fromarray(IMAGES[0]).save(file, kind)
 
-        source = gl.tfrecord(write(tmp_path / "i.tfrecord", [example(image=coded.getvalue())] * 2))
+        source = gl.tfrecord(write(tmp_path / "i.tfrecord", [example(image=file.getvalue())] * 2))
 
         assert source.spec["image"].encoded
 
@@ -572,10 +574,10 @@ class TestFeaturesThatAreFound:
     def test_a_later_record_that_does_not_fit_is_named(self, tmp_path):
         payloads = [example(x=1)] * 70 + [example(x=[1, 2])]
 
-        said = refused(tmp_path, payloads, None)
+        message = refused(tmp_path, payloads, None)
 
-        assert "f.tfrecord, record 70, byte " in said
-        assert "feature 'x' has 2 values" in said
+        assert "f.tfrecord, record 70, byte " in message
+        assert "feature 'x' has 2 values" in message
 
     @pytest.mark.parametrize(
         ("payloads", "cause"),
@@ -593,22 +595,25 @@ class TestFeaturesThatAreFound:
         assert "features" in caught.value.remedy
 
 
-def one(features=None, **arguments):
+def open_one_file(features=None, **arguments):
     return gl.tfrecord("one.tfrecord", {"x": "i8"} if features is None else features, **arguments)
 
 
 USES = {
-    "paths": lambda given: gl.tfrecord(given),
-    "features": lambda given: one(given if given is not None else 3),
-    "a feature": lambda given: one({"x": given}),
-    "sequence": lambda given: one(sequence=given),
-    "a step": lambda given: one(sequence={"s": given}),
-    **{name: lambda given, name=name: one(**{name: given}) for name in ("index", "verify", "compression")},
+    "paths": lambda argument: gl.tfrecord(argument),
+    "features": lambda argument: open_one_file(argument if argument is not None else 3),
+    "a feature": lambda argument: open_one_file({"x": argument}),
+    "sequence": lambda argument: open_one_file(sequence=argument),
+    "a step": lambda argument: open_one_file(sequence={"s": argument}),
     **{
-        f"{made.__name__}, {name}": lambda given, made=made, name=name, other=other: one(
-            {"x" if made is gl.Feature else "b": made(**{**other, name: given})}
+        name: lambda argument, name=name: open_one_file(**{name: argument})
+        for name in ("index", "verify", "compression")
+    },
+    **{
+        f"{feature_class.__name__}, {name}": lambda argument, feature_class=feature_class, name=name, other=other: (
+            open_one_file({"x" if feature_class is gl.Feature else "b": feature_class(**{**other, name: argument})})
         )
-        for made, other, names in (
+        for feature_class, other, names in (
             (gl.Feature, {"dtype": "i8", "shape": (1,)}, ("dtype", "shape", "key", "default", "pad")),
             (gl.Raw, {}, ("dtype", "shape", "key", "index", "num_values", "default")),
             (gl.Tensor, {"dtype": "f4", "shape": (1,)}, ("dtype", "shape", "key", "index")),
@@ -624,17 +629,32 @@ class TestArguments:
         "features",
         [
             *(3, "i8", [], {}, {3: "i8"}, {"": "i8"}, gl.Feature("i8"), gl.Raw(index=0)),
-            *({"x": one} for one in (None, 3, "O", "no dtype", "f2", ">i8", "U4", "c8", "M8[s]", "O", [("a", "i8")])),
+            *(
+                {"x": feature}
+                for feature in (None, 3, "O", "no dtype", "f2", ">i8", "U4", "c8", "M8[s]", "O", [("a", "i8")])
+            ),
             *({"x": ("i8", shape)} for shape in ("a", (-1,), (2, None), 2.5, (2.5,))),
             *({"x": gl.Feature("i8", (None,), **{name: 1})} for name in ("default", "pad")),
-            *({"x": gl.Feature("i8", default=one)} for one in ("a", 0.5, [1, 2], 2**63, 1j, object())),
-            *({"x": one} for one in (gl.Feature("i8", key=3), gl.Feature("i8", pad=1), gl.Feature("u1", default=256))),
-            *({"x": one} for one in (gl.Feature("S2", default=b"abc"), gl.Feature("f4", default=1j), gl.Raw("O"))),
-            *({"x": gl.Raw("i2", (3,), default=one)} for one in (b"a", 0, "abcdef")),
-            *({"x": gl.Raw("i2", (3,), num_values=one)} for one in (0, -1, "a", 2.5)),
-            *({"x": gl.Raw("i2", (3,), index=one)} for one in (-1, "a", 2.5)),
-            *({"x": one} for one in (gl.Raw("i2", (3,), num_values=2, index=0), gl.Raw("i2", (None,), num_values=2))),
-            *({"x": one} for one in (gl.Raw("u1", (2, None)), gl.Tensor("S4", (2,)), gl.Image(index="a"), gl.Image)),
+            *({"x": gl.Feature("i8", default=feature)} for feature in ("a", 0.5, [1, 2], 2**63, 1j, object())),
+            *(
+                {"x": feature}
+                for feature in (gl.Feature("i8", key=3), gl.Feature("i8", pad=1), gl.Feature("u1", default=256))
+            ),
+            *(
+                {"x": feature}
+                for feature in (gl.Feature("S2", default=b"abc"), gl.Feature("f4", default=1j), gl.Raw("O"))
+            ),
+            *({"x": gl.Raw("i2", (3,), default=feature)} for feature in (b"a", 0, "abcdef")),
+            *({"x": gl.Raw("i2", (3,), num_values=feature)} for feature in (0, -1, "a", 2.5)),
+            *({"x": gl.Raw("i2", (3,), index=feature)} for feature in (-1, "a", 2.5)),
+            *(
+                {"x": feature}
+                for feature in (gl.Raw("i2", (3,), num_values=2, index=0), gl.Raw("i2", (None,), num_values=2))
+            ),
+            *(
+                {"x": feature}
+                for feature in (gl.Raw("u1", (2, None)), gl.Tensor("S4", (2,)), gl.Image(index="a"), gl.Image)
+            ),
         ],
     )
     def test_features_that_mean_nothing_are_refused_with_a_remedy(self, tmp_path, features):
@@ -660,9 +680,9 @@ class TestArguments:
         monkeypatch.chdir(tmp_path)
         write(tmp_path / "one.tfrecord", [sequence_example({"x": 1, "b": b"ab"}, {"s": [1, 2]})] * 4)
         errors = []
-        for given in WRONG:
+        for value in WRONG:
             try:
-                USES[name](given).read([0, 3])
+                USES[name](value).read([0, 3])
             except GpuloadError as error:
                 errors.append(error)
         assert len(errors) > len(WRONG) / 2
@@ -715,16 +735,16 @@ def test_steps_that_are_done_together_are_those_done_alone(tmp_path, batch_size,
     parts = [write(tmp_path / f"{part}.tfrecord", payloads[100 * part : 100 * part + 100]) for part in range(3)]
     features = {"x": ("i8", (2,)), "y": gl.Raw("u1", (4,))}
     source = gl.concat(gl.tfrecord(parts[:2], features), gl.tfrecord(parts[2], features)).rename(x="z")
-    given = {"batch_size": batch_size, "last_batch": last_batch, "shuffle": True, "device": "cpu", "num_shards": 2}
+    value = {"batch_size": batch_size, "last_batch": last_batch, "shuffle": True, "device": "cpu", "num_shards": 2}
     ops = [gl.ops.Cast("float32", on="z")]
-    together, alone = (gl.Loader(source, **given, shard_id=1, ops=ops, prefetch=prefetch) for prefetch in (None, 2))
-    assert together._session.recipe.num_joined > 1 == alone._session.recipe.num_joined
+    group, single = (gl.Loader(source, **value, shard_id=1, ops=ops, prefetch=prefetch) for prefetch in (None, 2))
+    assert group._session.recipe.num_joined > 1 == single._session.recipe.num_joined
 
-    for one, other in zip(together, alone, strict=True):
-        assert one.records.tolist() == other.records.tolist()
-        assert one.valid.tolist() == other.valid.tolist()
-        assert one["z"].tolist() == other["z"].tolist()
-        assert one["y"].tobytes() == other["y"].tobytes()
+    for first, second in zip(group, single, strict=True):
+        assert first.records.tolist() == second.records.tolist()
+        assert first.valid.tolist() == second.valid.tolist()
+        assert first["z"].tolist() == second["z"].tolist()
+        assert first["y"].tobytes() == second["y"].tobytes()
 
 
 @pytest.mark.parametrize("features", [{"x": ("i8", (None,))}, {"x": ("i8", (2,)), "y": "bytes"}])
@@ -743,12 +763,12 @@ class TestStates:
         loader = gl.Loader(gl.tfrecord(path, {"x": "i8"}), 8, shuffle=True, seed=3, device="cpu")
         whole = [batch["x"].tolist() for batch in loader.epoch(0)]
         batches = iter(loader)
-        begun = [next(batches)["x"].tolist() for _ in range(3)]
+        first_part = [next(batches)["x"].tolist() for _ in range(3)]
 
         again = gl.Loader(gl.tfrecord(path, {"x": "i8"}), 8, shuffle=True, seed=3, device="cpu")
         again.load_state_dict(loader.state_dict())
 
-        assert begun + [batch["x"].tolist() for batch in again] == whole
+        assert first_part + [batch["x"].tolist() for batch in again] == whole
         assert sorted(chain(*whole)) == list(range(50))
 
     def test_other_features_and_other_data_have_other_fingerprints(self, tmp_path):
@@ -759,7 +779,7 @@ class TestStates:
             *({"x": gl.Feature("i8", (2,), default=default)} for default in (0, 1)),
         ]
 
-        prints = {gl.tfrecord(path, one).fingerprint() for one in features}
+        prints = {gl.tfrecord(path, feature).fingerprint() for feature in features}
 
         assert len(prints) == len(features)
 

@@ -154,7 +154,7 @@ class TestDamage:
     whole = b"".join(map(frame, PAYLOADS))
 
     @pytest.mark.parametrize(
-        ("data", "said"),
+        ("data", "message"),
         [
             (whole[:-1], r"record 3, byte 71: it says that it has 768 bytes, and the file ends 771 bytes behind"),
             (whole[:75], r"record 3, byte 71: the file ends 4 bytes on, inside the record's header"),
@@ -174,10 +174,10 @@ class TestDamage:
              rf"record 1, byte 36: it says that it has {2**64 - 17} bytes"),
         ],
     )  # fmt: skip
-    def test_a_damaged_frame_is_refused_when_the_file_is_opened(self, tmp_path, data, said):
+    def test_a_damaged_frame_is_refused_when_the_file_is_opened(self, tmp_path, data, message):
         (tmp_path / "b.tfrecord").write_bytes(data)
 
-        with pytest.raises(FormatError, match=said) as caught:
+        with pytest.raises(FormatError, match=message) as caught:
             opened(tmp_path / "b.tfrecord", compression=None)
 
         assert str(caught.value).startswith(f"{tmp_path / 'b.tfrecord'}")
@@ -190,9 +190,9 @@ class TestDamage:
         with pytest.raises(RecordError) as caught:
             source.read([3, 2, 0])
 
-        said, right = masked(b"bcd"), masked(bytes([b"bcd"[0], b"bcd"[1], b"bcd"[2] ^ 0x10]))
+        message, right = masked(b"bcd"), masked(bytes([b"bcd"[0], b"bcd"[1], b"bcd"[2] ^ 0x10]))
         assert str(caught.value).startswith(
-            f"b.tfrecord, record 2, byte 52: payload checksum is {right:#010x}, the file says {said:#010x}"
+            f"b.tfrecord, record 2, byte 52: payload checksum is {right:#010x}, the file says {message:#010x}"
         )
         assert [bytes(value) for value in source.read([0, 1, 3])["record"]] == [PAYLOADS[0], b"", PAYLOADS[3]]
         assert bytes(opened(tmp_path / "b.tfrecord", verify=False).read([2])["record"][0]) != b"bcd"
@@ -200,12 +200,12 @@ class TestDamage:
     def test_a_header_that_changed_since_the_index_was_made_is_noticed(self, tmp_path):
         path = write(tmp_path / "b.tfrecord", PAYLOADS)
         stamp = os.stat(path)
-        for place, said in ((52, "its header says 19 bytes, the index 3"), (62, "length checksum is 0x")):
+        for place, message in ((52, "its header says 19 bytes, the index 3"), (62, "length checksum is 0x")):
             source = opened(path)
             path.write_bytes(flipped(self.whole, place))
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # a fault of the disk leaves the time as it is
 
-            with pytest.raises(RecordError, match=rf"b\.tfrecord, record 2, byte 52: {said}"):
+            with pytest.raises(RecordError, match=rf"b\.tfrecord, record 2, byte 52: {message}"):
                 source.read([2])
             path.write_bytes(self.whole)
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
@@ -271,9 +271,9 @@ class TestSidecars:
         """Return a list that gets an entry for each walk through a file."""
         walk, walks = framing._walk, []
 
-        def counted(piece, left, *more, verify):
+        def counted(piece, left, *extra, verify):
             walks.append(left)
-            return walk(piece, left, *more, verify=verify)
+            return walk(piece, left, *extra, verify=verify)
 
         monkeypatch.setattr(framing, "_walk", counted)
         return walks
@@ -302,10 +302,10 @@ class TestSidecars:
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
         locked = derivedfiles._locked
 
-        def refused(place, *more):
+        def refused(place, *extra):
             if os.path.dirname(place) == str(tmp_path):
                 raise PermissionError(13, "Permission denied")
-            return locked(place, *more)
+            return locked(place, *extra)
 
         monkeypatch.setattr(derivedfiles, "_locked", refused)
         for _ in range(2):
@@ -317,7 +317,7 @@ class TestSidecars:
     def test_where_nothing_can_be_written_at_all_the_log_says_so(self, tmp_path, walks, monkeypatch, caplog):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
 
-        def refused(place, *more):
+        def refused(place, *extra):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(derivedfiles, "_locked", refused)
@@ -348,57 +348,57 @@ class TestSidecars:
     def test_a_damaged_one_is_made_anew(self, tmp_path, walks):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
         opened(path)
-        own = tmp_path / ".a.tfrecord.gpuload-index"
-        right = own.read_bytes()
+        index_path = tmp_path / ".a.tfrecord.gpuload-index"
+        right = index_path.read_bytes()
         for number, wrong in enumerate(
             [right[:40], right[:-1], flipped(right, 70), flipped(right, 50), flipped(right, 3), flipped(right, -3)]
         ):
-            own.write_bytes(wrong)
+            index_path.write_bytes(wrong)
 
             assert payloads_of(opened(path)) == PAYLOADS
-            assert own.read_bytes() == right
+            assert index_path.read_bytes() == right
             assert len(walks) == number + 2
 
     def test_one_that_lies_is_no_danger(self, tmp_path):
         path = write(tmp_path / "a.tfrecord", [bytes(10), bytes(20)])
         opened(path)
-        own = tmp_path / ".a.tfrecord.gpuload-index"
+        index_path = tmp_path / ".a.tfrecord.gpuload-index"
         files, _ = look_at([str(path)], 0, lambda *_: None)
-        for offsets, said in (
+        for offsets, message in (
             ([0, 36, 62], "says 10 bytes, the index 20"),
             ([0, -8, 62], "at byte 0 to -8"),
             ([0, 2**62, 62], f"at byte 0 to {2**62}"),
         ):
-            own.unlink()
-            with keptfile.Writer(str(own), spanindex.made_of(files, 0)) as writer:
+            index_path.unlink()
+            with keptfile.Writer(str(index_path), spanindex.made_of(files, 0)) as writer:
                 writer.write(spanindex.head_of("tfrecord") + np.array(offsets, "<i8").tobytes())
                 writer.end()
 
-            with pytest.raises(GpuloadError, match=said):
+            with pytest.raises(GpuloadError, match=message):
                 opened(path).read([0, 1])
 
     @pytest.mark.parametrize("kind", ["empty", "text", "link"])
     def test_what_others_have_in_its_place_stays_and_it_goes_to_the_cache_folder(self, tmp_path, cache, walks, kind):
-        path, own = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+        path, index_path = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
         (tmp_path / "victim").write_text("precious")
         if kind == "link":
-            own.symlink_to(tmp_path / "victim")
+            index_path.symlink_to(tmp_path / "victim")
         else:
-            own.write_text("mine" * (kind == "text"))
+            index_path.write_text("mine" * (kind == "text"))
 
         for _ in range(2):
             assert payloads_of(opened(path)) == PAYLOADS
 
         assert len(walks) == 1
-        assert own.read_text() == {"empty": "", "text": "mine", "link": "precious"}[kind]
+        assert index_path.read_text() == {"empty": "", "text": "mine", "link": "precious"}[kind]
         assert [name.endswith(".gpuload-index") for name in os.listdir(cache)] == [True]
 
     @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="root alone can give files away")
     def test_one_of_another_user_is_believed_if_he_owns_the_file_of_the_records_too(self, tmp_path, walks):
-        path, own = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
+        path, index_path = write(tmp_path / "a.tfrecord", PAYLOADS), tmp_path / ".a.tfrecord.gpuload-index"
         opened(path)
 
-        os.chown(own, 65534, 65534)
+        os.chown(index_path, 65534, 65534)
         os.chown(path, 65534, 65534)
         opened(path)
         assert len(walks) == 1
@@ -429,7 +429,7 @@ class TestIndexesOfDali:
         assert payloads_of(opened(path, index=self.write_index(path))) == PAYLOADS
 
     @pytest.mark.parametrize(
-        ("lines", "said"),
+        ("lines", "message"),
         [
             ("0 36\n36 16\n52 19\n", "is the index of another file"),
             ("0 36\n36 16\n52 19\n71 784\n855 16\n", "is the index of another file"),
@@ -443,10 +443,10 @@ class TestIndexesOfDali:
             ("0 1\n" * 3000, "is no index"),
         ],
     )
-    def test_a_wrong_one_is_refused(self, tmp_path, lines, said):
+    def test_a_wrong_one_is_refused(self, tmp_path, lines, message):
         path = write(tmp_path / "a.tfrecord", PAYLOADS)
 
-        with pytest.raises(FormatError, match=said):
+        with pytest.raises(FormatError, match=message):
             opened(path, index=self.write_index(path, lines))
 
     def test_each_file_has_one(self, tmp_path):
@@ -461,9 +461,9 @@ class TestIndexesOfDali:
 class TestCompression:
     whole = b"".join(map(frame, PAYLOADS))
 
-    @pytest.mark.parametrize("packed", [gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0), bytes])
-    def test_it_is_known_by_the_first_bytes(self, tmp_path, packed):
-        (tmp_path / "a").write_bytes(packed(self.whole))
+    @pytest.mark.parametrize("packed_bytes", [gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0), bytes])
+    def test_it_is_known_by_the_first_bytes(self, tmp_path, packed_bytes):
+        (tmp_path / "a").write_bytes(packed_bytes(self.whole))
         write(tmp_path / "b", PAYLOADS[:2])
 
         source = opened([tmp_path / "a", tmp_path / "b"])
@@ -480,8 +480,8 @@ class TestCompression:
         assert payloads_of(opened(path)) == payloads
 
     def test_errors_name_the_users_own_file(self, tmp_path):
-        damaged = flipped(self.whole, 66)
-        (tmp_path / "a.gz").write_bytes(gzip.compress(damaged))
+        broken = flipped(self.whole, 66)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(broken))
         (tmp_path / "b.gz").write_bytes(gzip.compress(self.whole[:-1]))
 
         with pytest.raises(RecordError, match=r"^a\.gz, record 2, byte 52: payload checksum"):

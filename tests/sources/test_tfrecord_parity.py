@@ -32,12 +32,12 @@ def parsed(payloads, features, sequence=None, *, compiled=True):
     offsets = offsets_of(np.array([len(payload) for payload in payloads], np.int64))
     raw = np.frombuffer(bytearray(b"".join(payloads) + b"\xff" * 8), np.uint8)
     find = parsing.parse_features if compiled else parsing.plain
-    found = find(raw, offsets[:-1], offsets[1:], columns)
-    made = {column.field.name: values_of(column, one, raw) for column, one in zip(columns, found, strict=True)}
+    result = find(raw, offsets[:-1], offsets[1:], columns)
+    results = {column.field.name: values_of(column, item, raw) for column, item in zip(columns, result, strict=True)}
     return {
-        column.field.name: strings.unpack(column.field, made[column.field.name])
+        column.field.name: strings.unpack(column.field, results[column.field.name])
         if column.field.text
-        else made[column.field.name]
+        else results[column.field.name]
         for column in columns
     }
 
@@ -122,16 +122,16 @@ def test_examples_are_what_parse_example_makes_of_them(payloads, compiled):
             parsed(payloads, FEATURES, compiled=compiled)
         return
 
-    found = parsed(payloads, FEATURES, compiled=compiled)
+    result = parsed(payloads, FEATURES, compiled=compiled)
 
     for name in ("label", "box", "score"):
-        np.testing.assert_array_equal(found[name], expected[name].numpy())
+        np.testing.assert_array_equal(result[name], expected[name].numpy())
     for name in ("tags", "waves"):
-        assert rows_of(found[name]) == expected[name].to_list()
-    assert [bytes(value) for value in found["name"]] == expected["name"].numpy().tolist()
+        assert rows_of(result[name]) == expected[name].to_list()
+    assert [bytes(value) for value in result["name"]] == expected["name"].numpy().tolist()
     for name in ("text", "pair"):
-        assert found[name].tolist() == expected[name].numpy().tolist()
-    assert rows_of(found["words"]) == expected["words"].to_list()
+        assert result[name].tolist() == expected[name].numpy().tolist()
+    assert rows_of(result["words"]) == expected["words"].to_list()
 
 
 STEPS = {
@@ -177,12 +177,12 @@ def test_sequences_are_what_parse_single_sequence_example_makes_of_them(payload,
             parsed([payload], {"label": "i8"}, sequence, compiled=compiled)
         return
 
-    found = parsed([payload], {"label": "i8"}, sequence, compiled=compiled)
+    result = parsed([payload], {"label": "i8"}, sequence, compiled=compiled)
 
-    assert found["label"].tolist() == [context["label"].numpy()]
+    assert result["label"].tolist() == [context["label"].numpy()]
     for name in sequence:
-        np.testing.assert_array_equal(found[name][0], lists[name].numpy())
-        assert found[name][0].dtype == lists[name].numpy().dtype
+        np.testing.assert_array_equal(result[name][0], lists[name].numpy())
+        assert result[name][0].dtype == lists[name].numpy().dtype
 
 
 def test_features_of_tensorflow_are_taken_as_they_are(tmp_path):
@@ -193,22 +193,22 @@ def test_features_of_tensorflow_are_taken_as_they_are(tmp_path):
     path = write(tmp_path / "a.tfrecord", payloads)
     old = tf.io.parse_example(payloads, OF_TENSORFLOW)
 
-    more = {
+    extra = {
         "more": tf.io.RaggedFeature(tf.int64, "tags"),
         "sequence": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True),
         "varying": tf.io.VarLenFeature(tf.string),
     }
-    source = gl.tfrecord(path, {**OF_TENSORFLOW, **more})
-    found = source.read(range(4))
+    source = gl.tfrecord(path, {**OF_TENSORFLOW, **extra})
+    values = source.read(range(4))
 
     assert source.spec["label"].dtype == np.int64
     for name in ("label", "box", "score"):
-        np.testing.assert_array_equal(found[name], old[name].numpy())
-    assert rows_of(found["more"]) == rows_of(found["tags"]) == old["tags"].to_list()
+        np.testing.assert_array_equal(values[name], old[name].numpy())
+    assert rows_of(values["more"]) == rows_of(values["tags"]) == old["tags"].to_list()
     for name in ("name", "text", "pair"):
-        assert found[name].dtype == object
-        assert found[name].tolist() == old[name].numpy().tolist()
-    assert rows_of(found["varying"]) == rows_of(found["sequence"]) == [[]] * 4
+        assert values[name].dtype == object
+        assert values[name].tolist() == old[name].numpy().tolist()
+    assert rows_of(values["varying"]) == rows_of(values["sequence"]) == [[]] * 4
     assert source.spec["varying"].text == source.spec["name"].text == "bytes"
 
 
@@ -292,14 +292,14 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-@pytest.mark.parametrize("made", ["serialize_tensor", "make_tensor_proto", "values"])
-def test_serialized_tensors_are_read_however_they_were_written(name, made):
+@pytest.mark.parametrize("result", ["serialize_tensor", "make_tensor_proto", "values"])
+def test_serialized_tensors_are_read_however_they_were_written(name, result):
     tensor = np.asarray(TENSORS[name])
-    if made == "serialize_tensor":
+    if result == "serialize_tensor":
         data = tf.io.serialize_tensor(tensor).numpy()
     else:
         proto = tf.make_tensor_proto(tensor)
-        if made == "values":  # in a list of numbers, which is how few elements are written
+        if result == "values":  # in a list of numbers, which is how few elements are written
             from tensorflow.core.framework import tensor_pb2
 
             proto = tensor_pb2.TensorProto(dtype=proto.dtype, tensor_shape=proto.tensor_shape)
@@ -320,19 +320,22 @@ def test_serialized_tensors_are_read_however_they_were_written(name, made):
         np.testing.assert_array_equal(tf.io.parse_tensor(data, tensor.dtype).numpy(), tensor)
 
     for shape in (tensor.shape, (None,) * tensor.ndim):
-        found = parsed([example(x=data)] * 3, {"x": gl.Tensor(tensor.dtype, shape)})["x"]
+        values = parsed([example(x=data)] * 3, {"x": gl.Tensor(tensor.dtype, shape)})["x"]
 
-        assert len(found) == 3
-        for one in found:
-            np.testing.assert_array_equal(one, tensor)
-            assert np.asarray(one).dtype == tensor.dtype
+        assert len(values) == 3
+        for item in values:
+            np.testing.assert_array_equal(item, tensor)
+            assert np.asarray(item).dtype == tensor.dtype
 
 
 def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
     tensors = [np.arange(2 * n, dtype="i4").reshape(n, 2) for n in (3, 0, 1)]
     path = write(
         tmp_path / "a.tfrecord",
-        [example(x=tf.io.serialize_tensor(one).numpy(), y=tf.io.serialize_tensor(one[:0]).numpy()) for one in tensors],
+        [
+            example(x=tf.io.serialize_tensor(item).numpy(), y=tf.io.serialize_tensor(item[:0]).numpy())
+            for item in tensors
+        ],
     )
 
     source = gl.tfrecord(path, {"x": gl.Tensor(), "same": gl.Tensor(key="y"), "half": gl.Tensor(shape=(0, 2), key="y")})
@@ -345,7 +348,7 @@ def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted", "error", "message"),
+    ("values", "expected", "error", "message"),
     [
         ([np.zeros(2, "f4"), np.zeros(2, "f8")], gl.Tensor(), SpecError, "tensors of .'f4', 'f8'. with shapes"),
         ([np.zeros(2, "f4"), np.zeros((2, 2), "f4")], gl.Tensor(), SpecError, r"shapes \[\(2,\), \(2, 2\)\]"),
@@ -354,11 +357,11 @@ def test_dtype_and_shape_of_tensors_are_found_in_the_first_records(tmp_path):
         ([b"\xff\xff"], gl.Tensor(), RecordError, r"a\.tfrecord, record 0: feature 'x'"),
     ],
 )
-def test_tensors_whose_dtype_and_shape_cannot_be_found_are_refused(tmp_path, values, wanted, error, message):
-    payloads = [one if isinstance(one, bytes) else tf.io.serialize_tensor(one).numpy() for one in values]
+def test_tensors_whose_dtype_and_shape_cannot_be_found_are_refused(tmp_path, values, expected, error, message):
+    payloads = [item if isinstance(item, bytes) else tf.io.serialize_tensor(item).numpy() for item in values]
     path = write(tmp_path / "a.tfrecord", [example(x=payload) for payload in payloads])
     with pytest.raises(error, match=message):
-        gl.tfrecord(path, {"x": wanted})
+        gl.tfrecord(path, {"x": expected})
 
 
 def test_a_whole_record_and_the_steps_of_a_list_need_a_dtype():
@@ -369,15 +372,15 @@ def test_a_whole_record_and_the_steps_of_a_list_need_a_dtype():
 
 def test_tensors_of_varying_shape_are_ragged_or_a_list():
     tensors = [np.arange(2 * n, dtype="i4").reshape(n, 2) for n in (3, 0, 1)]
-    payloads = [example(x=tf.io.serialize_tensor(one).numpy()) for one in tensors]
+    payloads = [example(x=tf.io.serialize_tensor(item).numpy()) for item in tensors]
 
     ragged = parsed(payloads, {"x": gl.Tensor("i4", (None, 2))})["x"]
-    listed = parsed(payloads, {"x": gl.Tensor("i4", (None, None))})["x"]
+    entries = parsed(payloads, {"x": gl.Tensor("i4", (None, None))})["x"]
 
     assert isinstance(ragged, Ragged)
-    assert isinstance(listed, list)
-    for one, two, expected in zip(ragged, listed, tensors, strict=True):
-        np.testing.assert_array_equal(one, expected)
+    assert isinstance(entries, list)
+    for item, two, expected in zip(ragged, entries, tensors, strict=True):
+        np.testing.assert_array_equal(item, expected)
         np.testing.assert_array_equal(two, expected)
 
 
@@ -389,8 +392,8 @@ def test_the_last_element_of_a_stated_shape_is_repeated_as_tensorflow_has_it():
     proto.tensor_shape.CopyFrom(tf.TensorShape([2, 2]).as_proto())
     data = proto.SerializeToString()
 
-    found = parsed([example(x=data)], {"x": gl.Tensor("f4", (2, 2))})["x"]
-    np.testing.assert_array_equal(found[0], tf.io.parse_tensor(data, tf.float32).numpy())
+    values = parsed([example(x=data)], {"x": gl.Tensor("f4", (2, 2))})["x"]
+    np.testing.assert_array_equal(values[0], tf.io.parse_tensor(data, tf.float32).numpy())
     with pytest.raises(RowError, match="1 elements for a shape"):  # a few bytes must not become any size
         parsed([example(x=data)], {"x": gl.Tensor("f4", (None, 2))})
 
@@ -402,7 +405,7 @@ def claiming(*dims):
 
 
 @pytest.mark.parametrize(
-    ("tensor", "wanted", "said"),
+    ("tensor", "expected", "message"),
     [
         (np.zeros(3, "f4"), gl.Tensor("f8", (3,)), "tensor of float32, not of float64"),
         (np.zeros(3, "f4"), gl.Tensor("f4", (4,)), r"shape \(3,\), not of \(4,\)"),
@@ -419,12 +422,12 @@ def claiming(*dims):
         (claiming(3) + b"\x22\x02ab", gl.Tensor("f4", (3,)), "2 bytes for a shape of"),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(tensor, wanted, said):
+def test_tensors_that_do_not_fit_are_refused(tensor, expected, message):
     data = tensor if isinstance(tensor, bytes) else tf.io.serialize_tensor(tensor).numpy()
 
     for compiled in (True, False):
-        with pytest.raises(RowError, match=said) as caught:
-            parsed([example(x=data)], {"x": wanted}, compiled=compiled)
+        with pytest.raises(RowError, match=message) as caught:
+            parsed([example(x=data)], {"x": expected}, compiled=compiled)
         assert caught.value.remedy
 
 
@@ -432,7 +435,7 @@ def test_of_several_tensors_the_one_that_does_not_fit_is_named():
     good, bad = (tf.io.serialize_tensor(np.zeros(n, "f4")).numpy() for n in (3, 4))
 
     with pytest.raises(RowError, match="shape") as caught:
-        parsed([example(x=one) for one in (good, good, bad)], {"x": gl.Tensor("f4", (3,))})
+        parsed([example(x=item) for item in (good, good, bad)], {"x": gl.Tensor("f4", (3,))})
 
     assert caught.value.row == 2
 
@@ -463,18 +466,18 @@ def messages(draw):
         return b"".join(draw(st.permutations(parts)))
 
     def some_list():
-        packed = draw(st.booleans())
-        made = (
-            st.lists(INTS, max_size=3).map(lambda some: files.ints(*some, packed=packed)),
-            st.lists(FLOATS, max_size=3).map(lambda some: files.floats(*some, packed=packed)),
-            st.lists(st.binary(max_size=3), max_size=3).map(lambda some: files.texts(*some)),
+        packed_bytes = draw(st.booleans())
+        result = (
+            st.lists(INTS, max_size=3).map(lambda part: files.ints(*part, packed=packed_bytes)),
+            st.lists(FLOATS, max_size=3).map(lambda part: files.floats(*part, packed=packed_bytes)),
+            st.lists(st.binary(max_size=3), max_size=3).map(lambda part: files.texts(*part)),
         )
-        return draw(st.one_of(made))
+        return draw(st.one_of(result))
 
     def entry():  # without unknown fields: protobuf keeps such an entry out of the map
         parts = [files.message(1, key.encode()) for key in draw(st.lists(st.sampled_from(KEYS), max_size=2))]
         values = [mixed([some_list() for _ in range(draw(st.integers(0, 2)))]) for _ in range(draw(st.integers(0, 2)))]
-        return files.message(1, b"".join(draw(st.permutations([*parts, *(files.message(2, one) for one in values)]))))
+        return files.message(1, b"".join(draw(st.permutations([*parts, *(files.message(2, item) for item in values)]))))
 
     def features():
         return files.message(1, mixed([entry() for _ in range(draw(st.integers(0, 3)))]))
@@ -496,9 +499,9 @@ def test_messages_mean_what_protobuf_says(payload, compiled):
 
     if any(value.endswith(b"\0") for values in expected.values() for value in values if isinstance(value, bytes)):
         return  # texts that end in zero are refused, which has a test of its own
-    found = parsed([b"", payload], features, compiled=compiled)
+    result = parsed([b"", payload], features, compiled=compiled)
 
-    assert {name: found[name][1].tolist() for name in found} == expected
+    assert {name: result[name][1].tolist() for name in result} == expected
 
 
 @settings(max_examples=3 * settings().max_examples)
@@ -517,8 +520,8 @@ def test_our_two_parsers_say_the_same_of_any_bytes(payload, changes, cut):
         results = []
         for compiled in (True, False):
             try:
-                found = parsed(payloads[number : number + 1], features, sequence, compiled=compiled)
-                results.append({name: rows_of(values) for name, values in found.items()})
+                result = parsed(payloads[number : number + 1], features, sequence, compiled=compiled)
+                results.append({name: rows_of(values) for name, values in result.items()})
             except RowError as error:
                 results.append(str(error))
         assert repr(results[0]) == repr(results[1])  # by their text: a not-a-number is not equal to itself
@@ -528,8 +531,8 @@ def test_our_two_parsers_say_the_same_of_any_bytes(payload, changes, cut):
 
 
 def of_tensorflow(path):
-    packed = "GZIP" if path.read_bytes()[:2] == b"\x1f\x8b" else ""
-    return [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path), packed)]
+    packed_bytes = "GZIP" if path.read_bytes()[:2] == b"\x1f\x8b" else ""
+    return [bytes(record.numpy()) for record in tf.data.TFRecordDataset(str(path), packed_bytes)]
 
 
 PATHS = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path.suffix != ".md")
@@ -553,7 +556,7 @@ def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
             gl.tfrecord(path)
         return
     source = gl.tfrecord(path)
-    found = source.read(range(len(source)))
+    result = source.read(range(len(source)))
     payloads = of_tensorflow(path)
     step = max(1, len(payloads) // 100)
 
@@ -564,7 +567,7 @@ def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
         for name in source.features:
             kind = context[name].WhichOneof("kind") if name in context else None
             expected = [] if kind is None else list(getattr(context[name], kind).value)
-            value = found[name][number]
+            value = result[name][number]
             if source.spec[name].dtype == np.uint8:
                 assert bytes(value) == (expected[0] if expected else b"")
             elif source.spec[name].text:
@@ -579,7 +582,7 @@ def test_what_is_found_in_real_files_is_what_protobuf_reads(path):
             steps = [list(getattr(step, kind).value) for step, kind in zip(lists[name].feature, kinds, strict=True)]
             values = [value for step in steps for value in step]
             texts = [value.decode() if isinstance(value, bytes) else value for value in values]
-            assert np.ravel(found[name][number]).tolist() in (values, texts)
+            assert np.ravel(result[name][number]).tolist() in (values, texts)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
@@ -590,23 +593,23 @@ def test_files_that_tensorflow_wrote_are_read(tmp_path, compression):
         for payload in payloads:
             writer.write(payload)
 
-    found = gl.tfrecord(path, {"x": "i8", "name": "bytes"}).read(range(50))
+    values = gl.tfrecord(path, {"x": "i8", "name": "bytes"}).read(range(50))
 
-    assert found["x"].tolist() == list(range(50))
-    assert [len(value) for value in found["name"]] == list(range(50))
+    assert values["x"].tolist() == list(range(50))
+    assert [len(value) for value in values["name"]] == list(range(50))
 
 
 def test_a_damaged_file_is_refused_where_tensorflow_refuses_it(tmp_path):
     whole = b"".join(files.frame(example(x=number)) for number in range(3))
-    refused = 0
+    error = 0
     for place in range(len(whole)):
         path = tmp_path / "a.tfrecord"
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
 
         with pytest.raises(gl.GpuloadError):
             gl.tfrecord(path, "bytes", compression=None).read([0, 1, 2])
-        refused += 1
-    assert refused == len(whole)
+        error += 1
+    assert error == len(whole)
     with pytest.raises(tf.errors.DataLossError):
         list(tf.data.TFRecordDataset(str(path)))
 

@@ -52,7 +52,7 @@ def objects(values):
 
 
 def lists(values):
-    return [one.tolist() for one in values] if isinstance(values, Ragged) else values.tolist()
+    return [item.tolist() for item in values] if isinstance(values, Ragged) else values.tolist()
 
 
 class TestTexts(SourceContract):
@@ -89,14 +89,14 @@ class TestTextsOfTwoFiles(TestTexts):
 
 class TestRenamedAndZippedTexts(TestTexts):
     def open(self, folder):
-        tweets, others = texts(folder, "b"), texts(folder)
-        return gl.zip(tweets.rename(words="x", pair="y", padded="z", place="p", label="l"), others.rename(tweet="t"))
+        tweets, rest = texts(folder, "b"), texts(folder)
+        return gl.zip(tweets.rename(words="x", pair="y", padded="z", place="p", label="l"), rest.rename(tweet="t"))
 
     def expected(self):
-        own = super().expected()
+        fields = super().expected()
         left = {"l": "label", "tweet": "tweet", "x": "words", "y": "pair", "z": "padded", "p": "place"}
         right = {"label": "label", "t": "tweet", "words": "words", "pair": "pair", "padded": "padded", "place": "place"}
-        return {name: own[of] for name, of in {**left, **right}.items()}
+        return {name: fields[of] for name, of in {**left, **right}.items()}
 
     def open_other(self, folder):
         return gl.zip(texts(folder, first=1))
@@ -136,10 +136,10 @@ def test_texts_are_filtered_selected_and_mixed(tmp_path):
     source = texts(tmp_path)
 
     long = source.filter(lambda fields: [len(tweet) > 100 for tweet in fields["tweet"]], fields="tweet")
-    mixed = gl.mix({source: 0.5, source.select([3, 4]): 0.5})
+    mixture = gl.mix({source: 0.5, source.select([3, 4]): 0.5})
 
     assert long.read(range(len(long)))["tweet"].tolist() == [tweet for tweet in TWEETS if len(tweet) > 100]
-    assert set(mixed.read(range(len(mixed)))["tweet"]) <= set(TWEETS)
+    assert set(mixture.read(range(len(mixture)))["tweet"]) <= set(TWEETS)
 
 
 def test_texts_go_beside_images_that_all_threads_decode(tmp_path):
@@ -192,19 +192,19 @@ def test_states_of_bytes_values_are_taken_by_the_same_values_as_text(tmp_path):
 
     for kind in ("str", "S"):
         assert gl.tfrecord(path, {"t": kind}).fingerprint() == as_numbers.fingerprint()
-        other = gl.tfrecord(path, {"t": gl.Feature(kind, default="x")})
-        assert other.fingerprint() == with_default.fingerprint()
-        assert other.fingerprint() != as_numbers.fingerprint()
+        second = gl.tfrecord(path, {"t": gl.Feature(kind, default="x")})
+        assert second.fingerprint() == with_default.fingerprint()
+        assert second.fingerprint() != as_numbers.fingerprint()
 
 
 def test_bytes_of_an_image_are_marked_as_before(tmp_path):
     data = [b"\xff\xd8\xff" + bytes(number) for number in range(3)]
-    source = gl.tfrecord(write(tmp_path / "a.tfrecord", [example(image=one) for one in data]), {"image": "S"})
+    source = gl.tfrecord(write(tmp_path / "a.tfrecord", [example(image=item) for item in data]), {"image": "S"})
 
     marked = source.mark(image="encoded")
 
     assert marked.spec["image"].encoded
-    assert [bytes(one) for one in marked.read([0, 1, 2])["image"]] == data
+    assert [bytes(item) for item in marked.read([0, 1, 2])["image"]] == data
 
 
 def test_sources_of_texts_are_pickled(tmp_path):
@@ -216,7 +216,7 @@ def test_sources_of_texts_are_pickled(tmp_path):
 @pytest.mark.parametrize(
     "feature",
     [
-        *(gl.Feature("str", default=one) for one in (3, ["a", "b"], [3])),
+        *(gl.Feature("str", default=item) for item in (3, ["a", "b"], [3])),
         gl.Feature("str", (2,), pad=3), gl.Feature("str", (2, None)), gl.Feature("str", (None,), default="a"),
         gl.Feature("str", pad="a"), gl.Raw("str"), gl.Tensor("str", ()),
     ],
@@ -255,14 +255,14 @@ def test_another_number_of_texts_is_an_error_that_names_the_record(tmp_path, fea
 def test_texts_are_converted_to_tfrecord_and_back(tmp_path):
     source = texts(tmp_path)
 
-    made = gl.convert(source, tmp_path / "copy.tfrecord")
+    conversion = gl.convert(source, tmp_path / "copy.tfrecord")
     again = gl.tfrecord(
         tmp_path / "copy.tfrecord",
         {"tweet": "str", "place": "str"}
         | {"label": "i8", "words": ("str", (None,)), "pair": ("S", (2,)), "padded": ("str", (4,))},
     )
 
-    assert made.num_records == COUNT
+    assert conversion.num_records == COUNT
     for name, values in source.read(range(COUNT)).items():
         assert lists(again.read(range(COUNT))[name]) == lists(values)
 

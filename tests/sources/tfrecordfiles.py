@@ -93,9 +93,9 @@ def feature(value: Any) -> bytes:
     some = value if isinstance(value, (list, tuple, np.ndarray)) else [value]
     if not len(some):
         return b""
-    if any(isinstance(one, bytes) for one in some):
+    if any(isinstance(item, bytes) for item in some):
         return texts(*some)
-    if any(isinstance(one, (float, np.floating)) for one in some):
+    if any(isinstance(item, (float, np.floating)) for item in some):
         return floats(*map(float, some))
     return ints(*map(int, some))
 

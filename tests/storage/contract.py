@@ -60,8 +60,8 @@ def read(storage, triples, gap=0):
 def maps_of(paths):
     """Return the maps of some files by themselves, as the core makes them."""
     stamps = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]
-    packed = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    return core.native.Maps(packed, np.array(stamps, np.int64), 0)
+    packed_bytes = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    return core.native.Maps(packed_bytes, np.array(stamps, np.int64), 0)
 
 
 @contextlib.contextmanager
@@ -106,11 +106,11 @@ def modify(path):
 
 
 def replace(path):
-    other = Path(f"{path}.new")
+    second = Path(f"{path}.new")
     status = os.stat(path)
-    other.write_bytes(bytes(reversed(path.read_bytes())))
-    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
-    other.replace(path)
+    second.write_bytes(bytes(reversed(path.read_bytes())))
+    os.utime(second, ns=(status.st_atime_ns, status.st_mtime_ns))
+    second.replace(path)
 
 
 def cut_and_restore(path):
@@ -220,8 +220,8 @@ FORK = """
 
 def run(script, *arguments):
     """Run a script in a process of its own; returns its status and what it printed."""
-    done = forkserver.run(textwrap.dedent(script), *arguments, warnings="ignore")
-    return done.returncode, done.stdout, done.stderr
+    run_result = forkserver.run(textwrap.dedent(script), *arguments, warnings="ignore")
+    return run_result.returncode, run_result.stdout, run_result.stderr
 
 
 class StorageContract:

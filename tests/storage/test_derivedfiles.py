@@ -133,18 +133,18 @@ print(len(found), sorted(set(found)) == list(range(20)))
 
 
 def test_threads_of_one_process_make_it_once(home):
-    made = []
+    results = []
 
     def make(path):
-        made.append(path)
+        results.append(path)
         time.sleep(0.05)
         Path(path).write_bytes(b"whole")
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(8)))
+        contents = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(8)))
 
-    assert found == [b"whole"] * 8
-    assert len(made) == 1
+    assert contents == [b"whole"] * 8
+    assert len(results) == 1
 
 
 WRITES_HALF = """
@@ -166,11 +166,11 @@ def test_a_maker_that_is_killed_leaves_nothing_that_is_believed_and_the_next_one
         maker.wait(SECONDS)
     left = names(home)
 
-    found = derivedfiles.load_or_make([str(home / "a.bin")], load, write(b"whole"))
+    message = derivedfiles.load_or_make([str(home / "a.bin")], load, write(b"whole"))
 
     assert "a.bin" not in left
     assert len(left) == 2  # the lock, and what was written
-    assert found == b"whole"
+    assert message == b"whole"
     assert names(home) == ["a.bin"]
 
 
@@ -183,11 +183,11 @@ print(load_or_make([place], load, make, lambda: say("waiting")))
 """
     with ended(run(WRITES_HALF, home / "a.bin", tmp_path)) as maker:
         wait_for(tmp_path / "writing")
-        with ended(run(waits, home / "a.bin", tmp_path)) as other:
+        with ended(run(waits, home / "a.bin", tmp_path)) as second:
             wait_for(tmp_path / "waiting")
             assert not (home / "a.bin").exists()
             maker.kill()
-            assert finished(other) == "b'whole'\n"
+            assert finished(second) == "b'whole'\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -214,11 +214,11 @@ wait_for("waited")
             assert time.monotonic() < until, "the child keeps the lock"
 
         try:
-            found = derivedfiles.load_or_make([str(home / "a.bin")], load, never, waits)
+            message = derivedfiles.load_or_make([str(home / "a.bin")], load, never, waits)
         finally:
             (tmp_path / "waited").touch()
 
-    assert found == b"whole"
+    assert message == b"whole"
 
 
 def test_what_is_called_while_it_waits_can_end_the_waiting(home, tmp_path):
@@ -278,9 +278,9 @@ def nobody():
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
-    own = tempfile.mkdtemp()
-    yield Path(own)
-    shutil.rmtree(own)
+    folder = tempfile.mkdtemp()
+    yield Path(folder)
+    shutil.rmtree(folder)
     os.seteuid(user)
 
 
@@ -326,17 +326,17 @@ print(len(load_or_make([place, str(folder / "elsewhere" / "a")], load, make)))
 
 def test_a_full_disk_is_an_error_with_a_remedy_or_the_next_place_is_taken(home, tmp_path):
     home.mkdir()
-    alone = ["unshare", "--user", "--map-root-user", "--mount"]
-    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
+    single = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*single, "true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a small disk of his own")
 
-    told = finished(run(ON_SMALL_DISK, home / "a.bin", tmp_path, *alone))
+    message = finished(run(ON_SMALL_DISK, home / "a.bin", tmp_path, *single))
 
-    assert f"FileError {home}/a.bin cannot be written" in told
-    assert "No space left on device" in told
-    assert "make room" in told
-    assert "GPULOAD_CACHE" in told
-    assert told.endswith("[]\n1048576\n")
+    assert f"FileError {home}/a.bin cannot be written" in message
+    assert "No space left on device" in message
+    assert "make room" in message
+    assert "GPULOAD_CACHE" in message
+    assert message.endswith("[]\n1048576\n")
     assert names(tmp_path / "elsewhere") == ["a"]
 
 
@@ -350,12 +350,12 @@ except OSError as error:
     print(type(error).__name__, str(error))
 print(os.listdir(Path(place).parent))
 """
-    told = finished(run(code, home / "a.bin", tmp_path))
+    message = finished(run(code, home / "a.bin", tmp_path))
 
-    assert "FileError" in told
-    assert f"{home}/a.bin cannot be written" in told
-    assert "ulimit -f" in told
-    assert told.endswith("[]\n")
+    assert "FileError" in message
+    assert f"{home}/a.bin cannot be written" in message
+    assert "ulimit -f" in message
+    assert message.endswith("[]\n")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -417,19 +417,19 @@ def test_without_locks_the_last_one_stays(home, monkeypatch, how):
         monkeypatch.setattr(derivedfiles, "fcntl", None)
     else:
         monkeypatch.setattr(derivedfiles.fcntl, "flock", refuse)
-    meet, made = threading.Barrier(2, timeout=SECONDS), []
+    meet, results = threading.Barrier(2, timeout=SECONDS), []
 
     def make(path):
-        made.append(path)
+        results.append(path)
         meet.wait()
         Path(path).write_bytes(b"whole")
         meet.wait()
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(2)))
+        contents = list(pool.map(lambda _: derivedfiles.load_or_make([str(home / "a")], load, make), range(2)))
 
-    assert found == [b"whole"] * 2
-    assert len(set(made)) == 2  # neither wrote into what the other one wrote
+    assert contents == [b"whole"] * 2
+    assert len(set(results)) == 2  # neither wrote into what the other one wrote
     assert names(home) == ["a"]
 
 
@@ -517,11 +517,11 @@ def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch,
         os.chown(tmp_path / "cache", -1, os.getgid() + 1)
     (tmp_path / "cache").chmod(mode)
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
-    own = tmp_path / "cache" / f"user-{os.geteuid()}"
+    user_folder = tmp_path / "cache" / f"user-{os.geteuid()}"
 
-    assert derivedfiles.folder() == str(own)
+    assert derivedfiles.folder() == str(user_folder)
     assert derivedfiles.load_or_make([derivedfiles.cache_path("a")], load, write(b"whole")) == b"whole"
-    assert own.stat().st_mode & 0o777 == 0o700
+    assert user_folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("GPULOAD_CACHE_SHARED", "1")
     assert derivedfiles.folder() == str(tmp_path / "cache")
 
@@ -530,17 +530,17 @@ def test_where_others_may_write_a_folder_of_this_user_alone_is_used(monkeypatch,
 def test_a_folder_in_it_that_is_not_of_this_user_alone_is_refused(monkeypatch, tmp_path, kind):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
-    own = tmp_path / "cache" / f"user-{os.geteuid()}"
+    user_folder = tmp_path / "cache" / f"user-{os.geteuid()}"
     if kind == "link":
         (tmp_path / "elsewhere").mkdir(mode=0o700)
-        own.symlink_to(tmp_path / "elsewhere")
+        user_folder.symlink_to(tmp_path / "elsewhere")
     else:
-        own.mkdir()
-        own.chmod(0o777 if kind == "open" else 0o700)
+        user_folder.mkdir()
+        user_folder.chmod(0o777 if kind == "open" else 0o700)
     if kind == "of another user":
         if os.geteuid():
             pytest.skip("root alone can give folders away")
-        os.chown(own, 65534, 65534)
+        os.chown(user_folder, 65534, 65534)
     monkeypatch.setenv("GPULOAD_CACHE", str(tmp_path / "cache"))
 
     with pytest.raises(FileError, match=r"user-\d+ is no place for files(.|\n)*GPULOAD_CACHE_SHARED=1"):

@@ -125,17 +125,17 @@ def test_a_link_to_a_folder_above_gives_each_file_once(folder):
     (folder / "also_deep").symlink_to("deep", target_is_directory=True)
     (folder / "loop").symlink_to("loop")
 
-    found = names(files.expand(f"{folder}/**/*.npy"), folder)
+    result = names(files.expand(f"{folder}/**/*.npy"), folder)
 
-    assert found[:4] == ["a.npy", "b10.npy", "b2.npy", "c[1].npy"]
-    assert [name for name in found if "er/d" in name] == ["deep/er/d.npy"]
-    assert len({os.path.realpath(name) for name in found}) == len(found)
+    assert result[:4] == ["a.npy", "b10.npy", "b2.npy", "c[1].npy"]
+    assert [name for name in result if "er/d" in name] == ["deep/er/d.npy"]
+    assert len({os.path.realpath(name) for name in result}) == len(result)
 
 
 def test_a_folder_that_only_a_link_leads_to_is_entered(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("other")
-    (other / "z.npy").write_bytes(b"")
-    (folder / "deep" / "link").symlink_to(other, target_is_directory=True)
+    second = tmp_path_factory.mktemp("other")
+    (second / "z.npy").write_bytes(b"")
+    (folder / "deep" / "link").symlink_to(second, target_is_directory=True)
 
     assert names(files.expand("deep/**/z.npy"), folder) == ["deep/link/z.npy"]
 
@@ -203,12 +203,12 @@ def look(*paths):
 
 
 def test_looking_gives_the_beginning_and_the_stamp(folder):
-    found, [(size_bytes, head)] = look(folder / "notes.txt")
+    result, [(size_bytes, head)] = look(folder / "notes.txt")
 
     status = os.stat("notes.txt")
     assert (size_bytes, head) == (9, b"note")
-    assert found.stamps.tolist() == [[9, status.st_mtime_ns, status.st_ino]]
-    assert found.names == ("notes.txt",)
+    assert result.stamps.tolist() == [[9, status.st_mtime_ns, status.st_ino]]
+    assert result.names == ("notes.txt",)
 
 
 def many(tmp_path, count=300):
@@ -223,19 +223,19 @@ def num_descriptors():
 
 @pytest.mark.parametrize("wait_s", [0, 0.001])
 def test_many_files_come_back_in_order_also_from_threads_where_looking_is_waiting(tmp_path, wait_s):
-    seen = set()
+    values = set()
 
     def use(path, size_bytes, head):
-        seen.add(threading.current_thread().name)
+        values.add(threading.current_thread().name)
         time.sleep(wait_s)
         return head
 
     with none_left():
-        found, heads = files.look_at(many(tmp_path), 8, use)
+        result, heads = files.look_at(many(tmp_path), 8, use)
 
     assert heads == [b"%03d" % number for number in range(300)]
-    assert found.sizes.tolist() == [3] * 300
-    assert wait_s == 0 or len(seen) > 2
+    assert result.sizes.tolist() == [3] * 300
+    assert wait_s == 0 or len(values) > 2
 
 
 @pytest.mark.parametrize("wait_s", [0, 0.001])
@@ -261,11 +261,11 @@ def test_what_is_made_of_a_file_may_fail_and_leaves_no_file_open(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("free_bytes", "asked"),
+    ("free_bytes", "requests"),
     [(10**9, [100, 131_072, 8]), (3 * 100, [100, 8, 8]), (0, [8, 8, 8])],
     ids=["all of the small ones fit", "those of 100 bytes", "none"],
 )
-def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path, monkeypatch, free_bytes, asked):
+def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path, monkeypatch, free_bytes, requests):
     for name, size in (("a", 100), ("b", files.ONE_REQUEST_BYTES), ("c", files.ONE_REQUEST_BYTES + 1)):
         (tmp_path / name).write_bytes(bytes(size))
     calls = []
@@ -275,7 +275,7 @@ def test_small_files_are_asked_for_as_a_whole_where_all_fit_into_memory(tmp_path
     files.look_at(files.expand(f"{tmp_path}/*"), 8, lambda path, size_bytes, head: head)
     files.look_at(files.expand(f"{tmp_path}/*"), 0, lambda path, size_bytes, head: head)  # nothing is read of them
 
-    assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in asked]
+    assert calls == [(0, size, os.POSIX_FADV_WILLNEED) for size in requests]
 
 
 @pytest.mark.parametrize("advise", [None, Mock(side_effect=OSError)])
@@ -356,21 +356,21 @@ def test_a_time_of_modification_that_no_int64_holds_is_compared_as_any(folder):
         path = Path(name) / "a"
         path.write_bytes(bytes(100_000))
         os.utime(path, (2**40, 2**40))
-        found, _ = look(path)
+        result, _ = look(path)
 
-        found.check(0)
+        result.check(0)
         with gl.fixed(path, "u1") as source:
             (values,) = source.read(np.arange(10)).values()
             assert values.tolist() == [0] * 10
         os.utime(path, (2**41, 2**41))
         with pytest.raises(ChangedFileError, match="changed"):
-            found.check(0)
+            result.check(0)
 
 
 def test_an_unchanged_file_passes_the_check(folder):
-    found, _ = look(folder / "a.npy")
+    result, _ = look(folder / "a.npy")
 
-    found.check(0)
+    result.check(0)
 
 
 def _grow(path):
@@ -385,10 +385,10 @@ def _touch(path):
 
 def _replace(path):
     status = os.stat(path)
-    other = Path(f"{path}.new")
-    other.write_bytes(path.read_bytes())
-    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
-    other.replace(path)
+    second = Path(f"{path}.new")
+    second.write_bytes(path.read_bytes())
+    os.utime(second, ns=(status.st_atime_ns, status.st_mtime_ns))
+    second.replace(path)
 
 
 @pytest.mark.parametrize(
@@ -401,11 +401,11 @@ def _replace(path):
     ],
 )
 def test_a_changed_file_does_not_pass_the_check(folder, change, cause):
-    found, _ = look(folder / "a.npy")
+    result, _ = look(folder / "a.npy")
     change(folder / "a.npy")
 
     with pytest.raises(ChangedFileError, match=r"a\.npy changed") as caught:
-        found.check(0)
+        result.check(0)
 
     assert cause in caught.value.cause
 
@@ -464,18 +464,18 @@ def test_the_digest_reads_a_bounded_sample_of_any_number_of_large_files(tmp_path
     for path in paths:
         with open(path, "wb") as file:
             file.truncate(1 << 30)
-    found = look(*paths)[0]
+    result = look(*paths)[0]
     monkeypatch.setattr(files, "read_at", counting)
-    found.digest()
+    result.digest()
     assert sum(read) <= 64 * 4096
 
 
 def test_a_file_that_changed_has_no_digest(tmp_path):
     (tmp_path / "a").write_bytes(b"1234")
-    found = look(tmp_path / "a")[0]
+    result = look(tmp_path / "a")[0]
     (tmp_path / "a").write_bytes(b"123")
     with pytest.raises(ChangedFileError):
-        found.digest()
+        result.digest()
 
 
 def test_stamps_hold_inodes_of_the_highest_numbers():
@@ -485,24 +485,24 @@ def test_stamps_hold_inodes_of_the_highest_numbers():
 
 
 def test_files_are_pickled_with_their_stamps(folder):
-    found, _ = look(folder / "a.npy")
+    result, _ = look(folder / "a.npy")
 
-    again = pickle.loads(pickle.dumps(found))
+    again = pickle.loads(pickle.dumps(result))
 
-    assert (again.paths, again.names, again.stamps.tolist()) == (found.paths, found.names, found.stamps.tolist())
+    assert (again.paths, again.names, again.stamps.tolist()) == (result.paths, result.names, result.stamps.tolist())
 
 
 def test_what_was_opened_is_compared_with_the_stamp_and_not_what_the_path_says_later(folder, monkeypatch):
     """Another file stands in its place at the moment it is opened, and is gone again when the path is looked at."""
-    found, _ = look(folder / "b2.npy")
+    result, _ = look(folder / "b2.npy")
     (folder / "other").write_bytes(b"other.")
     os_open = os.open
     monkeypatch.setattr(os, "open", lambda path, *rest: os_open(str(folder / "other"), *rest))
 
-    with pytest.raises(ChangedFileError, match=r"b2\.npy changed") as caught, found.open_file(0):
+    with pytest.raises(ChangedFileError, match=r"b2\.npy changed") as caught, result.open_file(0):
         pass
 
-    found.check(0)
+    result.check(0)
     assert "another file" in caught.value.cause
 
 

@@ -191,9 +191,9 @@ def test_threads_may_read_it_while_it_is_compared(tmp_path):
     places = np.random.default_rng(1).integers(0, len(content) - 1000, 400).tolist()
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda place: read(storage, place, 1000), places))
+        results = list(pool.map(lambda place: read(storage, place, 1000), places))
 
-    assert found == [content[place : place + 1000] for place in places]
+    assert results == [content[place : place + 1000] for place in places]
 
 
 def test_a_file_that_was_replaced_after_it_was_opened_is_an_error(tmp_path):

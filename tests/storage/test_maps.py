@@ -148,8 +148,8 @@ def test_what_was_asked_for_is_read_ahead(tmp_path):
     storage.advise(extents)
 
     until = time.monotonic() + 30
-    wanted = np.r_[0:1, (5 << 20) // mmap.PAGESIZE : (7 << 20) // mmap.PAGESIZE]
-    while not resident(path)[wanted].all():
+    expected = np.r_[0:1, (5 << 20) // mmap.PAGESIZE : (7 << 20) // mmap.PAGESIZE]
+    while not resident(path)[expected].all():
         assert time.monotonic() < until
     assert not resident(path)[2 << 20 >> 12 : 4 << 20 >> 12].any()
 

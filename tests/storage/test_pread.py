@@ -70,9 +70,9 @@ def test_a_file_that_changes_between_two_reads_is_an_error(tmp_path, monkeypatch
 def test_neighbours_of_a_file_are_one_read(tmp_path, reads, offsets, length, expected):
     paths, contents = write_files(tmp_path, [500_000])
 
-    got = read(pread.PositionedStorage(opened(paths)), [(0, offset, length) for offset in offsets])
+    values = read(pread.PositionedStorage(opened(paths)), [(0, offset, length) for offset in offsets])
 
-    assert got == [contents[0][offset : offset + length] for offset in offsets]
+    assert values == [contents[0][offset : offset + length] for offset in offsets]
     assert reads == expected
 
 
@@ -101,7 +101,7 @@ def test_each_file_is_opened_once_a_read(tmp_path, monkeypatch):
 def test_the_system_is_asked_for_runs_in_pieces(tmp_path, monkeypatch):
     paths, _ = write_files(tmp_path, [500_000, 1000])
     calls = []
-    monkeypatch.setattr(pread, "ADVISE", lambda descriptor, *what: calls.append(what))
+    monkeypatch.setattr(pread, "ADVISE", lambda descriptor, *subject: calls.append(subject))
 
     pread.PositionedStorage(opened(paths)).advise(
         extents_of([(0, 300_000, 150_000), (1, 5, 10), (0, 40_000, 10), (0, 0, 10_000), (0, 77_000, 5)])
@@ -116,7 +116,7 @@ def test_the_system_is_asked_for_runs_in_pieces(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("advise", [None, lambda *what: os.close(-1)])
+@pytest.mark.parametrize("advise", [None, lambda *subject: os.close(-1)])
 def test_a_system_that_cannot_be_asked_reads_all_the_same(tmp_path, monkeypatch, advise):
     paths, contents = write_files(tmp_path, [1000])
     monkeypatch.setattr(pread, "ADVISE", advise)

@@ -158,19 +158,19 @@ def test_a_file_that_was_cut_short_is_refused_wherever_it_was(tmp_path, cache, k
 def test_no_changed_byte_gives_other_content(tmp_path, kind):
     text = text_of(200)
     whole = (gzip.compress if kind == "gzip" else zlib.compress)(text)
-    refused = 0
+    error = 0
     for place in range(len(whole)):
         for bit in (0, 3, 7):
             changed = bytearray(whole)
             changed[place] ^= 1 << bit
             path = write(tmp_path / "a.gz", changed)
             try:
-                found = contents(unpack_files([path], kind))
+                result = contents(unpack_files([path], kind))
             except FormatError:
-                refused += 1
+                error += 1
             else:
-                assert found == [text]  # a byte of the header that says nothing about the content
-    assert refused > 2.5 * (len(whole) - 12)
+                assert result == [text]  # a byte of the header that says nothing about the content
+    assert error > 2.5 * (len(whole) - 12)
 
 
 def test_a_wrong_check_sum_and_a_wrong_length_are_told_with_the_bytes_they_are_of(tmp_path):
@@ -326,18 +326,18 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert unpack_files([sys.argv[1]])[0].content_bytes == 300_000_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         script(code, path, small), capture_output=True, text=True, timeout=SECONDS, check=True, cwd=ROOT
     )
 
-    assert int(done.stdout) < 30_000  # KiB
+    assert int(process.stdout) < 30_000  # KiB
 
 
 @pytest.mark.parametrize("num_files", [1, 3])
 def test_ctrl_c_ends_it_soon_and_leaves_nothing(tmp_path, cache, num_files):
-    packed = gzip.compress(bytes(50_000_000), 1) * 80  # 10 s of processor time and more
+    packed_bytes = gzip.compress(bytes(50_000_000), 1) * 80  # 10 s of processor time and more
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    paths = [write(tmp_path / f"{number}.gz", packed) for number in range(num_files)]
+    paths = [write(tmp_path / f"{number}.gz", packed_bytes) for number in range(num_files)]
     code = """
 try:
     unpack_files(sys.argv[1:])

@@ -54,11 +54,11 @@ def whole(**fields):
     return gl.arrays(**table(), **fields)
 
 
-def equal(got, expected):
+def equal(actual, expected):
     """Check that fields are those that were written, in native byte order."""
-    assert list(got) == list(expected)
+    assert list(actual) == list(expected)
     for name, values in expected.items():
-        assert_same(got[name], values.astype(values.dtype.newbyteorder("=")))
+        assert_same(actual[name], values.astype(values.dtype.newbyteorder("=")))
 
 
 # --- NPY, NPZ
@@ -66,14 +66,14 @@ def equal(got, expected):
 
 def test_npy_of_several_fields_is_a_structured_array(tmp_path):
     path = str(tmp_path / "a.npy")
-    made = gl.convert(whole(**MORE), path)
+    conversion = gl.convert(whole(**MORE), path)
 
-    found = np.load(path)
+    array = np.load(path)
 
-    equal({name: found[name] for name in found.dtype.names}, {**table(), **MORE})
-    assert all(found.dtype[name].base.byteorder != ">" for name in found.dtype.names)
-    assert (made.paths, made.num_records, made.num_kept) == ((path,), COUNT, 0)
-    assert (made.num_bytes, made.call) == (os.path.getsize(path), f"gl.npy({path!r})")
+    equal({name: array[name] for name in array.dtype.names}, {**table(), **MORE})
+    assert all(array.dtype[name].base.byteorder != ">" for name in array.dtype.names)
+    assert (conversion.paths, conversion.num_records, conversion.num_kept) == ((path,), COUNT, 0)
+    assert (conversion.num_bytes, conversion.call) == (os.path.getsize(path), f"gl.npy({path!r})")
 
 
 def test_npy_of_one_field_is_a_plain_array(tmp_path):
@@ -86,25 +86,25 @@ def test_npy_of_one_field_is_a_plain_array(tmp_path):
 
 
 def test_a_name_with_field_is_a_file_for_each(tmp_path):
-    made = gl.convert(whole(**MORE), tmp_path / "{field}-{shard}-of-{num_shards}.npy", num_shards=2)
+    conversion = gl.convert(whole(**MORE), tmp_path / "{field}-{shard}-of-{num_shards}.npy", num_shards=2)
 
-    found = {
+    results = {
         name: np.concatenate([np.load(tmp_path / f"{name}-{shard}-of-2.npy") for shard in range(2)])
         for name in [*table(), *MORE]
     }
 
-    equal(found, {**table(), **MORE})
-    equal(eval(made.call).read(range(COUNT)), {**table(), **MORE})
+    equal(results, {**table(), **MORE})
+    equal(eval(conversion.call).read(range(COUNT)), {**table(), **MORE})
 
 
 def test_npz_has_a_member_for_each_field(tmp_path):
-    made = gl.convert(whole(**MORE), tmp_path / "a-{shard}.npz", num_shards=2)
+    conversion = gl.convert(whole(**MORE), tmp_path / "a-{shard}.npz", num_shards=2)
 
     with np.load(tmp_path / "a-0.npz") as first, np.load(tmp_path / "a-1.npz") as second:
-        found = {name: np.concatenate([first[name], second[name]]) for name in first.files}
+        results = {name: np.concatenate([first[name], second[name]]) for name in first.files}
 
-    equal(found, {**table(), **MORE})
-    equal(eval(made.call).read(range(COUNT)), {**table(), **MORE})
+    equal(results, {**table(), **MORE})
+    equal(eval(conversion.call).read(range(COUNT)), {**table(), **MORE})
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_headers_are_those_that_numpy_reads(tmp_path, dtype, shape):
     header = npyheader.header(dtype, shape)
     path.write_bytes(header + bytes(int(np.prod(shape)) * dtype.itemsize))
 
-    found = np.load(path, max_header_size=10**6)
+    array = np.load(path, max_header_size=10**6)
 
-    assert (found.dtype, found.shape) == (dtype, shape)
+    assert (array.dtype, array.shape) == (dtype, shape)
     assert len(header) % 64 == 0
     assert npyheader.read_header(str(path), path.stat().st_size, header).dtype == dtype
 
@@ -134,18 +134,18 @@ def test_headers_are_those_that_numpy_reads(tmp_path, dtype, shape):
 
 
 def test_fixed_records_are_their_bytes_and_a_json_says_what_they_mean(tmp_path):
-    made = gl.convert(whole(**MORE), tmp_path / "a-{shard}.bin", num_shards=2)
+    conversion = gl.convert(whole(**MORE), tmp_path / "a-{shard}.bin", num_shards=2)
     about = json.loads((tmp_path / "a-0.bin.json").read_text())
 
-    dtype = np.dtype([(one["name"], one["dtype"], tuple(one["shape"])) for one in about["fields"]])
+    dtype = np.dtype([(item["name"], item["dtype"], tuple(item["shape"])) for item in about["fields"]])
     parts = [np.fromfile(tmp_path / f"a-{shard}.bin", dtype) for shard in range(2)]
-    found = np.concatenate(parts)
+    result = np.concatenate(parts)
 
-    equal({name: found[name] for name in found.dtype.names}, {**table(), **MORE})
+    equal({name: result[name] for name in result.dtype.names}, {**table(), **MORE})
     assert about["record_bytes"] == dtype.itemsize
     assert (about["num_records"], about["header_bytes"], about["file"]) == (18, 0, "a-0.bin")
-    assert [one["offset_bytes"] for one in about["fields"]] == [dtype.fields[name][1] for name in dtype.names]
-    equal(eval(made.call).read(range(COUNT)), {**table(), **MORE})
+    assert [item["offset_bytes"] for item in about["fields"]] == [dtype.fields[name][1] for name in dtype.names]
+    equal(eval(conversion.call).read(range(COUNT)), {**table(), **MORE})
     equal(gl.open(tmp_path / "a-*.bin.json").read(range(COUNT)), {**table(), **MORE})
 
 
@@ -238,22 +238,24 @@ def test_tfrecords_of_lists_of_any_length_are_what_tensorflow_reads(tmp_path):
     names = np.array([["a", "bc"], ["", "é"]] * 6)
     fields = {"ints": ("i8", (None,)), "floats": ("f4", (None, 2)), "blob": ("u1", (None,))}
     source = gl.zip(
-        gl.records(12, lambda numbers: {name: [one[number] for number in numbers] for name, one in values.items()},
+        gl.records(12, lambda numbers: {name: [item[number] for number in numbers] for name, item in values.items()},
                    fields=fields),
         gl.arrays(names=names),
     )  # fmt: skip
-    made = gl.convert(source, tmp_path / "a.tfrecord")
+    conversion = gl.convert(source, tmp_path / "a.tfrecord")
 
-    found = features(tf, tmp_path / "a.tfrecord")
+    result = features(tf, tmp_path / "a.tfrecord")
 
-    assert [one["ints"].int64_list.value for one in found] == [one.tolist() for one in values["ints"]]
-    assert [one["floats"].float_list.value for one in found] == [one.reshape(-1).tolist() for one in values["floats"]]
-    assert [one["blob"].bytes_list.value for one in found] == [[one] for one in values["blob"]]
-    assert [one["names"].bytes_list.value for one in found] == [[a.encode(), b.encode()] for a, b in names.tolist()]
-    again = eval(made.call).read(range(12))
+    assert [item["ints"].int64_list.value for item in result] == [item.tolist() for item in values["ints"]]
+    assert [item["floats"].float_list.value for item in result] == [
+        item.reshape(-1).tolist() for item in values["floats"]
+    ]
+    assert [item["blob"].bytes_list.value for item in result] == [[item] for item in values["blob"]]
+    assert [item["names"].bytes_list.value for item in result] == [[a.encode(), b.encode()] for a, b in names.tolist()]
+    again = eval(conversion.call).read(range(12))
     for name, value in values.items():
-        for got, expected in zip(again[name], value, strict=True):
-            assert_same(got, np.frombuffer(expected, "u1") if name == "blob" else expected)
+        for actual, expected in zip(again[name], value, strict=True):
+            assert_same(actual, np.frombuffer(expected, "u1") if name == "blob" else expected)
 
 
 def test_fields_as_serialized_tensors_keep_dtype_and_shape(tmp_path):
@@ -268,9 +270,9 @@ def test_fields_as_serialized_tensors_keep_dtype_and_shape(tmp_path):
     gl.convert(source, tmp_path / "a.tfrecord", tensors=["picture", "double", "complex", "big"])
 
     dtypes = {"picture": "uint16", "double": "float64", "complex": "complex128", "big": "uint64"}
-    for number, one in enumerate(features(tf, tmp_path / "a.tfrecord")):
+    for number, item in enumerate(features(tf, tmp_path / "a.tfrecord")):
         read = {
-            name: tf.io.parse_tensor(one[name].bytes_list.value[0], dtype).numpy() for name, dtype in dtypes.items()
+            name: tf.io.parse_tensor(item[name].bytes_list.value[0], dtype).numpy() for name, dtype in dtypes.items()
         }
         assert_same(read["picture"], pictures[number])
         for name in ("double", "complex", "big"):
@@ -279,26 +281,26 @@ def test_fields_as_serialized_tensors_keep_dtype_and_shape(tmp_path):
 
 @pytest.mark.parametrize("name", ["double", "complex", "big", "when", "wait"])
 def test_fields_as_raw_bytes_are_read_again(tmp_path, name):
-    made = gl.convert(gl.arrays(**{name: MORE[name]}), tmp_path / "a.tfrecord", raw=[name])
+    conversion = gl.convert(gl.arrays(**{name: MORE[name]}), tmp_path / "a.tfrecord", raw=[name])
 
-    found = eval(made.call)[:].read(range(COUNT))[name]
+    values = eval(conversion.call)[:].read(range(COUNT))[name]
 
-    assert_same(found, MORE[name].astype(MORE[name].dtype.newbyteorder("=")))
+    assert_same(values, MORE[name].astype(MORE[name].dtype.newbyteorder("=")))
 
 
 def test_tfrecords_are_read_again_with_the_dtypes_that_were_written(tmp_path):
     source = whole()
-    made = gl.convert(source, tmp_path / "a-{shard:02d}-of-{num_shards:02d}.tfrecord", num_shards=3)
+    conversion = gl.convert(source, tmp_path / "a-{shard:02d}-of-{num_shards:02d}.tfrecord", num_shards=3)
 
-    again = eval(made.call)
+    again = eval(conversion.call)
 
     expected = {**table(), "text": np.char.encode(table()["text"], "utf-8")}
-    found = again.read(range(COUNT))
+    result = again.read(range(COUNT))
     for name, values in expected.items():
         if name == "text":
-            assert found[name].tolist() == values.tolist()
+            assert result[name].tolist() == values.tolist()
         else:  # float16 is widened
-            assert_same(found[name], values.astype("f4") if name == "half" else values)
+            assert_same(result[name], values.astype("f4") if name == "half" else values)
 
 
 def test_tfrecords_are_what_dali_reads(tmp_path):
@@ -350,8 +352,8 @@ def test_varints_are_those_of_protobuf(numbers):
 
     assert raw.tobytes() == from_protobuf
     assert places[-1] == len(from_protobuf)
-    each = [raw[begin:end].tobytes() for begin, end in pairwise(places)]
-    assert [wire.varint(number % 2**64) for number in numbers] == each
+    parts = [raw[begin:end].tobytes() for begin, end in pairwise(places)]
+    assert [wire.varint(number % 2**64) for number in numbers] == parts
 
 
 def test_text_that_is_no_utf_8_is_refused_by_record(tmp_path):
@@ -448,12 +450,12 @@ def contents(source):
 
 def test_images_go_to_the_folders_of_their_classes_unchanged(tmp_path, photos):
     source = gl.images(photos)
-    made = gl.convert(source[::-1], tmp_path / "out/", format="images")
+    conversion = gl.convert(source[::-1], tmp_path / "out/", format="images")
 
     again = gl.images(tmp_path / "out")
 
     assert again.classes == source.classes == ("cat", "dog", "emu")
-    assert contents(again) == contents(source) == contents(eval(made.call))
+    assert contents(again) == contents(source) == contents(eval(conversion.call))
     assert sorted(path.name for path in (tmp_path / "out" / "dog").iterdir()) == [
         "0.png",
         "1.jpg",
@@ -471,10 +473,10 @@ def test_other_labels_stand_in_a_table(tmp_path, photos, labels):
     source = gl.images(str(photos / "*" / "*"), labels=labels)
     if isinstance(labels, list) and isinstance(labels[0], str):
         source = gl.zip(gl.images(str(photos / "*" / "*"), labels=None), gl.arrays(label=np.array(labels)))
-    made = gl.convert(source, tmp_path / "out/")
+    conversion = gl.convert(source, tmp_path / "out/")
 
     names = sorted(os.listdir(tmp_path / "out"))
-    again = eval(made.call)
+    again = eval(conversion.call)
 
     assert [name[0] for name in names if name != "labels.csv"] == list("012345678")
     for number in range(9):
@@ -486,9 +488,9 @@ def test_other_labels_stand_in_a_table(tmp_path, photos, labels):
         with open(tmp_path / "out" / "labels.csv", newline="") as file:
             lines = list(csv.reader(file))
         assert lines == [["file", "label"], *([name, str(label)] for name, label in zip(names, labels, strict=False))]
-        found = again.read(range(9))["label"].tolist()
-        assert ([again.classes[one] for one in found] if isinstance(labels[0], str) else found) == labels
-        assert gl.open(tmp_path / "out").read(range(9))["label"].tolist() == found
+        values = again.read(range(9))["label"].tolist()
+        assert ([again.classes[item] for item in values] if isinstance(labels[0], str) else values) == labels
+        assert gl.open(tmp_path / "out").read(range(9))["label"].tolist() == values
 
 
 def test_a_class_that_no_folder_can_be_called_is_refused(tmp_path, photos):
@@ -513,9 +515,9 @@ def test_bytes_that_are_no_image_and_labels_that_are_no_class_are_refused(tmp_pa
 
 def test_a_folder_holds_one_image_and_one_label(tmp_path, photos):
     source = gl.images(photos)
-    both = gl.zip(source, source.rename(image="other", label="l"))
+    pair = gl.zip(source, source.rename(image="other", label="l"))
     with pytest.raises(SpecError, match="2 fields of encoded images"):
-        gl.convert(both, tmp_path / "a/")
+        gl.convert(pair, tmp_path / "a/")
     with pytest.raises(SpecError, match=r"beside the image a folder holds one label, and 'label' is one already"):
         gl.convert(gl.zip(source, gl.arrays(x=np.zeros(9))), tmp_path / "a/")
     with pytest.raises(SpecError, match="one number or text"):
