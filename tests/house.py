@@ -127,6 +127,17 @@ PUBLIC = {
     "testing/ops.py": {"refused"},
     "testing/sources.py": {"assert_same", "open_other"},
 }
+# In scripts and tests only the words that say least are no names, but in the files that still have them: none is added.
+SCRIPTS = ("benchmarks", "docker", "examples", "tests")
+LEAST = frozenset(
+    ["done", "found", "given", "got", "kept", "made", "mine", "one", "ours", "own", "said", "seen", "theirs", "told"]
+)
+UNNAMED = (
+    *("tests/core/*", "tests/emulated_gpu/*", "tests/executors/*", "tests/golden/*", "tests/ops/*", "tests/cli/*"),
+    *("tests/bridges/test_dali.py", "tests/images/test_decode.py", "tests/pipeline/test_gpu.py", "tests/simdevice.py"),
+    *("tests/house.py", "tests/test_house.py", "tests/test_lane.py", "tests/test_loader.py", "tests/test_order.py"),
+    "tests/test_simdevice.py",
+)
 # A flag is an adjective: ``is_known``; a count is of what it counts: ``num_done``.
 FLAGS = ("is", "are", "has", "was", "were", "can", "num")
 
@@ -406,6 +417,21 @@ def names_are_nouns_and_verbs(modules: list[Module]) -> Iterator[str]:
         for line, name in module.bindings:
             if _is_no_name(name) and name not in PUBLIC.get(module.path, ()):
                 yield f"{module.path}:{line}: {name} is a participle or a pronoun; say what it is"
+
+
+def names_of_scripts_say_what_they_are(modules: list[Module]) -> Iterator[str]:
+    """No variable of a script or a test is called by one of the words that say least, but in ``UNNAMED``."""
+    for module in modules:
+        if not any(fnmatchcase(module.path, path) for path in UNNAMED):
+            for line, name in module.bindings:
+                if name in LEAST:
+                    yield f"{module.path}:{line}: {name} says nothing of the thing that it names"
+
+
+def read_scripts(root: Path) -> list[Module]:
+    """Return the modules beside the package, their paths from the root of the repository."""
+    paths = sorted(path for room in SCRIPTS for path in (root / room).rglob("*.py"))
+    return [Module(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
 def _is_no_name(name: str) -> bool:

@@ -113,8 +113,7 @@ def test_random_exif_blocks_are_read_as_dali_reads_them():
             imagefiles.turned(choose.choice(values) & 0xF, order)
             if tag == 0x112
             else imagefiles.entry(tag, choose.choice(values).to_bytes(4, "little" if order == "<" else "big"),
-                    order=order,
-                            count=choose.choice([0, 1, 4, 5, 1000]))
+                                  order=order, count=choose.choice([0, 1, 4, 5, 1000]))
             for tag in choose.choices(tags, k=choose.randrange(1, 5))
         ]  # fmt: skip
         block = imagefiles.exif(*entries, order=order, count=len(entries) + choose.choice([0, 0, 0, 1, 300]))
