@@ -535,3 +535,12 @@ def test_a_chain_on_cupy_equals_the_array_forms():
     made = executor.finish()
     for name, expected in array_forms(graph, fields, draws).items():
         np.testing.assert_allclose(made[name].get(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_of_images_that_become_views_few_are_in_memory_and_fewer_of_large_ones():
+    def count(num_bytes, **others):
+        files = Ragged.of([np.zeros(num_bytes, np.uint8)] * 32, np.dtype(np.uint8))
+        return rows._copied_rows({"image": files, **others}, 32)
+
+    assert [count(num_bytes) for num_bytes in (0, 100, 100_000, 250_000, 10_000_000)] == [16, 16, 16, 8, 4]
+    assert count(100_000, second=[np.zeros(10_000_000, np.uint8)] * 32) == 4

@@ -30,7 +30,8 @@ from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
 
 Array = NDArray[Any]
-COPIED_ROWS = 4  # whose images are in memory at a time, where each becomes several views
+# Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
+COPIED_BYTES, COPIED_ROWS, MOST_COPIED_ROWS = 1 << 21, 4, 16
 TILE_BYTES = 1 << 19  # of the largest result on the way; measured: half of the second-level cache
 
 
@@ -47,12 +48,12 @@ class ArrayRowExecutor:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._runs = _runs(graph)
-        self._num_rows = COPIED_ROWS if _copies_images(graph) else 0  # that are done at a time; 0: all
+        self._copies_images = _copies_images(graph)
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""
         count = len(next(iter(fields.values()), ()))
-        size = self._num_rows or count
+        size = _copied_rows(fields, count) if self._copies_images else count
         if count <= size:
             return self._run(fields, draws, out)
         pieces = []
@@ -220,6 +221,16 @@ def _copies_images(graph: Graph) -> bool:
     steps = enumerate(zip(graph.ops, graph.targets, graph.outputs, strict=True))
     copies = [(place, on) for place, (op, on, names) in steps if any(op.original(name, on) != name for name in names)]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
+
+
+def _copied_rows(fields: Fields, count: int) -> int:
+    """Return how many of the rows are done at a time, where their images become several views.
+
+    Few, for they are in memory together; not fewer than it takes to make the work between calls of the core small.
+    """
+    columns = (values if isinstance(values, list) else [values] for values in fields.values())
+    num_bytes = sum(part.nbytes for column in columns for part in column)
+    return min(max(COPIED_BYTES * count // max(num_bytes, 1), COPIED_ROWS), MOST_COPIED_ROWS)
 
 
 def _concatenate(pieces: list[Any]) -> Values:
