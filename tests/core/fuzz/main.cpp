@@ -22,6 +22,7 @@ constexpr Target TARGETS[] = {
     {"checksums", fuzz::checksums},
     {"colours", fuzz::colours},
     {"copies", fuzz::copies},
+    {"edits", fuzz::edits},
     {"examples", fuzz::examples},
     {"frames", fuzz::frames},
     {"heads", fuzz::heads},

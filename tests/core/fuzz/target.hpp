@@ -90,6 +90,7 @@ void blurs(Input input);
 void checksums(Input input);
 void colours(Input input);
 void copies(Input input);
+void edits(Input input);
 void examples(Input input);
 void frames(Input input);
 void heads(Input input);
