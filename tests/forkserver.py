@@ -89,19 +89,19 @@ def run(
 @cache
 def _server() -> socket.socket:
     """Return a connection to the process that forks; it ends when the connection is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # More threads than one, of a library that multiplies matrices, would not be in what is forked.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    server = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], cwd=ROOT, env=environment,
-                              pass_fds=[theirs.fileno()])  # fmt: skip
-    theirs.close()
+    server = subprocess.Popen([sys.executable, __file__, str(server_end.fileno())], cwd=ROOT, env=environment,
+                              pass_fds=[server_end.fileno()])  # fmt: skip
+    server_end.close()
 
     def end() -> None:
-        ours.close()
+        connection.close()
         server.wait()
 
     atexit.register(end)
-    return ours
+    return connection
 
 
 def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:

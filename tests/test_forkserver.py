@@ -40,11 +40,11 @@ def test_it_is_what_a_new_python_makes_of_the_program(name, tmp_path, monkeypatc
     if name == "place and environment":
         monkeypatch.chdir(tmp_path)
 
-    done = forkserver.run(PROGRAMS[name], 5, "x")
+    process = forkserver.run(PROGRAMS[name], 5, "x")
 
     expected = subprocess.run([sys.executable, "-c", PROGRAMS[name], "5", "x"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout), done.stderr
-    assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    assert (process.returncode, process.stdout) == (expected.returncode, expected.stdout), process.stderr
+    assert process.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
 
 
 def test_warnings_may_be_errors_or_nothing():
@@ -71,9 +71,9 @@ def test_a_program_that_does_not_end_is_killed_and_the_next_one_runs(tmp_path):
 
 def test_errors_go_to_a_descriptor_that_is_named(tmp_path):
     with open(tmp_path / "errors", "wb") as file:
-        done = forkserver.run("import os; os.write(2, b'said'); print('out')", stderr=file.fileno())
+        process = forkserver.run("import os; os.write(2, b'said'); print('out')", stderr=file.fileno())
 
-    assert (done.stdout, done.stderr) == ("out\n", "")
+    assert (process.stdout, process.stderr) == ("out\n", "")
     assert (tmp_path / "errors").read_bytes() == b"said"
 
 

@@ -188,8 +188,8 @@ def test_cibuildwheel_takes_the_settings_and_builds_for_each_python_and_processo
     pytest.importorskip("cibuildwheel")
     command = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--print-build-identifiers"]
 
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     pythons, processors = ("cp310", "cp311", "cp312", "cp313"), ("x86_64", "aarch64")
-    assert set(done.stdout.split()) == {f"{python}-manylinux_{name}" for python in pythons for name in processors}
+    assert set(process.stdout.split()) == {f"{python}-manylinux_{name}" for python in pythons for name in processors}

@@ -213,9 +213,9 @@ def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expect
     paths, _ = write_files(tmp_path, [1000])
 
     command = [sys.executable, "-c", textwrap.dedent(WITHOUT).format(before=before), paths[0]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
-    assert (done.returncode, done.stdout) == (0, f"{expected} True True\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, f"{expected} True True\n"), process.stderr
 
 
 ENDS = """
