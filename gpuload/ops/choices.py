@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload import device
 from gpuload.errors import RowError, SpecError
-from gpuload.ops import arguments, edits
+from gpuload.ops import arguments, edits, edits_cuda
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.edits import Edits
 from gpuload.spec import Field, Spec
@@ -225,9 +226,27 @@ class _Nest(Op):
         return x
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch: each op once for all records that it is applied to."""
-        result = None if isinstance(x, VARYING) else self._batch(xp, x, draw)
+        """The same for a batch: each op once for all records that it is applied to; on a GPU as edits, if they are."""
+        result = edits_cuda.edit_batch(self, xp, x, draw)
+        if result is None and not isinstance(x, VARYING):
+            result = self._batch(xp, x, draw)
+        if result is None and device.compiles(xp):
+            result = self._list(xp, list(x), draw)
         return super().array_batch(xp, x, draw) if result is None else result
+
+    def _list(self, xp: ModuleType, values: list[Any], draw: Draw) -> list[Any]:
+        """Return records of different shapes behind the ops, each op once for all records that it is applied to."""
+        for numbers, rows in self._passes(draw):
+            part: Any = [values[row] for row in rows.tolist()]
+            for number in numbers if part else ():
+                draw_rows = {name: array[rows] for name, array in self.of_op(number, draw).items()}
+                try:
+                    part = self.inner[number].array_batch(xp, part, draw_rows)
+                except RowError as error:
+                    raise error.shift_rows(int(rows[error.row]) - error.row) from None
+            for row, value in zip(rows.tolist(), part, strict=True):
+                values[row] = value
+        return values
 
     def _batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any | None:
         """Return a batch of one shape behind the ops; None where the results have shapes of their own."""

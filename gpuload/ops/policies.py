@@ -8,7 +8,7 @@ Draw     ``op``, int32 ``[N, K]``: which of `OPERATIONS` each layer applies; ``l
 Levels   torchvision's are its magnitudes: factors minus 1, degrees, parts, pixels, bits, thresholds from 0 to 1. timm's
          go from 0 to 10.
 Devices  The operations are drawn for each image, so images are done one by one: on a CPU as edits (`ops.edits`) in one
-         call of the core for a batch, on a GPU by some kernels each.
+         call of the core for a batch, on a GPU by three kernels for each layer.
 Others   Keras' RandAugment has other ranges. Albumentations has no policies, Kornia's are on tensors, DALI's (its
          ``auto_aug``) draw by the place in the batch.
 Source   torchvision 0.28, ``transforms/v2/_auto_augment.py``; timm 1.0, ``data/auto_augment.py``; Cubuk et al.,
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.errors import SpecError
-from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, images, pillow, tables
+from gpuload.ops import arguments, blur_pillow, colour, colour_pillow, edits, edits_cuda, images, pillow, tables
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.colour_ops import RGB_OR_GRAY
 from gpuload.ops.edits import Edits
@@ -98,6 +98,11 @@ class _Policy(Op):
             value = self.argument(name, level, x.shape)
             x = operate(xp, x, name, value, self.filter_of(cubic), self.fill)
         return x
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """The same for a batch, on a GPU as edits: the first operations of all images together, then the second."""
+        result = edits_cuda.edit_batch(self, xp, x, draw)
+        return super().array_batch(xp, x, draw) if result is None else result
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: an edit for each operation."""

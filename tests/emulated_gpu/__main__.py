@@ -18,6 +18,7 @@ REPORT = emulated_gpu.HERE.parent.parent / "build" / "emulated-gpu-test"
 PLUGIN = "tests.emulated_gpu.plugin"
 SHORT = ("tests/test_lane.py", "tests/bridges/test_cupy.py")
 SHORT_COUNTS = ("rows", "chain", "Resize", "OneHot")
+SHORT_OPS = ("ColorJitter", "Erasing", "RandAugment")
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     pytest = ("pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "-m", "gpu")
     counts = ("tests.emulated_gpu.counts", "--check")
     if arguments == ["--short"]:
-        parts = [(*pytest, *SHORT), (*counts, "--only", *SHORT_COUNTS)]
+        parts = [(*pytest, *SHORT), (*counts, "--only", *SHORT_COUNTS, "--ops", *SHORT_OPS)]
     else:
         report = ("benchmarks.gpu_report", "--short", "--fresh", "--work", str(REPORT), "--page", f"{REPORT}/gpu.md")
         report = (*report, "--patience", "10")  # g++ compiles each kernel once, which takes longer than NVRTC

@@ -26,7 +26,7 @@ import numpy as np
 
 import gpuload as gl
 from gpuload import device as devices
-from tests import emulated_gpu
+from tests import emulated_gpu, opexamples
 from tests.emulated_gpu import opcounts
 
 RESULT = emulated_gpu.HERE.parent.parent / "benchmarks" / "results" / "gpu-counts.md"
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 0, or 1 if a count grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.emulated_gpu.counts", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="works whose names contain one of these")
-    parser.add_argument("--ops", action="store_true", help="each op, too")
+    parser.add_argument("--ops", nargs="*", metavar="NAME", help="these ops, too, or all of them")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     parser.add_argument("--check", action="store_true", help=f"compare with {RESULT.name}")
     parser.add_argument("--host", action="store_true", help="processor time of a batch in place of counts")
@@ -177,11 +177,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     counts = {name: count(work) for name, work in works.items()}
     print(table(counts), end="")
-    ops = opcounts.count() if options.ops or options.write else {}
+    has_ops = options.ops is not None or options.write
+    ops = opcounts.count(options.ops or opexamples.NAMES) if has_ops else {}
     print(ops_table(ops), end="")
     if options.write:
-        if options.only:
-            parser.error("--write takes all works")
+        if options.only or options.ops:
+            parser.error("--write takes all works and all ops")
         RESULT.write_text(page(counts, ops), encoding="utf-8")
     growth = opcounts.above(ops)
     if options.check:

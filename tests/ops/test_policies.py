@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload import core
+from gpuload import core, device
 from gpuload.errors import GpuloadError
 from gpuload.ops import policies
 from gpuload.ops.graph import compile_ops
@@ -84,6 +84,28 @@ def test_augmix_of_timm(key):
         "share": np.float32(share),
     }
     assert_equal(ops.AugMix(interpolation=interpolation, fill=FILL), draw, GOLDEN[key])
+
+
+@pytest.mark.gpu
+def test_all_operations_on_images_of_many_sizes_on_a_gpu():
+    cupy, random = device.cupy(), np.random.default_rng(3)
+    images = [random.integers(0, 256, (20 + row % 5, 23 + row % 3, 3), np.uint8) for row in range(40)]
+    sizes = np.array([image.shape[:2] for image in images], np.int32)
+    several = [ops.GaussianBlur(5), ops.Contrast(0.2, 2), ops.Equalize(), ops.AutoContrast(), ops.RandomFlip()]
+    choices = [
+        *(ops.RandAugment(3, 20, interpolation=name, fill=(1, 2, 3)) for name in policies.INTERPOLATIONS),
+        *(ops.TimmAugment("rand-m10-n4-p1-mstd101", fill=7), ops.AugMix(10, 4), ops.AutoAugment("svhn")),
+        *(ops.OneOf(several[:4]), ops.OneOf(several), ops.Shuffle([ops.Sharpness(0, 3), ops.Hue(-0.4, 0.4)])),
+        ops.Sometimes(0.5, [ops.Grayscale(p=0.5), ops.Brightness(0.5, 1.5), ops.Invert()]),
+    ]
+    for op in choices:
+        draw = op.draw(random.random((len(images), op.num_uniforms)), sizes)
+
+        results = op.array_batch(cupy, [cupy.asarray(image) for image in images], draw)
+
+        for row, (image, result) in enumerate(zip(images, results, strict=True)):
+            expected = op.array(np, image, {name: values[row] for name, values in draw.items()})
+            np.testing.assert_array_equal(result.get(), expected, err_msg=f"{op}, image {row}")
 
 
 def test_the_weights_of_augmix_are_of_a_dirichlet_distribution():
