@@ -23,6 +23,14 @@ Model
     Trace      ``sim.trace`` has all work: name, stream, thread, when it was queued and when it ran, in ticks of one
                clock; ``sim.note`` adds a tick of the test's own. ``sim.host_waits`` has every wait of the host.
 
+Beside
+    ``tests/emulated_gpu`` has the real CuPy and knows what this cannot: CuPy's own behaviour, kernels, several devices,
+    calls that fail. This stays beside it, whole. It needs NumPy alone, and the emulated GPU needs CuPy, 0.7 GB of
+    packages, g++ and x86-64 in an environment and processes of their own, which few checkouts have. It knows of each
+    byte whether it was written, and of each reader whether it was ordered: there a missing order shows only if late
+    work meets it. Tests that run on both (test_lane, test_device, test_cupy) take a tenth of a second of processor time
+    each on either, so that moving them would save nothing, and what only those need here is a few lines.
+
 Use
     ``install`` puts it behind ``gpuload.device``, so that ``device="gpu:0"`` works. At the end of a test call
     ``finish``: it runs all that is left, and raises the first fault that nobody saw. ``expect_fault`` is for tests that
