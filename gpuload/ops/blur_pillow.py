@@ -56,8 +56,19 @@ def _box(xp: ModuleType, x: Any, axis: int, whole: int, weight: int, edge_weight
     count, reach = x.shape[axis], whole + 1
     padding = [(reach, reach) if number == axis else (0, 0) for number in range(x.ndim)]
     line = xp.moveaxis(xp.pad(x, padding, mode="edge"), axis, 0).astype(np.int64)
-    sums = xp.cumsum(line, axis=0)
+    sums = _running_sums(xp, line)
     total = sums[2 * whole + 1 : 2 * whole + 1 + count] - sums[:count]
     edges = line[:count] + line[2 * reach : 2 * reach + count]
     result = (total * weight + edges * edge_weight + (1 << (BITS - 1))) >> BITS
     return xp.moveaxis(result.astype(np.uint8), 0, axis)
+
+
+def _running_sums(xp: ModuleType, line: Any) -> Any:
+    """Return the sums of the first 1, 2, ... numbers along the first axis; on a GPU of 2, 4, 8, ... neighbours."""
+    if xp is np:
+        return np.cumsum(line, axis=0)
+    step = 1
+    while step < len(line):
+        line = line + xp.concatenate([line[:step] * 0, line[:-step]])
+        step *= 2
+    return line

@@ -286,7 +286,8 @@ def _edit_once(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> Any:
 
 def _with_chains(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> tuple[list[tuple[int, Numbers]], Any]:
     """Return the edits of a turn, with the addresses of the chains of those that mix; and the chains' images."""
-    sources, numbers, weights = [], [], {}
+    sources, numbers = [], []
+    weights: dict[int, list[float]] = {}
     for row, (code, arguments) in enumerate(turn):
         if code != edits.PIL_MIX:
             continue
