@@ -27,8 +27,8 @@ CODES = (
     "BLUR", "PIL_CONTRAST", "PIL_SATURATION", "PIL_SHARPNESS", "PIL_AUTOCONTRAST", "PIL_AFFINE", "PIL_TURN",
     "PIL_MIX",
 )  # fmt: skip
-COUNTED = (edits.CONTRAST, edits.AUTOCONTRAST, edits.EQUALIZE, edits.PIL_CONTRAST, edits.PIL_AUTOCONTRAST)
-LOOK_UPS = (edits.TABLE, edits.BRIGHTNESS, *COUNTED)
+COUNTING = (edits.CONTRAST, edits.AUTOCONTRAST, edits.EQUALIZE, edits.PIL_CONTRAST, edits.PIL_AUTOCONTRAST)
+LOOK_UPS = (edits.TABLE, edits.BRIGHTNESS, *COUNTING)
 
 HEAD = f"""{colour_cuda.FUNCTIONS}
 enum {{ {", ".join(f"{name} = {getattr(edits, name)}" for name in CODES)} }};
@@ -48,7 +48,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     Out* to)
 {{
     int code = words[0], *counts = (int*)stats;
-    if ({" && ".join(f"code != {code}" for code in COUNTED)}) return;
+    if ({" && ".join(f"code != {code}" for code in COUNTING)}) return;
     float color[NUMBERS];
     read(image, y, x, color);
     for (int channel = 0; channel < CHANNELS; ++channel) atomicAdd(counts + 256 * channel + (int)color[channel], 1);
@@ -272,7 +272,7 @@ def _edit_once(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> Any:
         codes[row, 0], arguments[row, : len(values)] = code, values
     images = Pixels(xp, x, codes, arguments)
     counts, tables, channels = 0, 0, images.channels
-    if np.isin(codes[:, 0], COUNTED).any():
+    if np.isin(codes[:, 0], COUNTING).any():
         counts = xp.zeros((len(turn), 256 * (channels + 1)), np.int32)
         images.change(COUNT, stats=counts, step=counts.shape[1])
     if np.isin(codes[:, 0], LOOK_UPS).any():
