@@ -231,3 +231,14 @@ def test_the_command_shows_the_ops_of_a_module(tmp_path, monkeypatch, capsys):
     for name, cause in (("train", "colon"), ("augment_of_preview:trane", "trane"), ("augment_of_preview:size", "int")):
         assert cli.main(["preview", "photos", "--ops", name]) == 2
         assert cause in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_is_an_error_and_leaves_no_part(tmp_path):
+    page = gl.preview(loader_of([]), records=1)
+    (tmp_path / "folder.html").mkdir()
+
+    for path in (tmp_path / "folder.html", tmp_path / "none" / "page.html"):
+        with pytest.raises(gl.GpuloadError, match="is not written"):
+            page.save(path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,13 +12,22 @@ from gpuload.errors import GpuloadError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb and return the exit status: 0 done, 1 the verb's own no, 2 an error or a wrong command line."""
+    """Run a verb and return the exit status.
+
+    0 done, 1 the verb's own no, 2 an error or a wrong command line,
+    130 after Ctrl-C, 141 where nobody reads the output any more.
+    """
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        status = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where a pipe that is closed is met
+        return status
     except GpuloadError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who read the output, `head` say, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes at its end
+        return 141
     except OSError as error:  # of a file that a verb writes: a full disk, a folder without permission
         print(f"gpuload {arguments.verb}: {error}", file=sys.stderr)
         return 2

@@ -31,6 +31,7 @@ from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecE
 from gpuload.images import head as heads
 from gpuload.open import recognize
 from gpuload.ops import images
+from gpuload.preview import write_file
 from gpuload.preview.pictures import Pixels, png
 from gpuload.sources.base import Source
 from gpuload.spec import Field
@@ -123,8 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
                 cause=f"no image can be shown of record {inspection.record}",
                 remedy="leave --picture out",
             )
-        with open(arguments.picture, "wb") as file:
-            file.write(png(image))
+        write_file(arguments.picture, png(image))
     if arguments.json:
         print(json.dumps(asdict(inspection)))
     else:

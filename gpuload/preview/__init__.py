@@ -16,6 +16,7 @@ Formats  PNG (`preview.pictures`) and HTML with PNGs in it; nothing is loaded fr
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import os
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload.batch import Batch
-from gpuload.errors import SpecError
+from gpuload.errors import FileError, SpecError
 from gpuload.loader import Loader
 from gpuload.ops import Decode, images
 from gpuload.order import check_count
@@ -105,6 +106,7 @@ class Preview:
 
         Raises:
             SpecError: the name ends in something else.
+            FileError: the file cannot be written; one of this name stays as it was.
         """
         suffix = PurePath(path).suffix.lower()
         if suffix not in (".html", ".png"):
@@ -114,8 +116,7 @@ class Preview:
                 remedy='write preview.save("page.html"), or "page.png"',
             )
         content = self.to_html().encode() if suffix == ".html" else png(self.to_pixels())
-        with open(path, "wb") as file:
-            file.write(content)
+        write_file(path, content)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -195,6 +196,27 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
             columns.append([_cell(changed, *pair) for pair in zip(batches, partners, strict=True)])
     titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
     return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file as a whole: under another name first, so that none is half-written.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    draft = f"{os.fspath(path)}.part"
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise FileError(
+            f"{os.fspath(path)} is not written",
+            cause=error.strerror or str(error),
+            remedy="check the folder, its permissions, and the space on the disk",
+        ) from None
 
 
 def _numbers(value: object, name: str, length: int | None) -> list[int]:

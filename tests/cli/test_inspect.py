@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -148,3 +150,12 @@ def test_slips_are_messages_and_status_2(arguments, cause, files, capsys, monkey
     assert captured.out == ""
     assert cause in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_a_pipe_that_nobody_reads_any_more_is_no_error(files):
+    command = [sys.executable, "-m", "gpuload", "inspect", str(files / "rows.npy")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert (errors, process.returncode) == (b"", 141)
