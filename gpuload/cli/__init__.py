@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import check, convert, demo, health, inspect, parity, preview
+    from gpuload.cli import check, convert, demo, doctor, health, inspect, parity, preview
 
     parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
     parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_parser(verbs)
     convert.add_parser(verbs)
     demo.add_parser(verbs)
+    doctor.add_parser(verbs)
     health.add_parser(verbs)
     inspect.add_parser(verbs)
     parity.add_parser(verbs)

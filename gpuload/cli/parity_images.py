@@ -95,7 +95,12 @@ def compare_files(paths: Sequence[str], executors: Sequence[tuple[str, str]]) ->
     for path in paths:
         yield from _compare(f"file {os.path.basename(path)}", gl.images([path], labels=None), executors)
     for title, data in () if paths else samples():
-        yield from _compare(f"file {title}", _source_of(data), executors)
+        yield from compare_bytes(title, data, executors)
+
+
+def compare_bytes(title: str, data: bytes, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
+    """Give the comparisons of an image file that lies in memory."""
+    yield from _compare(f"file {title}", _source_of(data), executors)
 
 
 def _source_of(data: bytes) -> Source:

@@ -1,0 +1,393 @@
+"""``gpuload doctor``: what this machine has, whether it fits together, and what to type where it does not.
+
+Packages  their versions, and whether they load: each is imported in a process of its own, so that one that crashes is a
+          line here and not the end.
+Fits      packages for CUDA 12 beside those for CUDA 13, and other pairs that are known not to work.
+GPU       driver, cards, memory, the compiler of kernels.
+Machine   cores, memory, open files, shared memory: what this process may use of them.
+Images    each format is decoded, whole and by region, by each executor, in a process of its own.
+
+Exit status 0 if all that is there works, 1 if something does not: then the line says what to type. It is no fault if a
+package is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import gpuload as gl
+from gpuload import core, device, signalsafe, threads
+from gpuload.cli import parity_images
+from gpuload.ops.decode import REGIONS_ON_GPU
+from gpuload.storage import memory
+
+OK, ABSENT, PROBLEM = "ok", "-", "PROBLEM"
+COLUMNS, INDENT = 80, 10
+CHILD_S = 120  # that a process may take: TensorFlow needs seconds on a cold disk
+FEW_FILES, SMALL_SHARED_BYTES, SMALL_MEMORY_BYTES = 1024, 1 << 27, 1 << 30  # less is a problem
+DRIVER = "/proc/driver/nvidia/version"
+IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
+TRY_IMAGES = (
+    "import sys; from gpuload.cli.doctor import try_images; try_images(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
+)
+
+
+class Package(NamedTuple):
+    """A package that gpuload can use: its name, the module to import, its distributions, what for, how to get it."""
+
+    name: str
+    module: str
+    distributions: tuple[str, ...]
+    use: str
+    install: str
+
+
+PACKAGES = (
+    Package("Pillow", "PIL.Image", ("pillow",), "images without nvImageCodec; GIF, AVIF", '"gpuload[images]"'),
+    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", '"gpuload[csv]"'),
+    Package(
+        "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
+        '"gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+    ),
+    Package(
+        "nvImageCodec", "nvidia.nvimgcodec", ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13"), "decoding images",
+        "it comes with DALI",
+    ),
+    Package("CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU", '"gpuload[cuda12]"'),
+    Package(
+        "TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), "gpuload.bridges.tensorflow",
+        '"gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+    ),
+    Package(
+        "DALI's plugin", "nvidia.dali.plugin.tf", ("nvidia-dali-tf-plugin-cuda120", "nvidia-dali-tf-plugin-cuda130"),
+        "DALI in tf.data", "make tf-plugin, in a checkout",
+    ),
+    Package("PyTorch", "torch", ("torch",), "gpuload.bridges.torch", "torch"),
+    Package("JAX", "jax", ("jax",), "gpuload.bridges.jax", "jax"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        section: of the report.
+        subject: what was looked at.
+        state: "ok"; "-" where it is not there, which is no fault; "PROBLEM".
+        about: what was found.
+        remedy: what to type, or to do; "" where nothing is to be done.
+    """
+
+    section: str
+    subject: str
+    state: str
+    about: str
+    remedy: str = ""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="say what this machine has, what does not fit together, and what to type",
+        description="Looks at packages, GPUs and limits of this machine, and decodes an image of each format by each "
+        "executor. Each line is ok, or says what to type. The exit status is 1 if something does not work.",
+    )
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each finding, on stdout alone")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the findings as they come, and return the exit status."""
+    section, num_problems = "", 0
+    for finding in findings():
+        num_problems += finding.state == PROBLEM
+        if arguments.json:
+            print(json.dumps(asdict(finding)), flush=True)
+            continue
+        if finding.section != section:
+            section = finding.section
+            print(f"\n{section}" if num_problems or section != "gpuload" else section)
+        print(_text(finding), flush=True)
+    if not arguments.json:
+        count = f"{num_problems} problem{'s' * (num_problems > 1)}" if num_problems else "all that is here works"
+        print(f"\n{count}")
+    return 1 if num_problems else 0
+
+
+def findings() -> Iterator[Finding]:
+    """Give the findings, section by section."""
+    yield from _environment()
+    yield from _packages()
+    yield from _fits()
+    yield from _gpu()
+    yield from _machine()
+    yield from _images()
+
+
+def _text(finding: Finding) -> str:
+    """Return a finding as lines of at most 80 columns."""
+    head = f"  {finding.state:<8}{finding.subject}"
+    text = textwrap.fill(f"{head}: {finding.about}", COLUMNS, subsequent_indent=" " * INDENT, break_long_words=False)
+    if not finding.remedy:
+        return text
+    indent = " " * INDENT + "-> "
+    remedy = textwrap.fill(
+        finding.remedy, COLUMNS, initial_indent=indent, subsequent_indent=" " * len(indent), break_long_words=False
+    )
+    return f"{text}\n{remedy}"
+
+
+def _environment() -> Iterator[Finding]:
+    yield Finding("gpuload", "gpuload", OK, gl.__version__)
+    yield Finding("gpuload", "Python", OK, f"{platform.python_version()}, {platform.platform(terse=True)}")
+    yield Finding("gpuload", "NumPy", OK, np.__version__)
+    if core.native is not None:
+        yield Finding("gpuload", "core", OK, core.how())
+    else:
+        remedy = "install a C++ compiler (apt install g++), then: pip install --force-reinstall --no-deps gpuload"
+        yield Finding("gpuload", "core", PROBLEM, core.how(), "" if os.environ.get(core.SWITCH) == "0" else remedy)
+
+
+def versions(distributions: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those distributions that are installed."""
+    present = {}
+    for name in distributions:
+        try:
+            present[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return present
+
+
+def _packages() -> Iterator[Finding]:
+    """Give a finding for each package; they are imported side by side, each in a process of its own."""
+    installed = [package for package in PACKAGES if signalsafe.is_installed(package.module.partition(".")[0])]
+    installed = [package for package in installed if versions(package.distributions) or not _is_part(package)]
+    faults = dict(zip(installed, threads.parallel_map(import_fault, installed, threads.num_cores()), strict=True))
+    for package in PACKAGES:
+        if package not in faults:
+            remedy = package.install if package.install[0] not in '"tj' else f"pip install {package.install}"
+            yield Finding("packages", package.name, ABSENT, f"not installed; for {package.use}", remedy)
+            continue
+        name = ", ".join(f"{name} {number}" for name, number in versions(package.distributions).items())
+        fault = faults[package]
+        if not fault:
+            yield Finding("packages", package.name, OK, name or "installed")
+        else:
+            again = ", ".join(versions(package.distributions)) or package.module
+            remedy = f"pip install --force-reinstall {again}, or pip uninstall it if nothing here needs it"
+            yield Finding("packages", package.name, PROBLEM, f"{name}, does not load: {fault}".lstrip(", "), remedy)
+
+
+def _is_part(package: Package) -> bool:
+    """Return True for a package that lies in the folder of another, so that its own distribution must be there."""
+    return package.module.startswith("nvidia.")
+
+
+def import_fault(package: Package) -> str:
+    """Return why a package cannot be imported, "" if it can."""
+    return _fault(*_child(IMPORT, package.module)[::2])
+
+
+def _child(program: str, *arguments: str) -> tuple[int, str, str]:
+    """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them may hang."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "", "GPULOAD_PROGRESS": "0"}
+    command = [sys.executable, "-c", program, *arguments]
+    try:
+        process = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=CHILD_S, env={**os.environ, **quiet},
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as expired:
+        out = expired.stdout or b""
+        return -signal.SIGALRM, out.decode(errors="replace") if isinstance(out, bytes) else out, ""
+    return process.returncode, process.stdout, process.stderr
+
+
+def _fault(status: int, errors: str) -> str:
+    """Return how a process ended, "" if well."""
+    if status == 0:
+        return ""
+    if status == -signal.SIGALRM:
+        return f"it took more than {CHILD_S} s"
+    if status < 0:
+        return f"it ended the process ({signal.Signals(-status).name})"
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return " ".join(lines[-1].split())[:300] if lines else f"exit status {status}"
+
+
+def _fits() -> Iterator[Finding]:
+    """Give the packages that do not fit together, or say that there are none."""
+    problems = [Finding("fits", subject, PROBLEM, about, remedy) for subject, about, remedy in misfits()]
+    yield from problems or [Finding("fits", "versions", OK, "no two packages that are known not to fit")]
+
+
+def misfits() -> Iterator[tuple[str, str, str]]:
+    """Give what does not fit: subject, description, remedy."""
+    names = [name for package in PACKAGES for name in versions(package.distributions)]
+    of_cuda = {name: match[1] for name in names if (match := re.search(r"(?:cuda|cu)(1[0-9])", name))}
+    if not versions(("cupy-cuda12x", "cupy-cuda13x", "cupy")):
+        of_cuda = {}  # nothing runs on a GPU: DALI's CPU half and its plugin may be of any
+    if len(set(of_cuda.values())) > 1:
+        kinds = "; ".join(
+            f"CUDA {kind}: {', '.join(name for name in of_cuda if of_cuda[name] == kind)}"
+            for kind in sorted(set(of_cuda.values()))
+        )
+        remedy = f'pip uninstall {" ".join(of_cuda)}, then pip install "gpuload[cuda12]" (or cuda13)'
+        yield "CUDA", f"packages for different versions of CUDA: {kinds}", remedy
+    for package in PACKAGES:
+        distributions = versions(package.distributions)
+        if len(distributions) > 1:
+            distribution_names = " ".join(distributions)
+            remedy = f"pip uninstall {distribution_names}, then install one of them"
+            yield package.name, f"{' and '.join(distributions)} lie in one folder, and one spoils the other", remedy
+    arrow = versions(("pyarrow",)).get("pyarrow", "0")
+    if int(np.__version__.partition(".")[0]) < 2 and int(arrow.partition(".")[0]) >= 26:
+        yield "PyArrow", f"PyArrow {arrow} needs NumPy 2, and NumPy is {np.__version__}", "pip install 'pyarrow<26'"
+    dali = next(iter(versions(("nvidia-dali-cuda120", "nvidia-dali-cuda130")).values()), "2.4")
+    if not dali.startswith("2.4"):
+        remedy = "pip install the 2.4 of it, with -c constraints.txt of gpuload"
+        yield "DALI", f"gpuload was tested with DALI 2.4, and this is {dali}", remedy
+
+
+def _gpu() -> Iterator[Finding]:
+    section = "GPU"
+    has_driver = os.path.exists(DRIVER) or shutil.which("nvidia-smi") is not None
+    problem = device.gpu_problem(0)
+    if problem is not None:
+        state = PROBLEM if has_driver else ABSENT
+        yield Finding(section, "GPU", state, problem.cause, problem.remedy if has_driver else "")
+        return
+    runtime = device.cupy().cuda.runtime
+    driver, toolkit = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
+    yield Finding(section, "driver", OK, f"for CUDA up to {_cuda(driver)}; CuPy brings CUDA {_cuda(toolkit)}")
+    for number in range(int(runtime.getDeviceCount())):
+        properties = runtime.getDeviceProperties(number)
+        problem = device.gpu_problem(number)
+        about = f"{properties['name'].decode()}, sm_{properties['major']}{properties['minor']}, " + (
+            f"{properties['totalGlobalMem'] / 1e9:.0f} GB"
+        )
+        if problem is not None:
+            yield Finding(section, f"gpu:{number}", PROBLEM, f"{about}: {problem.cause}", problem.remedy)
+        else:
+            yield Finding(section, f"gpu:{number}", OK, about)
+    yield Finding(section, "regions of images", OK, REGIONS_ON_GPU)
+
+
+def _cuda(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _machine() -> Iterator[Finding]:
+    section, cores = "machine", threads.num_cores()
+    present = os.cpu_count() or 1
+    less = f" of {present}: affinity, a container's limit or OMP_NUM_THREADS leaves no more" if cores < present else ""
+    yield Finding(section, "cores", OK, f"{cores}{less}")
+    cache_bytes = memory.cache_bytes()
+    if cache_bytes:
+        state = OK if cache_bytes >= SMALL_MEMORY_BYTES else PROBLEM
+        remedy = "" if state == OK else "give the container more memory (docker run --memory), or end other programs"
+        about = f"{cache_bytes / 1e9:.1f} GB of files will stay in memory once read"
+        yield Finding(section, "memory", state, about, remedy)
+    yield from _open_files(section)
+    if os.path.isdir("/dev/shm"):
+        size = shutil.disk_usage("/dev/shm").total
+        state = OK if size >= SMALL_SHARED_BYTES else PROBLEM
+        remedy = "" if state == OK else "docker run --shm-size=1g, or --ipc=host: workers of PyTorch need it"
+        yield Finding(section, "shared memory", state, f"{size / 1e6:,.0f} MB in /dev/shm", remedy)
+    if os.path.isdir("/proc/driver/nvidia-fs"):
+        yield Finding(section, "GPUDirect Storage", OK, "its driver is loaded; gpuload does not use it yet")
+
+
+def _open_files(section: str) -> Iterator[Finding]:
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard_limit = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    about = f"{'unlimited' if soft < 0 else f'{soft:,}'} at a time, {hard_limit} at most"
+    if 0 <= soft < FEW_FILES:
+        yield Finding(section, "open files", PROBLEM, about, f"ulimit -n {hard_limit.replace(',', '')}")
+    else:
+        yield Finding(section, "open files", OK, about)
+
+
+def _images() -> Iterator[Finding]:
+    """Give a finding for each executor, and one for each format that it does not decode as the others do."""
+    titles = [title for title, _ in parity_images.samples()]
+    if not titles:
+        yield Finding("images", "formats", ABSENT, "Pillow, which makes the files to decode, is not installed")
+        return
+    places = [("array", "cpu")]
+    if versions(("nvidia-dali-cuda120", "nvidia-dali-cuda130")):
+        places.append(("dali", "cpu"))
+        if device.gpu_problem(0) is None:
+            places.append(("dali", "gpu:0"))
+    for name, place in places:
+        good, bad = [], []
+        for title, state, about in decode_samples(name, place, titles):
+            if state == OK:
+                good.append(title)
+            else:
+                bad.append(Finding("images", f"{title}, {name} on {place}", state, about, _image_remedy(state, name)))
+        if good:
+            yield Finding("images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region")
+        yield from bad
+
+
+def _image_remedy(state: str, name: str) -> str:
+    if state != PROBLEM:
+        return ""
+    alternative = "dali" if name == "array" else "array"
+    return f'install the versions of constraints.txt, or use executor="{alternative}"; gpuload parity has figures'
+
+
+def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Give the title, state and description of each sample, as processes of their own decode them.
+
+    A process does one after the other. Where it ends, another one goes on behind the sample that ended it.
+    """
+    first = 0
+    while first < len(titles):
+        status, out, errors = _child(TRY_IMAGES, name, place, str(first))
+        results = [(*json.loads(line),) for line in out.splitlines() if line.startswith('["')]
+        yield from results
+        first += len(results)
+        if first < len(titles):
+            yield titles[first], PROBLEM, _fault(status, errors) or "it was not tried"
+            first += 1
+
+
+def try_images(name: str, place: str, first: int) -> None:
+    """Decode samples by an executor, and print a line of JSON for each that is done: title, state, description."""
+    for number, (title, data) in enumerate(parity_images.samples()):
+        if number < first:
+            continue
+        state, about = OK, ""
+        for comparison in parity_images.compare_bytes(title, data, [(name, place)]):
+            is_refusal_of_library = comparison.is_refusal and comparison.against != "array on cpu"
+            if comparison.verdict == "ok" or is_refusal_of_library or not comparison.party.startswith(name):
+                continue
+            state, about = PROBLEM, comparison.numbers
+            if comparison.is_refusal:
+                cause = re.search(r"cause: (.*?) remedy:", about)
+                state, about = ABSENT, cause[1] if cause else about
+        print(json.dumps([title, state, about]), flush=True)

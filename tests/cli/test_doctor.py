@@ -1,0 +1,116 @@
+"""gpuload doctor: what is broken is a line with a remedy, and never the end of the report."""
+
+import json
+import signal
+
+import pytest
+
+from gpuload.cli import doctor, main
+from gpuload.cli.doctor import ABSENT, OK, PROBLEM, Finding, Package
+
+
+def plant(folder, monkeypatch, files):
+    """Put files into a folder that this process and its children import from first."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def package(module):
+    return Package(module, module, (module,), "a test", f'"{module}"')
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("", ""),
+        ("raise ImportError('libnothing.so: cannot open')", "ImportError: libnothing.so: cannot open"),
+        ("import os; os.abort()", f"it ended the process ({signal.SIGABRT.name})"),
+        ("import sys; sys.exit(3)", "exit status 3"),
+    ],
+)
+def test_a_package_that_fails_when_it_is_imported_is_a_finding(code, fault, tmp_path, monkeypatch):
+    plant(tmp_path, monkeypatch, {"planted_package/__init__.py": code})
+
+    assert doctor.import_fault(package("planted_package")) == fault
+
+
+def test_a_package_that_hangs_is_a_finding(tmp_path, monkeypatch):
+    plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "import time; time.sleep(60)"})
+    monkeypatch.setattr(doctor, "CHILD_S", 1)
+
+    assert doctor.import_fault(package("planted_package")) == "it took more than 1 s"
+
+
+def test_packages_for_two_versions_of_cuda_are_named_with_the_remedy(tmp_path, monkeypatch):
+    distributions = {"nvidia-dali-cuda120": "2.4.0", "cupy-cuda13x": "14.2.0"}
+    monkeypatch.setattr(doctor, "versions", lambda names: {n: v for n, v in distributions.items() if n in names})
+
+    ((subject, about, remedy),) = doctor.misfits()
+
+    assert subject == "CUDA"
+    assert "CUDA 12: nvidia-dali-cuda120; CUDA 13: cupy-cuda13x" in about
+    assert "pip uninstall nvidia-dali-cuda120 cupy-cuda13x" in remedy
+
+
+def test_two_distributions_of_a_package_spoil_each_other(tmp_path, monkeypatch):
+    files = {
+        f"{name}-14.2.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 14.2.0\n"
+        for name in ("cupy_cuda12x", "cupy")
+    }
+    plant(tmp_path, monkeypatch, files)
+
+    problems = {subject: about for subject, about, _ in doctor.misfits()}
+
+    assert "cupy-cuda12x and cupy lie in one folder" in problems["CuPy"]
+
+
+def test_a_codec_that_ends_the_process_is_one_line_and_the_others_are_tried(monkeypatch):
+    program = (
+        "import json, os, sys\n"
+        "for number in range(int(sys.argv[3]), 4):\n"
+        "    if number == 2: os.abort()\n"
+        "    print(json.dumps([f'sample {number}', 'ok', '']), flush=True)\n"
+    )
+    monkeypatch.setattr(doctor, "TRY_IMAGES", program)
+
+    results = list(doctor.decode_samples("dali", "gpu:0", [f"sample {number}" for number in range(4)]))
+
+    assert [state for _, state, _ in results] == [OK, OK, PROBLEM, OK]
+    assert results[2] == ("sample 2", PROBLEM, "it ended the process (SIGABRT)")
+
+
+def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
+    pytest.importorskip("PIL.Image")
+    titles = [title for title, _ in doctor.parity_images.samples()]
+
+    results = list(doctor.decode_samples("array", "cpu", titles))
+
+    assert [title for title, _, _ in results] == titles
+    assert {"JPEG 4:2:0", "PNG"} < {title for title, state, _ in results if state == OK}
+    assert [result for result in results if result[1] == PROBLEM] == []
+
+
+def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatch, capsys):
+    plant(tmp_path, monkeypatch, {"planted_package/__init__.py": "raise OSError('a library is missing')"})
+    monkeypatch.setattr(doctor, "PACKAGES", (package("planted_package"), package("no_such_package")))
+    monkeypatch.setattr(doctor.parity_images, "samples", lambda: iter(()))
+
+    status = main(["doctor"])
+    text = capsys.readouterr().out
+    assert main(["doctor", "--json"]) == status == 1
+
+    findings = [Finding(**json.loads(line)) for line in capsys.readouterr().out.splitlines()]
+    by_subject = {finding.subject: finding for finding in findings}
+    assert by_subject["planted_package"].state == PROBLEM
+    assert "OSError: a library is missing" in by_subject["planted_package"].about
+    assert by_subject["planted_package"].remedy
+    assert by_subject["no_such_package"].state == ABSENT
+    assert by_subject["no_such_package"].remedy == 'pip install "no_such_package"'
+    assert by_subject["cores"].state == OK
+    assert max(map(len, text.splitlines())) <= doctor.COLUMNS
+    assert "PROBLEM planted_package: does not load: OSError: a library is missing" in text
+    assert "->" in text
