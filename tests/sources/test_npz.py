@@ -182,7 +182,7 @@ def archives(draw):
     return results
 
 
-@given(found=archives(), data=st.data())
+@given(archive_contents=archives(), data=st.data())
 def test_any_archives_give_what_numpy_load_gives(tmp_path_factory, archive_contents, data):
     folder = tmp_path_factory.mktemp("npz")
     for number, (arrays, method) in enumerate(archive_contents):
