@@ -191,7 +191,7 @@ class Loader:
                 self._executor_name,
                 self._graph if choose.runs_on_rows(self._executor_name, self.device) else self._rest,
                 device=self.device,
-                batch_size=self._plan.most_rows(self._graph.mixes),
+                batch_size=self._plan.most_rows(self._graph.group),
                 num_threads=self.num_threads,
             )
 

@@ -277,23 +277,21 @@ class Position:
     offset: int = 0
 
 
-class Pairs(NamedTuple):
+class Groups(NamedTuple):
     """The records of some steps, each step with the partners of its records.
 
     Attributes:
         records: int64 ``[n]``.
         valid: bool ``[n]``, False where a record only pads a batch, or is there as a partner alone.
         batches: for each step how many rows come before its batch, are its batch, and come behind it.
-        partners: int32 ``[n]``, how many rows further the partner of each row is: -1, 1, or 0 for a row without one.
+        partners: int32 ``[n, size - 1]``, how many rows further the partners of each row are: in pairs -1, 1, or
+            0 for a row without one.
     """
 
     records: Positions
     valid: NDArray[np.bool_]
     batches: tuple[tuple[int, int, int], ...]
     partners: NDArray[np.int32]
-
-
-MOST_BESIDE = 2  # rows of a step that are there as partners alone
 
 
 @dataclass(frozen=True)
@@ -355,9 +353,9 @@ class Plan:
             return self.batch_size
         return max(1, min(self.batch_size, -(-self.length // self.num_shards)))
 
-    def most_rows(self, in_pairs: bool) -> int:
-        """Return the most rows of a step: those of a batch, and with ``in_pairs`` the partners that it lacks."""
-        return self.most_records + MOST_BESIDE * in_pairs
+    def most_rows(self, size: int) -> int:
+        """Return the most rows of a step: those of a batch, and the partners that it lacks in groups of ``size``."""
+        return self.most_records + 2 * (size - 1)
 
     def end(self, position: Position = Position()) -> int:
         """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
@@ -419,15 +417,22 @@ class Plan:
         places, valid = parts[0] if num_steps == 1 else map(np.concatenate, zip(*parts, strict=True))
         return self._records(places, position.epoch), valid, tuple(part[0].size for part in parts)
 
-    def span_of_pairs(self, position: Position, num_steps: int = 1) -> Pairs:
-        """Return the same for ops that mix records, with the partner of each record.
+    def span_of_groups(self, position: Position, size: int, num_steps: int = 1) -> Groups:
+        """Return the same for ops that mix records, with the partners of each record.
 
-        The partner of position p of the global order is p xor 1; the last of an odd number of records is its own. So it
-        depends on the epoch alone, and pairs lie in one batch wherever that has an even size and begins at an even
-        position. At other steps the partner that is missing comes in front of the batch, or behind it:
+        The partners of position p of the global order are p xor 1, and in groups of four p xor 2 and p xor 3; where
+        the epoch has no such position, there is none. So they depend on the epoch alone, and groups lie in one batch
+        wherever its size, and the position where it begins, are multiples of theirs. At other steps the partners that
+        are missing come in front of the batch, or behind it:
 
-            7 records, batch_size 3     batches     0 1 2       3 4 5       6
-                                        rows        0 1 2 (3)   (2) 3 4 5   6
+            7 records, batch_size 3     batches     0 1 2       3 4 5             6
+                                        pairs       0 1 2 (3)   (2) 3 4 5         6
+                                        fours       0 1 2 (3)   (0 1 2) 3 4 5 (6) (4 5) 6
+
+        Args:
+            position: see ``span``.
+            size: of a group, 2 or 4.
+            num_steps: see ``span``.
 
         Raises:
             RecordIndexError: the epoch has no such step.
@@ -438,14 +443,15 @@ class Plan:
         places, valid, batches = [], [], []
         for batch, is_valid in parts:
             first, last = int(batch[0]), int(batch[-1])
-            front = batch[:1] - 1 if first % 2 else batch[:0]
-            behind = batch[-1:] + 1 if last % 2 == 0 and last + 1 < self.length else batch[:0]
+            front = np.arange(first - first % size, first)
+            behind = np.arange(last + 1, min(last - last % size + size, self.length))
             places += [front, batch, behind]
             valid += [np.zeros(front.size, np.bool_), is_valid, np.zeros(behind.size, np.bool_)]
             batches.append((front.size, batch.size, behind.size))
         rows = np.concatenate(places)
-        partners = np.where(rows % 2, -1, rows + 1 < self.length).astype(np.int32)
-        return Pairs(self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners)
+        further = (rows[:, None] ^ np.arange(1, size)) - rows[:, None]
+        partners = np.where(rows[:, None] + further < self.length, further, 0).astype(np.int32)
+        return Groups(self._records(rows, position.epoch), np.concatenate(valid), tuple(batches), partners)
 
     def steps_of(self, records: Sequence[int], epoch: int = 0) -> list[int]:
         """Return at which steps of an epoch some records come, on this shard.

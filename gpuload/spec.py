@@ -25,9 +25,10 @@ LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80
 ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
 TEXTS = ("str", "bytes")  # what the objects of a field of text are
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
-POINT_FORMAT, MASK = "xy", "mask"
+POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
+VOLUMES = ("DHWC", "DHW")  # orders of axes: of slices of an image, with channels or without
 NORMALIZED = "normalized "  # before a format: x in parts of the image's width, y of its height
-KINDS = (MASK, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
+KINDS = (MASK, INSTANCES, *(prefix + name for prefix in ("", NORMALIZED) for name in (*BOX_FORMATS, POINT_FORMAT)))
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Field:
         dtype: dtype of its elements, native byte order; ``object`` for text of any length.
         shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
-        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known.
+        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are slices of an image.
         text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype ``object``); else
             ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text in this sense.
-        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``, boxes (``"xyxy"``:
-            left, top, right, bottom; ``"xywh"``: left, top, width, height; ``"cxcywh"``: centre, width, height) or
-            points (``"xy"``), in pixels, or ``"normalized xyxy"`` in parts of width and height; ``""`` where that is
-            not known. ``source.mark`` says it.
+        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``; ``"masks"`` of objects in
+            it, ``[number, height, width]``; boxes (``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width,
+            height; ``"cxcywh"``: centre, width, height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in
+            parts of width and height; ``""`` where that is not known. ``source.mark`` says it.
         rows_of: the name of the field of boxes of which each has a row here: labels, say; or ``""``.
 
     Raises:
@@ -156,6 +157,13 @@ class Field:
     def is_marked(self) -> bool:
         """True if the field belongs to an image beside it: its mask, boxes, points, or rows that go with boxes."""
         return bool(self.kind or self.rows_of)
+
+    @property
+    def is_volume(self) -> bool:
+        """True if the field holds slices of an image along its first axis: it is marked so, or it has four axes."""
+        if self.shape is None or self.encoded:
+            return False
+        return self.axes in VOLUMES or (len(self.shape) == 4 and not self.axes and self.dtype.kind in "buif")
 
     @property
     def unmarked(self) -> Field:

@@ -53,6 +53,7 @@ OUTLINE = (
 PROGRAMS = {
     "AutoContrast": "gl.ops.AutoContrast(p=1)",
     "Brightness": "gl.ops.Brightness(0.3, 1.7)",
+    "CLAHE": "gl.ops.CLAHE((2, 8), p=1)",
     "CenterCrop": "gl.ops.CenterCrop(72, 96)",
     "CleanBoxes": "gl.ops.CenterCrop(60, 96), gl.ops.CleanBoxes(min_size=30)",
     "Contrast": "gl.ops.Contrast(0.2, 2.5)",
@@ -69,6 +70,7 @@ PROGRAMS = {
     "Hue": "gl.ops.Hue(-0.4, 0.4)",
     "Invert": "gl.ops.Invert(p=1)",
     "JpegArtefacts": "gl.ops.JpegArtefacts((4, 20))",
+    "Mosaic": "gl.ops.Mosaic(108, 160, fill=124)",
     "Pad": "gl.ops.Pad(128, 192, fill=124)",
     "Perspective": "gl.ops.Perspective(0.5, p=1)",
     "Posterize": "gl.ops.Posterize(2, p=0.5)",

@@ -119,9 +119,14 @@ def formats(folder):
     return {}
 
 
+def volumes(folder):
+    """The block makes its own arrays."""
+    return {}
+
+
 PREPARE = {
     "cifar": cifar, "keras": keras, "photos": photos, "frameworks": frameworks, "rows": rows, "labels": labels,
-    "masks": masks, "formats": formats,
+    "masks": masks, "formats": formats, "volumes": volumes,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from gpuload import signalsafe
@@ -27,8 +28,7 @@ def choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
     """
     name, reason = _choose(request, graph, device)
     if name == "dali":
-        behind = split_ops(graph, name, device)[1]
-        in_dali(graph.part(behind, graph.part(graph.on_host).spec_out), device)
+        in_dali(_behind_host(graph, device), device)
     return name, reason
 
 
@@ -69,8 +69,24 @@ def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tu
         device: ``"cpu"`` or ``"gpu:N"``.
     """
     every = range(len(graph.ops))
-    on_host = tuple(every) if runs_on_rows(name, device) else graph.on_host
+    on_host = tuple(every) if runs_on_rows(name, device) else _host_places(graph, device)
     return on_host, tuple(place for place in every if place not in on_host)
+
+
+def _host_places(graph: Graph, device: str) -> tuple[int, ...]:
+    """Return the places of the ops that run on NumPy before a batch goes to DALI or to a GPU.
+
+    On a CPU, ops for NumPy behind an operator of DALI on their fields are not among them: they run behind DALI.
+    """
+    behind = graph.behind_dali if device == "cpu" else frozenset[int]()
+    return graph.with_ops_before([place for place in graph.for_numpy if place not in behind])
+
+
+def _behind_host(graph: Graph, device: str) -> Graph:
+    """Return the graph of the ops that run on whole batches, by an executor that does not run on rows."""
+    on_host = _host_places(graph, device)
+    rest = [place for place in range(len(graph.ops)) if place not in on_host]
+    return graph.part(rest, graph.part(on_host).spec_out)
 
 
 def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
@@ -125,15 +141,15 @@ def _without_dali(graph: Graph) -> set[str]:
 
 def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] | None:
     """Return the one executor that runs all of the ops, and why; None if either does."""
-    of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     of_dali = next((op for op in graph.ops if op.needs_dali), None)
+    on_host = _host_places(graph, device)
+    of_numpy = next((type(graph.ops[place]).__name__ for place in graph.for_numpy if place in on_host), None)
     if of_numpy is not None:
-        _check_host(graph, device)
+        _check_host(graph, on_host, device)
         if device == "cpu" and of_dali is None and request != "dali":
-            return "array", f"{type(of_numpy).__name__} runs on NumPy alone"
-        rest = graph.part(split_ops(graph, "dali", device)[1], graph.part(graph.on_host).spec_out)
-        name, reason = choose(request, rest, device)
-        return name, f"{reason}; {type(of_numpy).__name__} and the ops before it run on NumPy, on the host"
+            return "array", f"{of_numpy} runs on NumPy alone"
+        name, reason = choose(request, _behind_host(graph, device), device)
+        return name, f"{reason}; {of_numpy} and the ops before it run on NumPy, on the host"
     if of_dali is not None:
         if request == "array":
             raise DeviceError(
@@ -148,18 +164,20 @@ def _only_executor(request: str, graph: Graph, device: str) -> tuple[str, str] |
     return None
 
 
-def _check_host(graph: Graph, device: str) -> None:
-    """Raise an error if an op cannot run on NumPy, on the host, where one that must is behind it."""
-    ops = [graph.ops[place] for place in graph.on_host]
-    for place in graph.on_host:
+def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
+    """Raise an error if one of the ops on the host cannot run on NumPy, where one that must is behind it."""
+    ops = [graph.ops[place] for place in on_host]
+    for place in on_host:
         op, behind = graph.ops[place], graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)]
         if not op.needs_numpy and device != "cpu":
             _check_stays(op, graph.before(place), graph.specs[place].only(graph.targets[place]), device)
         if op.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
-                cause="the first runs on NumPy, on the host, before a batch goes to DALI; the second in DALI alone",
-                remedy=f"put {type(behind).__name__} before {type(op).__name__}, or use another op for one of them",
+                cause=f"the first runs on NumPy, on the host, before a batch goes to DALI on {device}; DALI alone runs "
+                "the second",
+                remedy=f"put {type(behind).__name__} before {type(op).__name__}, use another op for one of them, or "
+                "device='cpu', where the first runs behind DALI",
             )
     if any(op.codec for op in ops) and codec() is None:
         raise _no_codec()

@@ -6,6 +6,7 @@ from gpuload.ops.base import Op
 from gpuload.ops.blur import GaussianBlur
 from gpuload.ops.cast import Cast
 from gpuload.ops.choices import OneOf, Shuffle, Sometimes
+from gpuload.ops.clahe import CLAHE
 from gpuload.ops.cleanboxes import CleanBoxes
 from gpuload.ops.colour_channels import ChannelShuffle, ColorSpace, Grayscale
 from gpuload.ops.colour_jitter import ColorJitter
@@ -20,6 +21,7 @@ from gpuload.ops.erasing import Cutout, Erasing, GridMask
 from gpuload.ops.flip import RandomFlip
 from gpuload.ops.jpegartefacts import JpegArtefacts
 from gpuload.ops.mixing import CutMix, MixUp
+from gpuload.ops.mosaic import Mosaic
 from gpuload.ops.noise import GaussianNoise, SaltAndPepper
 from gpuload.ops.normalize import Normalize
 from gpuload.ops.onehot import OneHot
@@ -36,6 +38,7 @@ from gpuload.ops.views import Copy, repeat
 from gpuload.tracebacks import publish
 
 __all__ = [
+    "CLAHE",
     "Affine",
     "AugMix",
     "AutoAugment",
@@ -65,6 +68,7 @@ __all__ = [
     "Invert",
     "JpegArtefacts",
     "MixUp",
+    "Mosaic",
     "Normalize",
     "OneHot",
     "OneOf",

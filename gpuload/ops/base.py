@@ -11,7 +11,7 @@ is made by the op, and everything else is asked of ``op.of(name)``, which is the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any, ClassVar
@@ -87,8 +87,11 @@ class Op:
     """True if there are values that the op cannot take: ``check`` finds them."""
 
     mixes: ClassVar[bool] = False
-    """True if the op is joint and makes a record of two: itself and its partner in the epoch's order (``order.Pairs``).
-    Both have one draw, that of the first of them."""
+    """True if the op is joint and makes a record of several: itself and its partners in the epoch's order
+    (``order.Groups``), ``group`` of them. Two have one draw, that of the first of them."""
+
+    group: ClassVar[int] = 2
+    """Of how many records an op that ``mixes`` makes each, 2 or 4: those at p xor 0, 1 (2 and 3) for position p."""
 
     gives_region: ClassVar[bool] = False
     """True if the op uses a region of its images alone, ``region``; the op before it need not make the rest."""
@@ -311,6 +314,17 @@ class Op:
         points = np.stack([left, top, right, top, right, bottom, left, bottom], axis=1).reshape(-1, 2)
         places = self.move_points(points, draw, size).reshape(-1, 4, 2)
         return np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
+
+    def mover(self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]) -> Op | None:
+        """Return an op that moves all that is marked beside an image, where it cannot go field by field; else None.
+
+        Args:
+            image: the field of the image.
+            annotations: the marked boxes, points and masks of objects.
+            spec: the fields before the op.
+            changed: the fields that were changed before.
+        """
+        return None
 
     def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
         """Return the op acting on masks, too: their pixels are taken by nearest, and new pixels are 0.

@@ -24,7 +24,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, edits, edits_cuda
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
 from gpuload.ops.edits import Edits
-from gpuload.spec import Field, Spec
+from gpuload.spec import MASK, Field, Spec
 
 Way = tuple[Op, ...]  # ops that are applied one after the other
 Rows = NDArray[np.int64]
@@ -101,8 +101,10 @@ class _Nest(Op):
         return any(op.stays_on_host(before) for op in self.inner)
 
     def of(self, name: str, after: Field | None = None) -> Op:
-        """Return the op with its ops as they act on one field."""
-        return self if self.joint else self.with_inner(lambda op: op.of(name))
+        """Return the op with its ops as they act on one field: on a mask those alone that move pixels."""
+        if self.joint:
+            return self
+        return self.with_inner(lambda op: _inner_of(op, name, after))
 
     def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
         """See ``Op``."""
@@ -140,8 +142,10 @@ class _Nest(Op):
     def _check_ops(self) -> None:
         """Raise ``SpecError`` for an op that cannot be in such a list."""
         for op in self.inner:
-            if op.codec or op.checks or op.needs_dali:
+            joins_records = op.mixes and op.group > 2
+            if op.codec or op.checks or op.needs_dali or joins_records:
                 reason = "DALI alone runs it" if op.needs_dali else "it is for all records"
+                reason = f"it takes {op.group} records, and has p= for some of them" if joins_records else reason
                 raise SpecError(
                     f"{type(self).__name__} of {op}",
                     cause=f"{reason}, and this is a choice for each record",
@@ -316,6 +320,22 @@ class _Nest(Op):
         return places
 
 
+class _Still(Op):
+    """In place of an op that does not move pixels, where it stands among others that act on a mask."""
+
+    def field_after(self, field: Field) -> Field:
+        """The field stays what it is."""
+        return field
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the record as it is."""
+        return x
+
+    def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the batch as it is."""
+        return x
+
+
 @dataclass(frozen=True)
 class _Choice(_Nest):
     """One of some lists of ops for each record."""
@@ -488,7 +508,7 @@ class Shuffle(_Nest):
     def field_after(self, field: Field) -> Field:
         """The field does not change."""
         for op in self.ops:
-            after = op.field_after(field)
+            after = _inner_of(op, field.name, field).field_after(field)
             if _form(after) != _form(field) or (not field.uniform and type(op).size_after is not Op.size_after):
                 raise SpecError(
                     f"{self}: field {field} becomes {after} by {op}",
@@ -562,8 +582,15 @@ def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
         if op.joint:
             spec = replace(op, on=names if len(names) > 1 else names[0]).spec_after(spec)
         else:
-            spec = spec.replacing(*(op.of(name).field_after(spec[name]) for name in names))
+            spec = spec.replacing(*(_inner_of(op, name, spec[name]).field_after(spec[name]) for name in names))
     return spec
+
+
+def _inner_of(op: Op, name: str, field: Field | None) -> Op:
+    """Return one of several ops as it acts on one field: on a mask not at all, unless it moves pixels."""
+    if field is not None and field.kind == MASK and not op.moves_pixels:
+        return _Still()
+    return op.of(name, field) if isinstance(op, _Nest) else op.of(name)
 
 
 def _form(field: Field) -> tuple[Any, ...]:

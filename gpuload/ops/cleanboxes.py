@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, boxes, follow
-from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.base import Boxes, Draw, Op, Sizes
 from gpuload.spec import Field, Spec
 
 OUTSIDE = 1e-3  # pixels by which a box may be outside: of float32 numbers, by way of width and height
@@ -81,18 +81,9 @@ class CleanBoxes(Op):
             SpecError: a field has as many rows in each record, so that none can be dropped.
         """
         for name in self.targets(spec):
-            self._check_length(spec[name])
+            check_length(self, spec[name])
         self.sized_by(spec)
         return spec
-
-    def _check_length(self, field: Field) -> None:
-        if not field.shape or field.shape[0] is not None:
-            raise SpecError(
-                f"{self}: field {field.name!r} has shape {field.shape}",
-                cause="rows of it are dropped, and each record has as many",
-                remedy="have the source give as many rows as there are, a shape of (None, 4), and put gl.ops.PadTo(50, "
-                f"on={field.name!r}) behind CleanBoxes",
-            )
 
     def sized_by(self, before: Spec) -> str | None:
         """Return the field of the images to which the boxes belong."""
@@ -112,23 +103,48 @@ class CleanBoxes(Op):
                 is_left = self._are_left(values, boxes_field.kind, draw["size"][row])
                 result[boxes_field.name].append(values[is_left])
                 for name in companions:
-                    self._check_rows(row, boxes_field.name, len(values), name, len(fields[name][row]))
+                    check_rows(row, boxes_field.name, len(values), name, len(fields[name][row]))
                     result[name].append(np.asarray(fields[name][row])[is_left])
         return result
 
     def _are_left(self, values: NDArray[Any], kind: str, size: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return which boxes of a record stay, bool ``[M]``."""
-        corners = boxes.to_corners(values, kind, np.broadcast_to(size, (len(values), 2)))
-        sides = corners[:, 2:] - corners[:, :2]
-        inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (corners[:, 2:] <= size[::-1] + OUTSIDE).all(axis=1)
-        left: NDArray[np.bool_] = inside & (sides >= self.min_size).all(axis=1) & (sides.prod(axis=1) >= self.min_area)
-        return left
+        sizes = np.broadcast_to(size, (len(values), 2))
+        return are_large(boxes.to_corners(values, kind, sizes), sizes, self.min_size, self.min_area)
 
-    def _check_rows(self, row: int, boxes_name: str, num_boxes: int, name: str, num_rows: int) -> None:
-        if num_boxes != num_rows:
-            raise RowError(
-                row,
-                f"field {boxes_name!r} has {num_boxes} boxes, and field {name!r} {num_rows} rows",
-                cause=f"{name!r} is marked as 'with {boxes_name}': a row for each box",
-                remedy="mend the record, or leave that mark out",
-            )
+
+def are_large(corners: Boxes, size: Sizes, min_size: float, min_area: float) -> NDArray[np.bool_]:
+    """Return which boxes lie inside of their image, and have sides and an area of so many pixels or more, bool ``[M]``.
+
+    Args:
+        corners: float64 ``[M, 4]``, left, top, right, bottom in pixels.
+        size: int32 ``[M, 2]``, height and width of the image of each.
+        min_size: the least width and height.
+        min_area: the least area.
+    """
+    sides = corners[:, 2:] - corners[:, :2]
+    inside = (corners[:, :2] >= -OUTSIDE).all(axis=1) & (corners[:, 2:] <= size[:, ::-1] + OUTSIDE).all(axis=1)
+    large: NDArray[np.bool_] = inside & (sides >= min_size).all(axis=1) & (sides.prod(axis=1) >= min_area)
+    return large
+
+
+def check_length(op: Op, field: Field) -> None:
+    """Raise ``SpecError`` for a field that has as many rows in each record, for an op that drops or joins rows."""
+    if not field.shape or field.shape[0] is not None:
+        raise SpecError(
+            f"{op}: field {field.name!r} has shape {field.shape}",
+            cause="its rows do not stay as many as they are, and each record has as many",
+            remedy="have the source give as many rows as there are, a shape of (None, 4), and put gl.ops.PadTo(50, "
+            f"on={field.name!r}) behind {type(op).__name__}",
+        )
+
+
+def check_rows(row: int, boxes_name: str, num_boxes: int, name: str, num_rows: int) -> None:
+    """Raise ``RowError`` if a field that is marked as having a row for each box has more of them, or fewer."""
+    if num_boxes != num_rows:
+        raise RowError(
+            row,
+            f"field {boxes_name!r} has {num_boxes} boxes, and field {name!r} {num_rows} rows",
+            cause=f"{name!r} is marked as 'with {boxes_name}': a row for each box",
+            remedy="mend the record, or leave that mark out",
+        )

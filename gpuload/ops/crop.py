@@ -21,6 +21,7 @@ class _Crop(Window):
 
     height: int
     width: int | None = None
+    depth: int | None = field(default=None, kw_only=True)
 
     gives_region: ClassVar[bool] = True
 
@@ -28,7 +29,8 @@ class _Crop(Window):
         super().__post_init__()
         height = arguments.whole(self, "height", self.height)
         width = height if self.width is None else arguments.whole(self, "width", self.width)
-        arguments.keep(self, height=height, width=width)
+        depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+        arguments.keep(self, height=height, width=width, depth=depth)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -37,7 +39,7 @@ class _Crop(Window):
 
     def window_of(self, size: Sizes) -> Sizes:
         """Return the window's size for every image."""
-        return window.fixed(self.window, size)
+        return window.fixed(self.window, self.depth, size)
 
     def region(self, draw: Draw, size: Sizes) -> Draw:
         """Return the part of each image that lies in the window."""
@@ -47,17 +49,26 @@ class _Crop(Window):
         """Return where each window begins in its region."""
         return {"start": draw["start"] - region["start"]}
 
-    def _cropped(self, field: Field, pad: int) -> Field:
-        """Return the field of windows; raises ``SpecError`` where they are known not to fit."""
-        height, width, channels = images.image(self, field)
-        smallest = (height or self.window[0], width or self.window[1])
-        if min(smallest[0] + 2 * pad - self.window[0], smallest[1] + 2 * pad - self.window[1]) < 0:
+    def _cropped(self, field: Field, pads: tuple[int, int]) -> Field:
+        """Return the field of windows; raises ``SpecError`` where they are known not to fit.
+
+        Args:
+            field: of images or volumes.
+            pads: pixels that are added before height and width begin and behind their ends, and slices likewise.
+        """
+        if self.depth is not None:
+            images.check_volume(self, field, "depth")
+        sides, across = images.sides(self, field), pads[0]
+        windows = (*self.window, *((self.depth or sides[2],) if len(sides) > 2 else ()))
+        smallest = [side or length or 1 for side, length in zip(sides, windows, strict=True)]
+        rests = [side - (length or side) for side, length in zip(smallest, windows, strict=True)]
+        if min(rest + 2 * pad for rest, pad in zip(rests, (across, *pads), strict=False)) < 0:
             raise self._does_not_fit(f"field {field.name!r} has images of", np.array(smallest))
-        return field.with_(shape=(*self.window, channels), axes="HWC")
+        return images.with_sides(field, windows)
 
     def _places(self, size: Sizes, pad: Any) -> NDArray[np.int64]:
         """Return the number of places for each window, ``[N, 2]``; raises ``RowError`` where there is none."""
-        places: NDArray[np.int64] = np.asarray(size.astype(np.int64) + (2 * pad + 1) - self.window)
+        places: NDArray[np.int64] = np.asarray(size.astype(np.int64) + (2 * pad + 1) - self.window_of(size))
         if places.size and places.min() < 1:
             row = int(places.min(axis=1).argmin())
             error = self._does_not_fit("it has", size[row])
@@ -65,18 +76,21 @@ class _Crop(Window):
         return places
 
     def _does_not_fit(self, subject: str, size: NDArray[Any]) -> SpecError:
+        slices = (f" in {size[2]} slices", f" in {self.depth} slices") if len(size) > 2 and self.depth else ("", "")
+        remedy = f"put gl.ops.Resize(shorter={max(self.window)}) before it"
         return SpecError(
-            f"{self}: {subject} {size[0]} x {size[1]} pixels",
-            cause=f"the window of {self.window[0]} x {self.window[1]} pixels does not fit into it",
-            remedy=f"put gl.ops.Resize(shorter={max(self.window)}) before it",
+            f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
+            cause=f"the window of {self.window[0]} x {self.window[1]} pixels{slices[1]} does not fit into it",
+            remedy="take a smaller window, or gl.ops.RandomCrop with pad_if_needed=True" if len(size) > 2 else remedy,
         )
 
 
 @dataclass(frozen=True)
 class RandomCrop(_Crop):
-    """Cut ``height`` x ``width`` pixels at a random place; HWC, any dtype.
+    """Cut ``height`` x ``width`` pixels at a random place; HWC or volumes DHWC, any dtype.
 
-    Every whole-pixel place at which the window lies inside the padded image is equally likely.
+    Every whole-pixel place at which the window lies inside the padded image is equally likely. Of a volume all slices
+    are cut at one place, ``depth`` of them.
 
     Example:
         ``gl.ops.RandomCrop(32, 32, pad=4)``
@@ -89,6 +103,7 @@ class RandomCrop(_Crop):
             ``{"mask": 255}``, the others being 0.
         pad_if_needed: have pixels added where an image is smaller than the window, as torchvision does: then it lies at
             a random place of the window.
+        depth: slices of the window, of volumes (``DHWC`` or ``DHW``); all if left out. ``pad`` adds no slices.
     """
 
     pad: int = 0
@@ -96,7 +111,6 @@ class RandomCrop(_Crop):
     pad_if_needed: bool = field(default=False, kw_only=True)
 
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
-    num_uniforms: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,17 +121,28 @@ class RandomCrop(_Crop):
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
-        after = self._cropped(field, max(self.window) if self.pad_if_needed else self.pad)
-        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
+        largest = max(*self.window, self.depth or 0)
+        after = self._cropped(field, (largest, largest) if self.pad_if_needed else (self.pad, 0))
+        window.check_colors(self, field, window.one_fill(self, self.fill), images.num_channels(field))
         return after
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; negative in the added border."""
-        pad: Any = np.int32(self.pad)
+        """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; negative in the added border.
+
+        Of volumes ``[N, 3]``, with the first slice; and ``shape``.
+        """
+        lengths, numbers = self.window_of(size), np.zeros(size.shape)
+        pad: Any = np.array([self.pad, self.pad, 0][: size.shape[1]], np.int32)
         if self.pad_if_needed:
-            pad = pad + np.maximum(self.window - (size + 2 * pad), 0)
-        start = (u * self._places(size, pad)).astype(np.int32) - pad
-        return {"start": start.astype(np.int32)}
+            pad = pad + np.maximum(lengths - (size + 2 * pad), 0)
+        numbers[:, : u.shape[1]] = u[:, : size.shape[1]]
+        start = (numbers * self._places(size, pad)).astype(np.int32) - pad
+        return window.with_shape(start.astype(np.int32), lengths)
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]
+        """One for each axis that a place is drawn on."""
+        return 2 if self.depth is None else 3
 
     @property
     def border(self) -> Color | None:
@@ -127,7 +152,7 @@ class RandomCrop(_Crop):
 
 @dataclass(frozen=True)
 class CenterCrop(_Crop):
-    """Cut ``height`` x ``width`` pixels out of the middle; HWC, any dtype.
+    """Cut ``height`` x ``width`` pixels out of the middle; HWC or volumes DHWC, any dtype.
 
     Of an odd number of pixels that are left over, the one more is cut off at the bottom and right, as in
     ``tf.image.resize_with_crop_or_pad`` and Keras. With ``rounding="even"`` an even number is cut off at the top and
@@ -139,6 +164,7 @@ class CenterCrop(_Crop):
     Args:
         height: pixels.
         width: pixels; ``height`` if left out.
+        depth: slices of the window, of volumes (``DHWC`` or ``DHW``); all if left out.
         rounding: of half of what is left over: ``"down"`` or ``"even"``.
     """
 
@@ -150,10 +176,10 @@ class CenterCrop(_Crop):
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
-        return self._cropped(field, 0)
+        return self._cropped(field, (0, 0))
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels."""
+        """Return ``start``: top and left of each window, int32 ``[N, 2]``, pixels; of volumes as `RandomCrop`."""
         left_over = self._places(size, 0) - 1
         start = left_over // 2 if self.rounding == "down" else np.rint(left_over / 2)
-        return {"start": start.astype(np.int32)}
+        return window.with_shape(start.astype(np.int32), self.window_of(size))

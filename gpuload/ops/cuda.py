@@ -306,6 +306,27 @@ __device__ inline Stats whole(const Stats* stats) {
 }
 """
 
+# The struct is the dtype `mosaic.PIECE`: four pieces of each image of the result.
+MOSAIC = """
+struct Piece { Long address, down, across, deep; int top, left, bottom, right; };
+
+extern "C" __global__ void mosaic(const Piece* pieces, const Pixel* fills, Pixel* out, int height, int width,
+    int channels, int blocks)
+{
+    unsigned number = (blockIdx.x % blocks) * blockDim.x + threadIdx.x, size = (unsigned)height * width * channels;
+    if (number >= size) return;
+    Long image = blockIdx.x / blocks;
+    int channel = number % channels, x = number / channels % width, y = number / channels / width;
+    Pixel value = fills[channel];
+    for (int k = 0; k < 4; ++k) {
+        const Piece& piece = pieces[4 * image + k];
+        if (y >= piece.top && y < piece.bottom && x >= piece.left && x < piece.right)
+            value = ((const Pixel*)piece.address)[y * piece.down + x * piece.across + channel * piece.deep];
+    }
+    out[image * size + number] = value;
+}
+"""
+
 
 @cache
 def walk(before: str, after: str) -> str:
@@ -326,6 +347,12 @@ def warp(dtype: np.dtype[Any], *, nearest: bool) -> str:
     pixel = RAW_TYPES[dtype.itemsize] if nearest else TYPES[dtype.name]
     fill = pixel if nearest else "float"
     return f"{HEAD}{'#define NEAREST' if nearest else ''}\ntypedef {pixel} Pixel;\ntypedef {fill} Fill;\n{SAMPLE}{WARP}"
+
+
+@cache
+def mosaic(dtype: np.dtype[Any]) -> str:
+    """Return the source of ``mosaic`` for images of a dtype."""
+    return f"{HEAD}typedef {RAW_TYPES[dtype.itemsize]} Pixel;\n{MOSAIC}"
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,23 +17,24 @@ from gpuload.spec import Field
 
 @dataclass(frozen=True)
 class RandomFlip(Op):
-    """Mirror an image left to right (and, if wanted, top to bottom); HWC, any dtype.
+    """Mirror an image left to right (and, if wanted, top to bottom); HWC or volumes DHWC, any dtype.
 
     Example:
         ``gl.ops.RandomFlip(p=0.5)``
 
     Args:
-        p: probability of each mirroring; the two are drawn independently.
+        p: probability of each mirroring; they are drawn independently.
         horizontal: mirror left to right.
         vertical: mirror top to bottom.
+        depth: put the slices of volumes (``DHWC`` or ``DHW``) into the opposite order.
     """
 
     p: float = 0.5
     horizontal: bool = True
     vertical: bool = False
+    depth: bool = field(default=False, kw_only=True)
 
     moves_pixels: ClassVar[bool] = True
-    num_uniforms: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,18 +43,29 @@ class RandomFlip(Op):
             p=arguments.probability(self, "p", self.p),
             horizontal=arguments.flag(self, "horizontal", self.horizontal),
             vertical=arguments.flag(self, "vertical", self.vertical),
+            depth=arguments.flag(self, "depth", self.depth),
         )
-        if not (self.horizontal or self.vertical):
+        if not (self.horizontal or self.vertical or self.depth):
             raise arguments.refuse(self, "horizontal", False, "True where vertical is False", "leave the op out")
 
     def field_after(self, field: Field) -> Field:
         """The shape stays."""
-        return field.with_(shape=images.image(self, field), axes="HWC")
+        if self.depth:
+            images.check_volume(self, field, "depth")
+        return images.with_sides(field, images.sides(self, field))
+
+    @property
+    def num_uniforms(self) -> int:  # type: ignore[override]
+        """One for each axis that may be mirrored; two at least."""
+        return 2 + self.depth
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``vertical`` and ``horizontal``: 1 where the image is mirrored, int32 ``[N]``."""
+        """Return ``vertical`` and ``horizontal``, of volumes ``depthwise``, too: 1 where mirrored, int32 ``[N]``."""
         flips = (u < self.p).astype(np.int32)
-        return {"vertical": flips[:, 1] * self.vertical, "horizontal": flips[:, 0] * self.horizontal}
+        draw = {"vertical": flips[:, 1] * self.vertical, "horizontal": flips[:, 0] * self.horizontal}
+        if size.shape[1] > 2:
+            draw["depthwise"] = flips[:, 2] if self.depth else np.zeros_like(flips[:, 0])
+        return draw
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """Left becomes right: x becomes width - x, y height - y."""
@@ -69,12 +81,18 @@ class RandomFlip(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, mirrored or not."""
-        return x[:: -1 if draw["vertical"] else 1, :: -1 if draw["horizontal"] else 1]
+        names = ("depthwise", "vertical", "horizontal") if "depthwise" in draw else ("vertical", "horizontal")
+        return x[tuple(slice(None, None, -1 if draw[name] else 1) for name in names)]
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The images of a batch of one size, taken by index; on a GPU by a kernel."""
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
+        if "depthwise" in draw:
+            names = ("depthwise", "vertical", "horizontal")
+            slices, rows, columns = (_order(xp, x.shape[axis], draw[name]) for axis, name in enumerate(names, 1))
+            places = slices[:, :, None, None], rows[:, None, :, None], columns[:, None, None]
+            return x[(xp.arange(len(x))[:, None, None, None], *places)]
         if pixels.reads(xp, x):
             return pixels.move(xp, x, mirror=np.stack([draw["vertical"], draw["horizontal"]], axis=1))
         rows = _order(xp, x.shape[1], draw["vertical"])
@@ -83,15 +101,26 @@ class RandomFlip(Op):
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``flip``; of raw integers for the dtypes that it does not know."""
-        return images.move_pixels(dali, field.dtype, ("bool", "float16"), lambda raw: dali.fn.flip(raw, **draw), x)
+
+        def flip(raw: Any) -> Any:
+            if not field.is_volume:
+                return dali.fn.flip(raw, **draw)
+            has_channels = len(field.shape or ()) > 3
+            volumes = raw if has_channels else dali.fn.expand_dims(raw, axes=[3])
+            result = dali.fn.reshape(dali.fn.flip(dali.fn.reshape(volumes, layout="DHWC"), **draw), layout="")
+            return result if has_channels else dali.fn.squeeze(result, axes=[3])
+
+        return images.move_pixels(dali, field.dtype, ("bool", "float16"), flip, x)
 
     @property
     def mirror(self) -> str | None:
         """See ``Op``: ``horizontal``, unless images are mirrored top to bottom as well."""
-        return None if self.vertical else "horizontal"
+        return None if self.vertical or self.depth else "horizontal"
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk mirrors once more, or no longer."""
+        if "depthwise" in draw:
+            return None
         mirror = walk.mirror.copy()
         mirror[:, 0] ^= draw["vertical"]
         mirror[:, 1] ^= draw["horizontal"]

@@ -1,6 +1,7 @@
-"""Follow: the mask, boxes and points that are marked beside an image go where its pixels go, by the same draw.
+"""Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by the same draw.
 
-Masks   become fields that the op acts on itself (``Op.including``), on whatever executor.
+Mask    A mask becomes a field that the op acts on itself (``Op.including``), on whatever executor.
+Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many channels; see below.
 Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the op that moves the
         image. It draws nothing: it gets the draw of that op, and the size of the image before it. It runs on the host,
         where both are, so that nothing waits for a GPU.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -22,10 +24,12 @@ from gpuload.errors import RowError, SpecError
 from gpuload.ops import boxes, images
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
 from gpuload.ragged import Ragged
-from gpuload.spec import MASK, Field, Spec
+from gpuload.spec import INSTANCES, MASK, Field, Spec
 
 BEFORE, AFTER = "size before", "size after"  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
+SAME_SIZE = "fields that share one draw must have the same size"
+SIZE_REMEDY = "bring them to one size first, or give each an op of its own with on="
 
 
 def image_name(spec: Spec) -> str | None:
@@ -68,8 +72,8 @@ def with_masks(op: Op, spec: Spec) -> Op:
     return op.including(masks, targets) if masks else op
 
 
-def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations]:
-    """Give the ops that move the marked boxes and points beside an image, for an op that moves its pixels.
+def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
+    """Give the ops that move the marked boxes, points and masks of objects beside an image that an op moves.
 
     Args:
         op: the op.
@@ -79,7 +83,7 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations
     Raises:
         SpecError: nobody can tell which image they belong to; or where the op moves points.
     """
-    annotations = [field for field in spec if field.holds_boxes or field.holds_points]
+    annotations = [field for field in spec if field.holds_boxes or field.holds_points or field.kind == INSTANCES]
     if not op.moves_pixels or not annotations:
         return
     targets = op.targets(spec)
@@ -88,9 +92,17 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations
     image = image_of(op, spec, annotations[0].name)
     if image not in targets:
         return
-    if not op.moves_points:
+    places = next((field for field in annotations if field.kind != INSTANCES), None)
+    if spec[image].is_volume:
         raise SpecError(
             f"{op} beside the field {annotations[0].name!r}, {annotations[0].mark}",
+            cause=f"the image, {spec[image]}, has slices, and the field lies in an image of two axes",
+            remedy="leave that mark out, and change the field in gl.ops.Python, see docs/own-op.md",
+        )
+    mover = op.mover(image, annotations, spec, changed)
+    if mover is None and places is not None and not op.moves_points:
+        raise SpecError(
+            f"{op} beside the field {places.name!r}, {places.mark}",
             cause="the op moves pixels, and has no method move_points, which says where points go",
             remedy="give it that method, see docs/own-op.md, or leave the op out",
         )
@@ -98,11 +110,16 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[MoveAnnotations
         if field.name in targets:
             raise SpecError(
                 f"{op}: on= names the field {field.name!r}, {field.mark}",
-                cause="boxes and points that are marked go with their image without being named",
+                cause="boxes, points and masks of objects that are marked go with their image without being named",
                 remedy=f"leave {field.name!r} out of on=",
             )
-        yield MoveAnnotations(op, image, field.kind, is_first=field.name not in changed, on=field.name)
+        if mover is None and field.kind == INSTANCES:
+            yield MoveMasks(op, image, on=field.name)
+        elif mover is None:
+            yield MoveAnnotations(op, image, field.kind, is_first=field.name not in changed, on=field.name)
         changed.add(field.name)
+    if mover is not None:
+        yield mover
 
 
 def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list[Boxes]:
@@ -123,24 +140,19 @@ def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list
 
 
 @dataclass(frozen=True)
-class MoveAnnotations(Op):
-    """Move the boxes or points of one field as an op moves the pixels of their image.
+class Follower(Op):
+    """What ops share that move one field as another op moves the pixels of an image.
 
     Args:
         op: that moves the pixels.
         image: the field of the image.
-        kind: that of the field.
-        is_first: True if they are as the source has them, so that their numbers are checked.
     """
 
     op: Op
     image: str
-    kind: str
-    is_first: bool = False
 
     needs_numpy: ClassVar[bool] = True
     any_size: ClassVar[bool] = True
-    takes_ragged: ClassVar[bool] = True
 
     @property
     def leader(self) -> Op:
@@ -154,6 +166,66 @@ class MoveAnnotations(Op):
     def __str__(self) -> str:
         return f"{self.op} of {self.on!r}"
 
+    def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
+        """See ``Op``."""
+        return {**draw, BEFORE: size, AFTER: self.op.size_after(size, draw)}
+
+
+@dataclass(frozen=True)
+class MoveMasks(Follower):
+    """Move the masks of objects of one field, ``[number, height, width]``, as an op moves the pixels of their image.
+
+    As for a mask of the image, pixels are taken by nearest, and what is added is 0.
+    """
+
+    @cached_property
+    def _of_masks(self) -> Op:
+        """The op as it acts on a mask of several channels."""
+        field = Field(str(self.on), np.dtype(np.uint8), (None, None, None), axes="HWC", kind=MASK)
+        return self.op.including((field.name,), (self.image,)).of(field.name, field)
+
+    def spec_after(self, spec: Spec) -> Spec:
+        """Height and width become those of the image.
+
+        Raises:
+            SpecError: the masks are known to have another size than the image, or the op cannot act on them.
+        """
+        (name,) = self.targets(spec)
+        field, image = spec[name], spec[self.image]
+        shape = field.shape or ()
+        if field.encoded or len(shape) != 3 or field.dtype.kind not in "buif":
+            raise _contradicts_mark(self.op, field, "[number, height, width]")
+        size, mask_size = (image.shape or ())[:2], shape[1:]
+        if not image.encoded and None not in (*size, *mask_size) and size != mask_size:
+            raise SpecError(f"{self.op}: {image} and {field}", cause=SAME_SIZE, remedy=SIZE_REMEDY)
+        after = self._of_masks.field_after(field.with_(shape=(*mask_size, None), axes="HWC", kind=MASK, rows_of=""))
+        return spec.replacing(field.with_(shape=(shape[0], *(after.shape or ())[:2])))
+
+    def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """Return the masks of one record, ``[number, height, width]``."""
+        check_mask_size(self.on, x, draw[BEFORE])
+        if not len(x):
+            return np.zeros((0, *draw[AFTER].tolist()), x.dtype)
+        of_op = {name: values for name, values in draw.items() if name not in (BEFORE, AFTER)}
+        return np.ascontiguousarray(self._of_masks.array(xp, x.transpose(1, 2, 0), of_op).transpose(2, 0, 1))
+
+
+@dataclass(frozen=True)
+class MoveAnnotations(Follower):
+    """Move the boxes or points of one field as an op moves the pixels of their image.
+
+    Args:
+        op: that moves the pixels.
+        image: the field of the image.
+        kind: that of the field.
+        is_first: True if they are as the source has them, so that their numbers are checked.
+    """
+
+    kind: str
+    is_first: bool = False
+
+    takes_ragged: ClassVar[bool] = True
+
     def field_after(self, field: Field) -> Field:
         """Dtype and shape stay.
 
@@ -163,16 +235,8 @@ class MoveAnnotations(Op):
         length = ((field.shape or ())[-1:] or (0,))[0] or 0
         has_form = length == 4 if field.holds_boxes else length >= 2
         if field.encoded or field.dtype.kind not in "iuf" or not has_form:
-            raise SpecError(
-                f"{self.op}: field {field}",
-                cause=f"it is marked {self.kind!r}, and does not have these numbers along its last axis any more",
-                remedy=f"put the op that changed it behind {type(self.op).__name__}",
-            )
+            raise _contradicts_mark(self.op, field, "these numbers along its last axis")
         return field
-
-    def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
-        """See ``Op``."""
-        return {**draw, BEFORE: size, AFTER: self.op.size_after(size, draw)}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the boxes or points of one record."""
@@ -205,7 +269,7 @@ class MoveAnnotations(Op):
         else:
             numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
             if self.is_first:
-                self._check(numbers, lengths, before)
+                check_boxes(self.on, self.kind, numbers, lengths, before)
         ends = np.cumsum(lengths).tolist()
         result, leader_draw = np.empty_like(numbers), {key: draw[key] for key in draw if key not in (BEFORE, AFTER)}
         for row, (count, end) in enumerate(zip(lengths.tolist(), ends, strict=True)):
@@ -217,32 +281,64 @@ class MoveAnnotations(Op):
         corners = boxes.clip(result, after)
         return boxes.from_corners(corners, self.kind, after, values.dtype).reshape(values.shape)
 
-    def _check(self, corners: NDArray[np.float64], lengths: NDArray[np.int64], size: Sizes) -> None:
-        """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image."""
-        width, height = size[:, 1], size[:, 0]
-        left, top, right, bottom = corners.T
-        with np.errstate(invalid="ignore"):
-            is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
-            is_ordered = (right >= left) & (bottom >= top)
-            is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
-            is_inside |= (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
-        bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
-        if not bad.any():
-            return
-        place = int(bad.argmax())
-        record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        number = place - int(lengths[:record].sum())
-        form = "xywh" if self.kind.endswith("xyxy") else "xyxy"
-        remedy = f"mend the record; or its form is another one, source.mark({self.on}={form!r}) say"
-        if not is_finite[place]:
-            cause, remedy = "it holds nan or inf", "mend the record, or leave the box out"
-        elif not is_ordered[place]:
-            cause = f"as {self.kind!r} it ends before it begins"
-        else:
-            cause = f"it lies outside of its image of {height[place]} x {width[place]} pixels"
+
+def check_boxes(
+    name: Any, kind: str, corners: Boxes, lengths: NDArray[np.int64], size: Sizes, *, first_row: int = 0
+) -> None:
+    """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image.
+
+    Args:
+        name: of the field.
+        kind: of the field.
+        corners: the boxes of some records, one after the other, see `boxes.to_corners`.
+        lengths: how many each record has.
+        size: int32 ``[M, 2]``, of the image of each box.
+        first_row: the row of the first record.
+    """
+    width, height = size[:, 1], size[:, 0]
+    left, top, right, bottom = corners.T
+    with np.errstate(invalid="ignore"):
+        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(corners).all(axis=1))
+        is_ordered = (right >= left) & (bottom >= top)
+        is_inside = (left < width + EXTRA) & (top < height + EXTRA) & (right > -EXTRA) & (bottom > -EXTRA)
+        is_inside |= (left == right) | (top == bottom)  # rows that fill up an array, zeros or -1
+    bad: NDArray[np.bool_] = np.asarray(~(is_finite & is_ordered & is_inside))
+    if not bad.any():
+        return
+    place = int(bad.argmax())
+    record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+    number = place - int(lengths[:record].sum())
+    form = "xywh" if kind.endswith("xyxy") else "xyxy"
+    remedy = f"mend the record; or its form is another one, source.mark({name}={form!r}) say"
+    if not is_finite[place]:
+        cause, remedy = "it holds nan or inf", "mend the record, or leave the box out"
+    elif not is_ordered[place]:
+        cause = f"as {kind!r} it ends before it begins"
+    else:
+        cause = f"it lies outside of its image of {height[place]} x {width[place]} pixels"
+    raise RowError(
+        first_row + record,
+        f"field {name!r}: box {number} is {corners[place].round(3).tolist()} in pixels (xyxy)",
+        cause=cause,
+        remedy=remedy,
+    )
+
+
+def check_mask_size(name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0) -> None:
+    """Raise ``RowError`` for masks of objects, ``[number, height, width]``, that have another size than their image."""
+    if tuple(masks.shape[1:]) != tuple(size.tolist()):
+        mask_size, image_size = f"{masks.shape[1]} x {masks.shape[2]}", f"{size[0]} x {size[1]}"
         raise RowError(
-            record,
-            f"field {self.on!r}: box {number} is {corners[place].round(3).tolist()} in pixels (xyxy)",
-            cause=cause,
-            remedy=remedy,
+            row,
+            f"field {name!r}: the masks have {mask_size} pixels, the image {image_size}",
+            cause=SAME_SIZE,
+            remedy="mend the record",
         )
+
+
+def _contradicts_mark(op: Op, field: Field, form: str) -> SpecError:
+    return SpecError(
+        f"{op}: field {field}",
+        cause=f"it is marked {field.kind!r}, and does not have {form} any more",
+        remedy=f"put the op that changed it behind {type(op).__name__}",
+    )

@@ -13,7 +13,7 @@ Heads    of encoded images are read once, to draw: an op that decodes finds them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,9 +26,8 @@ from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads
 from gpuload.ops import follow, images
 from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
-from gpuload.spec import MASK, Field, Spec
+from gpuload.spec import INSTANCES, MASK, Field, Spec
 
-SAME_SIZE = "fields that share one draw must have the same size"
 BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
 
@@ -88,8 +87,13 @@ class Graph:
 
     @cached_property
     def mixes(self) -> bool:
-        """True if an op makes records of two each, so that the partner of each must be there."""
-        return any(op.mixes for op in self.ops)
+        """True if an op makes records of several each, so that the partners of each must be there."""
+        return self.group > 1
+
+    @cached_property
+    def group(self) -> int:
+        """Of how many records the ops make each at most, 1 to 4."""
+        return max((op.group for op in self.ops if op.mixes), default=1)
 
     def before(self, place: int) -> Spec:
         """Return the fields before the op at a place."""
@@ -144,12 +148,22 @@ class Graph:
         return tuple(place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on)))
 
     @cached_property
-    def on_host(self) -> tuple[int, ...]:
-        """The places of the ops that run on NumPy alone, and of all ops before them that act on their fields."""
+    def behind_dali(self) -> frozenset[int]:
+        """The places of the ops that act on what an op has made that DALI alone runs, but of those that it runs."""
+        places: list[int] = []
+        fields: set[str] = set()
+        for place, op in enumerate(self.ops):
+            if op.needs_dali or not fields.isdisjoint(self.outputs[place]):
+                fields.update(self.outputs[place])
+                places += [] if op.needs_dali else [place]
+        return frozenset(places)
+
+    def with_ops_before(self, last: Collection[int]) -> tuple[int, ...]:
+        """Return the places of some ops, and of all ops before them that act on their fields."""
         places: list[int] = []
         fields: set[str] = set()
         for place in reversed(range(len(self.ops))):
-            if place in self.for_numpy or fields.intersection(self.outputs[place]):
+            if place in last or fields.intersection(self.outputs[place]):
                 places.append(place)
                 fields.update(self.targets[place])
         return tuple(reversed(places))
@@ -171,7 +185,7 @@ class Graph:
             epoch: the epoch.
             records: int64 ``[N]``.
             sizes: for each field that an op acts on what ``image_sizes`` says.
-            partners: of the rows, as ``order.Pairs`` has them; needed where an op mixes.
+            partners: of the rows, int32 ``[N, 1]`` or ``[N, 3]``, see ``order.Groups``; needed where an op mixes.
             values: those of ``fields_to_draw``, the records along the first axis.
 
         Raises:
@@ -179,8 +193,8 @@ class Graph:
             RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
         self._check_heads(sizes)
-        now = {name: np.broadcast_to(size, (records.size, 2)) for name, size in self._sizes_beside.items()}
-        now |= {name: size[:, :2] for name, size in sizes.items()}
+        now = {name: np.broadcast_to(size, (records.size, len(size))) for name, size in self._sizes_beside.items()}
+        now |= {name: size if size.shape[1] < len(COLUMNS) else size[:, :2] for name, size in sizes.items()}
         boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
@@ -197,7 +211,7 @@ class Graph:
                 leader_draws[stream] = self._draw_op(place, u, size, boxes)
             draws.append(op.complete_draw(leader_draws[stream], size))
             if op.mixes and partners is not None:
-                draws[-1] = draws[-1] | {PARTNER: partners}
+                draws[-1] = draws[-1] | {PARTNER: partners[:, 0] if op.group == 2 else partners}
             if field is not None and sizes[field].shape[1] == len(COLUMNS):
                 draws[-1] = draws[-1] | {HEADS: sizes[field]}
             before.append(size)
@@ -205,7 +219,11 @@ class Graph:
                 boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draws[-1])
             for name, fixed in fixed_sizes.items():
                 before_op = now.get(op.original(name, on), unknown)
-                now[name] = op.size_after(before_op, draws[-1]) if fixed is None else np.broadcast_to(fixed, size.shape)
+                now[name] = (
+                    op.size_after(before_op, draws[-1])
+                    if fixed is None
+                    else np.broadcast_to(fixed, (records.size, len(fixed)))
+                )
         return self._with_regions(draws, before)
 
     @cached_property
@@ -233,10 +251,12 @@ class Graph:
     def _first_of_pairs(
         self, op: Op, records: NDArray[np.int64], partners: NDArray[np.int32] | None
     ) -> NDArray[np.int64]:
-        """Return for each row the record of its pair that comes first in the order."""
+        """Return for each row the record of its pair that comes first in the order; in larger groups its own."""
         if partners is None:
             raise no_partners(op)
-        return records[np.arange(records.size) + np.minimum(partners, 0)]
+        if op.group != 2:
+            return records
+        return records[np.arange(records.size) + np.minimum(partners[:, 0], 0)]
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
         """Let ops refuse images before they are decoded: all files of all executors come by here."""
@@ -280,8 +300,9 @@ class Graph:
     @cached_property
     def empty_draws(self) -> list[Draw]:
         """The draws of a batch without records: they show the names, dtypes and ranks of all draws."""
-        sizes = {name: np.empty((0, 2), np.int32) for name in self.touched}
-        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=np.empty(0, np.int32))
+        sizes = {name: np.empty((0, _num_sides(self.spec_in[name])), np.int32) for name in self.touched}
+        empty = np.empty((0, max(self.group - 1, 1)), np.int32)
+        return self.draw(seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=empty)
 
     @cached_property
     def _known_sizes(self) -> list[dict[str, Sizes | None]]:
@@ -337,15 +358,17 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             )
         try:
             op = follow.with_masks(user_op, now)
-            for follower in follow.followers(op, now, changed):
-                entries.append((follower, follower.targets(now), follower.spec_after(now), numbers[place]))
+            previous = now
+            for follower in follow.followers(op, previous, changed):
+                now = follower.spec_after(now)
+                entries.append((follower, follower.targets(now), now, numbers[place]))
                 by_mark.update(follower.targets(now))
             on = op.targets(now)
             _check_draw_order(op, now, entries)
             _check_sized(op, on, now, unsized)
             _check_beside(op, on, now, changed)
             _check_same_size(op, on, now)
-            previous, now = now, op.spec_after(now)
+            now = op.spec_after(now)
             unsized = {
                 field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
             }
@@ -405,14 +428,20 @@ def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
     """Raise ``SpecError`` if fields that share one draw are known to differ in size."""
     if op.any_size or type(op).draw is Op.draw:
         return
+    if len({_num_sides(spec[name]) for name in on}) > 1:
+        raise SpecError(
+            f"{op}: {'; '.join(str(spec[name]) for name in on)}",
+            cause="images and volumes have no size in common, and one draw is for one size",
+            remedy="give each an op of its own with on=",
+        )
     sizes = {name: size.tolist() for name in on if (size := _known_size(spec[name])) is not None}
     first = next(iter(sizes), "")
     second = next((name for name in sizes if sizes[name] != sizes[first]), None)
     if second is not None:
         raise SpecError(
             f"{op}: {first!r} is {sizes[first]} pixels and {second!r} is {sizes[second]}",
-            cause=SAME_SIZE,
-            remedy="bring them to one size first, or give each an op of its own with on=",
+            cause=follow.SAME_SIZE,
+            remedy=follow.SIZE_REMEDY,
         )
 
 
@@ -439,7 +468,8 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
         beside = [field for field in before if field.is_marked and field.name in names and field.name not in on]
-        if not op.mixes or not beside or follow.image_name(before) not in on:
+        brings_marks = op.moves_pixels  # as Mosaic does
+        if not op.mixes or brings_marks or not beside or follow.image_name(before) not in on:
             continue
         masks = [field.name for field in beside if field.kind == MASK]
         remedy = "leave it out, or leave these fields out of output=, or the mark, if it does not belong to the image"
@@ -478,13 +508,21 @@ def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         if op.on is not None or not op.moves_pixels:
             continue
         before, image = graph.before(place), on[0]
-        size, candidates = _image_size(before[image]), [field for field in before if field.name in set(names) - moving]
+        size, names_beside = _image_size(before[image]), set(names) - moving
+        candidates = [field for field in before if field.name in names_beside and not field.is_marked]
         beside = [field.name for field in candidates if size is not None and _image_size(field) == size]
         start = f"{op} moves the pixels of field {image!r}, and"
         if beside:
             return (
                 f"{start} those of {beside} beside it stay where they are; "
                 f"cause: without on= an op acts on {image!r} alone; remedy: on={(image, *beside)}, so that one draw "
+                f"serves all, or on={image!r}, if that is what you mean"
+            )
+        objects = [field.name for field in candidates if field.name not in touched and _are_masks_by_name(field)]
+        if objects:
+            return (
+                f"{start} the masks in {objects} beside it stay where they are; cause: nothing says that they belong "
+                f"to the image; remedy: source.mark({objects[0]}='masks') (or 'masks with boxes'), so that one draw "
                 f"serves all, or on={image!r}, if that is what you mean"
             )
         boxes = [field.name for field in candidates if field.name not in touched and _are_boxes_by_name(field)]
@@ -498,9 +536,17 @@ def left_behind(graph: Graph, names: Sequence[str]) -> str | None:
 
 
 def _are_boxes_by_name(field: Field) -> bool:
-    """Return True if nobody marked a field that has the name and the shape of boxes."""
+    """Return True if a field has the name and the shape of boxes."""
     name = field.name.lower().rpartition("/")[2].rpartition("_")[2]  # "objects/bbox", "gt_boxes"
-    return not field.is_marked and name in BOX_NAMES and (field.shape or ())[1:] == (4,) and field.dtype.kind in "iuf"
+    return name in BOX_NAMES and (field.shape or ())[1:] == (4,) and field.dtype.kind in "iuf"
+
+
+def _are_masks_by_name(field: Field) -> bool:
+    """Return True if a field has the name and the shape of masks of objects, ``[number, height, width]``."""
+    shape = field.shape or ()
+    if len(shape) != 3 or shape[0] is not None or field.dtype.kind not in "bui":
+        return False
+    return field.name.lower().endswith("masks") and (shape[2] is None or shape[2] > images.MOST_CHANNELS)
 
 
 def _image_size(field: Field) -> tuple[int | None, ...] | None:
@@ -509,7 +555,9 @@ def _image_size(field: Field) -> tuple[int | None, ...] | None:
         return None
     if len(field.shape) == 2:
         return None if field.ragged else field.shape
-    height, width = _size_axes(field)
+    if _are_masks_by_name(field):
+        return None
+    height, width, *_ = _size_axes(field)
     return field.shape[height], field.shape[width]
 
 
@@ -531,6 +579,8 @@ def _how_to_make(value: object) -> str:
 def image_sizes(field: Field, values: Any, count: int) -> Sizes:
     """Return height and width in pixels of the images of a field, int32 ``[count, 2]``; zeros where it holds none.
 
+    Of volumes the number of slices comes third, int32 ``[count, 3]``.
+
     A field with two axes that vary, a mask say, counts as an image that has no axis of channels yet.
 
     Of encoded images all that ``images.head.read_heads`` returns, ``[count, 6]``: ``Graph.draw`` asks the op that
@@ -543,16 +593,23 @@ def image_sizes(field: Field, values: Any, count: int) -> Sizes:
         return read_heads(values)
     if not _has_sizes(field):
         return np.zeros((count, 2), np.int32)
-    height, width = _size_axes(field)
+    axes = _size_axes(field)
     size = _known_size(field)
     if size is not None:
-        return np.broadcast_to(size, (count, 2))
-    return np.array([[image.shape[height], image.shape[width]] for image in values], np.int32).reshape(-1, 2)
+        return np.broadcast_to(size, (count, len(axes)))
+    return np.array([[image.shape[axis] for axis in axes] for image in values], np.int32).reshape(-1, len(axes))
+
+
+def _num_sides(field: Field) -> int:
+    """Return how many numbers the size of a field's images has: height and width, and of volumes the slices."""
+    return 3 if field.is_volume else 2
 
 
 def _has_sizes(field: Field) -> bool:
     """Return True if a field holds images, encoded or not; of two axes that vary too, which lack that of channels."""
-    return field.encoded or (field.shape is not None and (len(field.shape) == 3 or field.shape == (None, None)))
+    if field.shape is None or field.kind == INSTANCES:
+        return False
+    return field.encoded or field.is_volume or len(field.shape) == 3 or field.shape == (None, None)
 
 
 def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int | None, ...]:
@@ -573,13 +630,16 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
     return tuple(crops)
 
 
-def _size_axes(field: Field) -> tuple[int, int]:
+def _size_axes(field: Field) -> tuple[int, ...]:
+    """Return the axes of height and width, and of volumes that of the slices."""
+    if field.is_volume:
+        return 1, 2, 0
     return (1, 2) if images.channels_first(field) else (0, 1)
 
 
 def _known_size(field: Field) -> Sizes | None:
-    """Return the size of the images of all records, int32 ``[2]``; None where it varies or they are no images."""
-    if field.encoded or not field.uniform or len(field.fixed_shape) != 3:
+    """Return the size of the images of all records, as `image_sizes`; None where it varies or they are no images."""
+    if field.encoded or not field.uniform or not (field.is_volume or len(field.fixed_shape) == 3):
         return None
     return np.array([field.fixed_shape[axis] for axis in _size_axes(field)], np.int32)
 
@@ -594,7 +654,7 @@ def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Siz
             raise RowError(
                 row,
                 f"{op}: {on[0]!r} is {first[row].tolist()} pixels and {name!r} is {sizes[name][row].tolist()}",
-                cause=SAME_SIZE,
-                remedy="bring them to one size first, or give each an op of its own with on=",
+                cause=follow.SAME_SIZE,
+                remedy=follow.SIZE_REMEDY,
             )
     return first

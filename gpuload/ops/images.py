@@ -1,12 +1,14 @@
 """Which fields the image ops take: numbers in HWC order; and the exact error for those that are not.
 
+Some take volumes, too: slices of an image along a first axis, ``DHWC``, or ``DHW`` where it is marked so.
+
 An image is a field of three axes, height, width and channels. Where a field's axes are not known, it is an image
 unless it looks like CHW: first axis of at most 4 and last axis longer than 4, or varying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +30,13 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
     """
     numeric(op, field)
     shape = field.shape
+    if field.is_volume:
+        raise SpecError(
+            f"{op}: field {field.name!r} is {field}, slices of an image",
+            cause="the op acts on images of three axes: height, width, channels",
+            remedy="RandomCrop, CenterCrop, Pad, RandomFlip, Rotate90, Normalize and Cast act on slices; what changes "
+            "them otherwise is a function in gl.ops.Python",
+        )
     if shape is None or len(shape) != 3:
         raise SpecError(
             f"{op}: field {field.name!r} has shape {shape}",
@@ -41,6 +50,44 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
             remedy=f"put gl.ops.Transpose('HWC', on={field.name!r}) before it",
         )
     return shape
+
+
+def sides(op: Any, field: Field) -> tuple[int | None, ...]:
+    """Return height and width of the images of a field, of volumes also the number of slices; None for what varies.
+
+    Raises:
+        SpecError: the field holds neither images nor volumes of numbers.
+    """
+    if not field.is_volume or field.shape is None:
+        return image(op, field)[:2]
+    numeric(op, field)
+    slices, height, width = field.shape[:3]
+    return height, width, slices
+
+
+def with_sides(field: Field, sizes: Sequence[int | None]) -> Field:
+    """Return a field of images or volumes that have another size, in the order of `sides`."""
+    shape = field.shape or ()
+    if not field.is_volume:
+        return field.with_(shape=(*sizes, shape[2]), axes="HWC")
+    height, width, slices = sizes
+    return field.with_(shape=(slices, height, width, *shape[3:]), axes=field.axes or "DHWC")
+
+
+def num_channels(field: Field) -> int | None:
+    """Return the channels of images or volumes, None if they vary; 1 of volumes without them."""
+    shape = field.shape or ()
+    return 1 if field.axes == "DHW" else shape[-1]
+
+
+def check_volume(op: Any, field: Field, name: str) -> None:
+    """Raise ``SpecError`` for an argument, as ``depth``, that is for volumes, where a field holds none."""
+    if not field.is_volume:
+        raise SpecError(
+            f"{op}: {name} of field {field}",
+            cause="it is for slices of an image, and the field has none: its axes are not DHWC",
+            remedy=f"leave {name} out; or say that there are slices: source.mark({field.name}='DHW')",
+        )
 
 
 def channels_first(field: Field) -> bool:

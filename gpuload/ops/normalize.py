@@ -104,7 +104,7 @@ class Normalize(Op):
         fn, types = dali.fn, dali.types
         if field.dtype.name not in FUSED:
             x = fn.cast(x, dtype=types.FLOAT)
-        if field.shape is not None and len(field.shape) == 3:
+        if field.shape is not None and len(field.shape) == 3 and not field.is_volume:
             settings = {"dtype": types.FLOAT, "output_layout": "HWC", "mean": self.mean, "std": self.std}
             result = fn.crop_mirror_normalize(fn.reshape(x, layout="HWC"), **settings, **mirror)
         else:
@@ -123,7 +123,9 @@ class Normalize(Op):
 
     def _check_channels(self, field: Field) -> None:
         shape = field.shape
-        if shape is not None and len(shape) == 3:
+        if field.axes == "DHW":
+            shape = ()
+        elif shape is not None and len(shape) == 3:
             shape = images.image(self, field)
         count = max(len(np.atleast_1d(self.mean)), len(np.atleast_1d(self.std)))
         if not shape or (count != 1 and shape[-1] != count):

@@ -19,7 +19,9 @@ Margin = int | tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Pad(Window):
-    """Add pixels on all sides, so that images have ``height`` x ``width`` pixels, or by a margin; HWC, any dtype.
+    """Add pixels on all sides, so that images have ``height`` x ``width`` pixels, or by a margin.
+
+    HWC or volumes DHWC, any dtype.
 
     Up to a size the image comes to lie in the middle, and of an odd number of pixels the one more is at the bottom and
     right, as in ``tf.image.resize_with_crop_or_pad``. An image that is larger is an error: crop or resize it first.
@@ -34,18 +36,22 @@ class Pad(Window):
         margin: in place of the size: pixels for each side, or four numbers for left, top, right and bottom.
         fill: colour of the added pixels, a number or one for each channel; or a dict from field names to these,
             ``{"mask": 255}``, the others being 0.
+        depth: slices of the result, of volumes (``DHWC`` or ``DHW``), beside ``height``; as many as there are if left
+            out, and with a margin.
     """
 
     height: int | None = None
     width: int | None = None
     margin: Margin | None = field(default=None, kw_only=True)
     fill: Fill = field(default=0, hash=False)
+    depth: int | None = field(default=None, kw_only=True)
 
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.height is None) == (self.margin is None) or (self.height is None and self.width is not None):
+        beside_height = self.width is not None or self.depth is not None
+        if (self.height is None) == (self.margin is None) or (self.height is None and beside_height):
             raise SpecError(
                 f"{self}",
                 cause="the new size is height and width, or the old one and a margin",
@@ -54,7 +60,8 @@ class Pad(Window):
         if self.height is not None:
             height = arguments.whole(self, "height", self.height)
             width = height if self.width is None else arguments.whole(self, "width", self.width)
-            arguments.keep(self, height=height, width=width)
+            depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+            arguments.keep(self, height=height, width=width, depth=depth)
         else:
             arguments.keep(self, margin=self._checked_margin())
         arguments.keep(self, fill=window.check_fill(self, self.fill))
@@ -67,36 +74,40 @@ class Pad(Window):
         left, top, right, bottom = (arguments.whole(self, "margin", side, least=0) for side in self.margin)
         return left, top, right, bottom
 
-    @property
-    def _sides(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _margins(self, num_axes: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the pixels that the margin adds before the image (top, left) and after it (bottom, right)."""
         margins = self.margin if isinstance(self.margin, tuple) else (self.margin or 0,) * 4
         left, top, right, bottom = margins
-        return np.array([top, left], np.int32), np.array([bottom, right], np.int32)
+        before, after = (top, left, 0), (bottom, right, 0)
+        return np.array(before[:num_axes], np.int32), np.array(after[:num_axes], np.int32)
 
     def window_of(self, size: Sizes) -> Sizes:
         """Return the sizes of padded images."""
         if self.height is not None:
-            return window.fixed((self.height, int(self.width or self.height)), size)
-        before, after = self._sides
+            return window.fixed((self.height, int(self.width or self.height)), self.depth, size)
+        before, after = self._margins(size.shape[-1])
         return np.asarray(size + (before + after), np.int32)
 
     def field_after(self, field: Field) -> Field:
         """Height and width become the new ones."""
-        height, width, channels = images.image(self, field)
-        window.check_colors(self, field, window.one_fill(self, self.fill), images.image(self, field)[2])
-        before: Sizes = np.array([height or 1, width or 1], np.int32)
+        if self.depth is not None:
+            images.check_volume(self, field, "depth")
+        sides = images.sides(self, field)
+        window.check_colors(self, field, window.one_fill(self, self.fill), images.num_channels(field))
+        before: Sizes = np.array([length or 1 for length in sides], np.int32)
         after = self.window_of(before).tolist()
         if (after < before).any():
             raise self._too_large(f"field {field.name!r} has images of", before.tolist())
-        are_fixed = [self.height is not None or length is not None for length in (height, width)]
-        new = [length if fixed else None for length, fixed in zip(after, are_fixed, strict=True)]
-        return field.with_(shape=(*new, channels), axes="HWC")
+        is_given = (self.height is not None, self.height is not None, self.depth is not None)
+        are_fixed = [is_set or length is not None for is_set, length in zip(is_given, sides, strict=False)]
+        return images.with_sides(
+            field, [length if is_fixed else None for length, is_fixed in zip(after, are_fixed, strict=True)]
+        )
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``start``: where each padded image begins, int32 ``[N, 2]``, pixels, not positive; and its ``shape``.
 
-        The shape is left out where it is the same for all.
+        The shape is left out where it is the same for all. Of volumes both are ``[N, 3]``.
         """
         after = self.window_of(size)
         if (after < size).any():
@@ -104,8 +115,8 @@ class Pad(Window):
             error = self._too_large("it has", size[row].tolist())
             raise RowError(row, error.what, cause=error.cause, remedy=error.remedy)
         if self.height is not None:
-            return {"start": -((after - size) // 2)}
-        return {"start": np.broadcast_to(-self._sides[0], size.shape), "shape": after}
+            return window.with_shape(-((after - size) // 2), after)
+        return {"start": np.broadcast_to(-self._margins(size.shape[1])[0], size.shape), "shape": after}
 
     @property
     def border(self) -> Color | None:
@@ -113,8 +124,9 @@ class Pad(Window):
         return window.one_fill(self, self.fill)
 
     def _too_large(self, subject: str, size: list[int]) -> SpecError:
+        slices = (f" in {size[2]} slices", f" in {self.depth} slices") if len(size) > 2 and self.depth else ("", "")
         return SpecError(
-            f"{self}: {subject} {size[0]} x {size[1]} pixels",
-            cause=f"that is larger than the {self.height} x {self.width} pixels that it is padded to",
+            f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
+            cause=f"that is larger than the {self.height} x {self.width} pixels{slices[1]} that it is padded to",
             remedy=f"put gl.ops.Resize({self.height}, {self.width}) before it, or gl.ops.CenterCrop or RandomCrop",
         )

@@ -33,6 +33,8 @@ def reads(xp: ModuleType, x: Any) -> bool:
     if not device.compiles(xp) or not len(x):
         return False
     images = list(x) if isinstance(x, (list, Ragged)) else [x[0]]
+    if images[0].ndim != 3:
+        return False
     channels = {image.shape[2:] for image in images}
     is_known = images[0].dtype.name in cuda.TYPES and len(channels) == 1 and 1 <= images[0].shape[2] <= MOST_CHANNELS
     return is_known and max(image.shape[0] * image.shape[1] for image in images) <= MOST_PIXELS

@@ -3,8 +3,9 @@
 Formula  Two passes, down the columns and along the rows, each a sum of ``support`` pixels times coefficients; float32
          between the passes. Output pixel ``i`` is centred on ``(i + 0.5) * n_in / n_out - 0.5``; pixels outside the
          image are those of its edge. The filter is a table with linear interpolation between its entries (3 entries for
-         linear, 129 for cubic with a = -0.5), its coefficients divided by their sum. With ``antialias`` it is as many
-         times wider as the image becomes smaller. uint8 results are rounded to nearest, halves to even.
+         linear, 129 for cubic with a = -0.5, 193 for lanczos with a = 3), its coefficients divided by their sum. With
+         ``antialias`` it is as many times wider as the image becomes smaller. uint8 results are rounded to nearest,
+         halves to even.
 Passes   The order is the one with the smaller cost of DALI 2.4, because the sums are rounded in between:
          3 per intermediate pixel, 1 per vertical and 1.4 per horizontal product; horizontal first where they are
          equal.
@@ -42,6 +43,11 @@ AXIS = np.dtype([  # of an axis: where its pixels and weights begin, pixels befo
     ("step", "f4"), ("base", "f4"), ("scale", "f4"), ("unused", "i4"),
 ])  # fmt: skip
 
+SINE_COSINE = (  # the polynomials in x * x of sin(x) / x and cos(x), up to pi / 4; the highest power comes first
+    ("-0x1.994eb3774cf24p-13", "0x1.1107605230bc4p-7", "-0x1.555545995a603p-3", "0x1p0"),
+    ("0x1.99343027bf8c3p-16", "-0x1.6c087e89a359dp-10", "0x1.55553e1068f19p-5", "-0x1.ffffffd0c621cp-2", "0x1p0"),
+)
+
 f32 = np.float32
 HORIZONTAL_WEIGHT = float(f32(1.4))
 SIZE_WEIGHT = 3.0
@@ -54,7 +60,7 @@ class Resampling(NamedTuple):
     Attributes:
         boxes: int32 ``[N, 4]``: top, left, height and width of the part to resize, pixels; others are not used.
         sizes: int32 ``[N, 2]``: height and width of the result, pixels.
-        interpolation: ``"linear"`` or ``"cubic"``.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"lanczos"``.
         antialias: see ``filter_of``.
     """
 
@@ -73,8 +79,37 @@ def _cubic(entries: int = 129) -> NDArray[np.float32]:
     return np.where(x >= 2, f32(0), np.where(x > 1, outer, inner)).astype(f32)
 
 
-TABLES: dict[str, NDArray[np.float32]] = {"linear": np.array([0, 1, 0], f32), "cubic": _cubic()}
-WIDTHS = {"linear": 2.0, "cubic": 4.0}  # of the filter, in source pixels, where the image does not become smaller
+def _lanczos(entries: int = 193) -> NDArray[np.float32]:
+    x = f32(6) * (np.arange(entries, dtype=f32) - f32((entries - 1) * 0.5)) / f32(entries - 1)
+    return np.where(np.abs(x) >= 3, f32(0), _sinc(x) * _sinc(x / f32(3))).astype(f32)
+
+
+def _sinc(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    angle = (x.astype(np.float64) * np.pi).astype(f32)
+    is_small = np.abs(angle) < f32(1e-5)
+    sine = _sine(angle.astype(np.float64)).astype(f32)
+    return np.where(is_small, f32(1), sine / np.where(is_small, f32(1), angle)).astype(f32)
+
+
+def _sine(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sine of numbers, to 2**-26, by the polynomials of glibc's ``sinf``: DALI's table has its last bits."""
+    quarters = np.rint(x / (np.pi / 2))
+    rest = x - quarters * (np.pi / 2)
+    sine, cosine = (np.polyval([float.fromhex(number) for number in numbers], rest * rest) for numbers in SINE_COSINE)
+    result = np.where(quarters % 2 == 0, rest * sine, cosine)
+    return np.asarray(np.where(quarters % 4 < 2, result, -result))
+
+
+TABLES: dict[str, NDArray[np.float32]] = {
+    "linear": np.array([0, 1, 0], f32),
+    "cubic": _cubic(),
+    "lanczos": _lanczos(),
+}
+WIDTHS = {
+    "linear": 2.0,
+    "cubic": 4.0,
+    "lanczos": 6.0,
+}  # of the filter, in source pixels, where the image does not become smaller
 
 
 def filter_of(n_in: Any, n_out: Any, interpolation: str, antialias: bool) -> tuple[Any, Any, Any]:
@@ -83,7 +118,7 @@ def filter_of(n_in: Any, n_out: Any, interpolation: str, antialias: bool) -> tup
     Args:
         n_in: pixels before; a number, or an array of them.
         n_out: pixels behind, likewise.
-        interpolation: ``"linear"`` or ``"cubic"``.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"lanczos"``.
         antialias: whether the filter becomes wider where the image becomes smaller.
     """
     before, behind = np.asarray(n_in, f32), np.asarray(n_out, f32)
@@ -185,7 +220,7 @@ def resize_batch(xp: ModuleType, images: Any, boxes: Boxes, new: Boxes, interpol
         images: an array ``[N, height, width, channels]``, a ``Ragged`` or a list of N images; N at least 1.
         boxes: int ``[N, 4]``, top, left, height and width of each box, inside its image; pixels.
         new: int ``[N, 2]``, height and width of each result.
-        interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``.
+        interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``.
         antialias: see ``filter_of``.
 
     Returns:
@@ -263,7 +298,7 @@ def resize_into(image: NDArray[Any], box: Box, interpolation: str, antialias: bo
     Args:
         image: uint8 or float32 ``[height, width, channels]``, C-contiguous.
         box: the part of the image that is resized; pixels outside of it are not used.
-        interpolation: ``"linear"`` or ``"cubic"``.
+        interpolation: ``"linear"``, ``"cubic"`` or ``"lanczos"``.
         antialias: see ``filter_of``.
         out: of the image's dtype, ``[new height, new width, channels]``, C-contiguous.
 

@@ -18,6 +18,9 @@ from gpuload.spec import Field
 
 INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
 ROUNDINGS = ("nearest", "down")
+DALI_FILTERS = {
+    "linear": "INTERP_LINEAR", "nearest": "INTERP_NN", "cubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3",
+}  # fmt: skip
 PIL = "pil"  # the antialias that is Pillow's
 Interpolation = str | dict[str, str]  # one for all fields, or by the names of fields
 NEAREST_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32")
@@ -41,8 +44,8 @@ class Resize(Op):
         shorter: pixels; the longer side keeps the proportions, rounded as ``rounding`` says.
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
-        antialias: average over all source pixels where the image becomes smaller (linear and cubic). ``"pil"``: as
-            Pillow does, see `ops.pillow`, which is the only one with ``"lanczos"``; DALI has no such form.
+        antialias: average over all source pixels where the image becomes smaller (all but nearest). ``"pil"``: as
+            Pillow does, every value, see `ops.pillow`; DALI has no such form.
         longer: pixels, in place of the shorter side; with ``shorter``, the longer side has at most so many, as with
             torchvision's ``max_size``.
         fit: make the image as large as fits into ``height`` x ``width``, and keep its proportions.
@@ -189,8 +192,8 @@ class RandomResizedCrop(Op):
         ratio: least and greatest width / height.
         interpolation: ``"linear"``, ``"cubic"``, ``"lanczos"`` or ``"nearest"``; or a dict from field names to these,
             as ``{"mask": "nearest"}``, the others being linear. Only ``"nearest"`` makes no new values between labels.
-        antialias: average over all source pixels where the box becomes smaller (linear and cubic). ``"pil"``: as
-            Pillow does, see `ops.pillow`, which is the only one with ``"lanczos"``; DALI has no such form.
+        antialias: average over all source pixels where the box becomes smaller (all but nearest). ``"pil"``: as Pillow
+            does, every value, see `ops.pillow`; DALI has no such form.
     """
 
     height: int
@@ -359,12 +362,9 @@ def _check_filter(op: Resize | RandomResizedCrop) -> None:
         return value
 
     interpolation = arguments.by_field(op, "interpolation", op.interpolation, check_name, "linear")
-    names = interpolation.values() if isinstance(interpolation, dict) else (interpolation,)
     is_pillow = isinstance(op.antialias, str) and op.antialias == PIL
     if not is_pillow and not isinstance(op.antialias, (bool, np.bool_)):
         raise arguments.refuse(op, "antialias", op.antialias, f"True, False or {PIL!r}")
-    if "lanczos" in names and not is_pillow:
-        raise arguments.refuse(op, "antialias", op.antialias, f"{PIL!r} with interpolation='lanczos', as in Pillow")
     arguments.keep(op, interpolation=interpolation, antialias=PIL if is_pillow else bool(op.antialias))
 
 
@@ -392,7 +392,7 @@ def _near(dtype: np.dtype[Any]) -> str:
 
 def _lower_resize(op: Resize | RandomResizedCrop, dali: ModuleType, x: Any, size: Any, field: Field) -> Any:
     types = dali.types
-    kind = {"linear": types.INTERP_LINEAR, "nearest": types.INTERP_NN, "cubic": types.INTERP_CUBIC}[_interpolation(op)]
+    kind = getattr(types, DALI_FILTERS[_interpolation(op)])
     dtype = getattr(types, images.moved_dtype(field.dtype, NOT_IN_DALI))
 
     def resize(raw: Any) -> Any:

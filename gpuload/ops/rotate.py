@@ -71,7 +71,7 @@ class Rotate(Warp):
 
 @dataclass(frozen=True)
 class Rotate90(Op):
-    """Turn images by a random number of quarters, counter-clockwise; HWC, any dtype.
+    """Turn images by a random number of quarters, counter-clockwise; HWC or volumes DHWC, any dtype.
 
     Pixels are moved, none is blended. One and three quarters exchange the sides of an image that is not square.
     Albumentations' RandomRotate90 draws from all four, too; torchvision and DALI have it as rotations by 90 degrees.
@@ -98,21 +98,23 @@ class Rotate90(Op):
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay; where sides may be exchanged and differ, they vary."""
-        height, width, channels = images.image(self, field)
+        height, width, *slices = images.sides(self, field)
         odd = {number % 2 for number in self.quarters}
         if odd == {1}:
             height, width = width, height
         elif odd == {0, 1} and height != width:
             height = width = None
-        return field.with_(shape=(height, width, channels), axes="HWC")
+        return images.with_sides(field, (height, width, *slices))
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the sizes, sides exchanged by one and three quarters."""
-        return np.where(draw["quarters"][:, None] % 2 == 1, size[:, ::-1], size)
+        exchanged = np.concatenate([size[:, 1::-1], size[:, 2:]], axis=1)
+        return np.where(draw["quarters"][:, None] % 2 == 1, exchanged, size)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """Return ``quarters``, int32 ``[N]``."""
-        return {"quarters": np.array(self.quarters, np.int32)[(u[:, 0] * len(self.quarters)).astype(np.int64)]}
+        """Return ``quarters``, int32 ``[N]``; of volumes ``slices``, too, how many they have."""
+        quarters = np.array(self.quarters, np.int32)[(u[:, 0] * len(self.quarters)).astype(np.int64)]
+        return {"quarters": quarters} if size.shape[1] == 2 else {"quarters": quarters, "slices": size[:, 2]}
 
     def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They turn with the image."""
@@ -123,12 +125,12 @@ class Rotate90(Op):
         return points
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image, turned."""
-        return xp.rot90(x, int(draw["quarters"]))
+        """Return one image, turned; of a volume each slice."""
+        return xp.rot90(x, int(draw["quarters"]), axes=(1, 2) if "slices" in draw else (0, 1))
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, of one size on a GPU by a kernel."""
-        if isinstance(x, VARYING) or not pixels.reads(xp, x):
+        if "slices" in draw or isinstance(x, VARYING) or not pixels.reads(xp, x):
             return super().array_batch(xp, x, draw)
         size = self.size_after(np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2)), draw)
         return pixels.move(xp, x, quarters=draw["quarters"], size=size)

@@ -47,10 +47,17 @@ def counts_up_to(xp: ModuleType, x: Any) -> Any:
     begins = xp.arange(0, 256 * count, 256, dtype=xp.int32).reshape(-1, 1, channels)
     bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, 256)
     if xp is np:
-        return np.bincount(bins, minlength=256 * count).reshape(shape).cumsum(axis=-1)
+        return sums_up_to(np, np.bincount(bins, minlength=256 * count).reshape(shape))
     counts = xp.zeros(256 * count, xp.int32)
     xp.add.at(counts, bins, xp.int32(1))  # cupy.bincount would have the host wait for the largest bin
-    up_to = counts.reshape(shape)
+    return sums_up_to(xp, counts.reshape(shape))
+
+
+def sums_up_to(xp: ModuleType, counts: Any) -> Any:
+    """Return the sums of the first 1, 2, ... 256 numbers along the last axis."""
+    if xp is np:
+        return counts.cumsum(axis=-1)
+    up_to = counts
     for step in (1, 2, 4, 8, 16, 32, 64, 128):  # sums of 2, 4, ... 256 neighbours, for all tables at once
         up_to = up_to + xp.concatenate([up_to[..., :step] * 0, up_to[..., :-step]], axis=-1)
     return up_to

@@ -1,7 +1,8 @@
 """Window: the pixels of an image from a drawn place on, with a value where they lie outside of it.
 
 The base of ``RandomCrop``, ``CenterCrop`` and ``Pad``: their array form, their DALI form and their part in a walk. They
-differ in the window's size, and in where it begins.
+differ in the window's size, and in where it begins. In volumes, ``DHWC`` or ``DHW``, a window has slices, too: sizes
+and places have three numbers then, height or top, width or left, and slices or the first of them.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ from gpuload.spec import Field
 
 Color = float | tuple[float, ...]  # of all channels, or of each
 Fill = Color | dict[str, Color]  # one for all fields, or by the names of fields
+AXES = (1, 2)  # of height and width, in a batch of images
+VOLUME_AXES = (2, 3, 1)  # of height, width and slices, in a batch of volumes
 
 
 @dataclass(frozen=True)
 class Window(Op):
     """Take the pixels from ``start`` on: int32 ``[N, 2]``, top and left in pixels, drawn by the subclass.
 
-    Where the window's size depends on the image's, the draw also has ``shape``: int32 ``[N, 2]``, height and width.
+    Where the window's size depends on the image's, and of volumes, the draw also has ``shape``: int32 ``[N, 2]``,
+    height and width. Of volumes both are ``[N, 3]``.
     """
 
     moves_pixels: ClassVar[bool] = True
 
     def window_of(self, size: Sizes) -> Sizes:
-        """Return the size of the window of images of these sizes, int32 ``[..., 2]``, height and width in pixels."""
+        """Return the size of the window of images of these sizes, int32 ``[..., 2]``, of volumes ``[..., 3]``."""
         raise NotImplementedError
 
     @property
@@ -55,24 +59,32 @@ class Window(Op):
 
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The windows of a batch of one size, taken by index; on a GPU by a kernel, of images of any sizes."""
-        if pixels.reads(xp, x):
+        if draw["start"].shape[1] == len(AXES) and pixels.reads(xp, x):
             shapes = [image.shape[:2] for image in x] if isinstance(x, VARYING) else [x.shape[1:3]]
             size = np.broadcast_to(self.window_of(np.array(shapes, np.int32)), (len(x), 2))
             return pixels.move(xp, x, start=draw["start"], size=size, fill=self.border or 0)
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
-        height, width = self._of(x.shape[1:3])
-        start = xp.asarray(draw["start"])
-        rows = start[:, 0, None] + xp.arange(height)
-        columns = start[:, 1, None] + xp.arange(width)
-        inside = ((rows >= 0) & (rows < x.shape[1]))[:, :, None] & ((columns >= 0) & (columns < x.shape[2]))[:, None]
-        rows, columns = rows.clip(0, x.shape[1] - 1), columns.clip(0, x.shape[2] - 1)
-        window = x[xp.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None]]
-        return window if self.border is None else xp.where(inside[..., None], window, xp.asarray(self.border, x.dtype))
+        axes = AXES if draw["start"].shape[1] == len(AXES) else VOLUME_AXES
+        lengths = self._of(tuple(x.shape[axis] for axis in axes))
+        start, inside = xp.asarray(draw["start"]), None
+        places = {0: xp.arange(len(x)).reshape(-1, *[1] * len(axes))}
+        for number, (axis, length) in enumerate(zip(axes, lengths, strict=True)):
+            shape = [length if at == axis else 1 for at in sorted(axes)]
+            place = (start[:, number, None] + xp.arange(length)).reshape(-1, *shape)
+            is_inside = (place >= 0) & (place < x.shape[axis])
+            inside = is_inside if inside is None else inside & is_inside
+            places[axis] = place.clip(0, x.shape[axis] - 1)
+        window = x[tuple(places[axis] for axis in sorted(places))]
+        if self.border is None or inside is None:
+            return window
+        inside = inside.reshape(*inside.shape, *[1] * (window.ndim - inside.ndim))
+        return xp.where(inside, window, xp.asarray(self.border, x.dtype))
 
     def lower(self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str) -> Any:
         """``slice``; out of the image only if there is a border."""
-        settings: dict[str, Any] = {"start": draw["start"], "axes": [0, 1]}
+        axes = VOLUME_AXES if field.is_volume else AXES
+        settings: dict[str, Any] = {"start": draw["start"], "axes": [axis - 1 for axis in axes]}
         settings["shape"] = draw["shape"] if "shape" in draw else list(self._of((0, 0)))
         if self.border is not None:
             settings.update(out_of_bounds_policy="pad", fill_values=self.border)
@@ -80,11 +92,14 @@ class Window(Op):
 
     def fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """A window of the walk's window: it moves, and moves the other way where the walk mirrors."""
+        if draw["start"].shape[1] != len(AXES):
+            return None
         whole = walk.window == (walk.height, walk.width) and not walk.is_padded
         border = self.border
         if isinstance(border, tuple) or (border is not None and (walk.mean is not None or not whole)):
             return None  # a walk has one value; the border's would have other units, or lie inside the image
-        start, window = draw["start"], self._of(walk.window)
+        start, (height, width) = draw["start"], self._of(walk.window)
+        window = height, width
         if walk.mirror.any():
             rest = np.array([walk.window[0] - window[0], walk.window[1] - window[1]], np.int32)
             start = np.where(walk.mirror == 1, rest - start, start)
@@ -95,14 +110,22 @@ class Window(Op):
             is_padded=walk.is_padded or border is not None,
         )
 
-    def _of(self, size: tuple[int, ...]) -> tuple[int, int]:
-        height, width = self.window_of(np.array(size, np.int32)).tolist()
-        return height, width
+    def _of(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.window_of(np.array(size, np.int32)).tolist())
 
 
-def fixed(window: tuple[int, int], size: Sizes) -> Sizes:
-    """Return a window's size for each image."""
-    return np.broadcast_to(np.array(window, np.int32), size.shape)
+def fixed(window: tuple[int, int], depth: int | None, size: Sizes) -> Sizes:
+    """Return a window's size for each image, for each volume with so many slices, or with all of its own."""
+    lengths = np.array(window, np.int32)
+    if size.shape[-1] == len(window):
+        return np.broadcast_to(lengths, size.shape)
+    slices = size[..., 2:] if depth is None else np.full_like(size[..., 2:], depth)
+    return np.concatenate([np.broadcast_to(lengths, (*size.shape[:-1], 2)), slices], axis=-1).astype(np.int32)
+
+
+def with_shape(start: NDArray[np.int32], window: Sizes) -> Draw:
+    """Return the draw of windows: of volumes with their shapes, for the number of slices may differ."""
+    return {"start": start} if start.shape[1] == len(AXES) else {"start": start, "shape": window}
 
 
 def region(start: NDArray[np.int32], window: Sizes, size: Sizes) -> Draw:

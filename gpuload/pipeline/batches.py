@@ -26,7 +26,7 @@ from gpuload import device as devices
 from gpuload import rawdecode, threads
 from gpuload.errors import ClosedError
 from gpuload.executors.base import BatchExecutor
-from gpuload.ops.base import RowError
+from gpuload.ops.base import VARYING, RowError
 from gpuload.pipeline.joining import Joining
 from gpuload.pipeline.recipe import Recipe, raw_region
 from gpuload.pipeline.ring import ALIGN_BYTES
@@ -343,6 +343,8 @@ def each_step(step: Step, fields: dict[str, Any], *, copy: bool) -> list[dict[st
 
 def _slice_rows(values: Any, rows: slice, *, copy: bool) -> Any:
     part = values[rows]
+    if isinstance(part, VARYING):
+        return part
     is_view = not isinstance(part, np.ndarray) and (copy or part.data.ptr % ALIGN_BYTES)
     return part.copy() if is_view else part
 

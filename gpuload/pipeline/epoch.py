@@ -404,7 +404,8 @@ def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> B
         fields = {name: _lend(session.lane, values) for name, values in fields.items()}
     elif rows is not None:
         fields = {name: values[rows] for name, values in fields.items()}
-        fields = _copy_unaligned(session, fields, [name for name, values in fields.items() if not is_aligned(values)])
+        arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
+        fields |= _copy_unaligned(session, arrays, [name for name, values in arrays.items() if not is_aligned(values)])
     session.counters.deliver(int(np.count_nonzero(valid)), sum(_num_bytes(values) for values in fields.values()))
     if group.attempts:
         first, after = (rows.start, rows.stop) if rows is not None else (0, records.size)
@@ -425,6 +426,11 @@ def _of_piece(session: Session, group: Step, step: int) -> Batch:
     fields = _copy_unaligned(session, dict(batch.items()), unaligned)
     output, epoch = session.recipe.output, after.epoch
     return Batch(fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step)
+
+
+def _is_numeric(values: Any) -> bool:
+    """Return True for an array of numbers: not for texts, nor for values of varying length."""
+    return isinstance(values, np.ndarray) and not values.dtype.hasobject
 
 
 def _copy_unaligned(session: Session, fields: dict[str, Any], unaligned: Collection[str]) -> dict[str, Any]:

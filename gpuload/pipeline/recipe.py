@@ -152,7 +152,7 @@ class Recipe:
     @property
     def num_rows(self) -> int:
         """The rows of a slot."""
-        return self.plan.most_rows(self.graph.mixes) * self.num_joined
+        return self.plan.most_rows(self.graph.group) * self.num_joined
 
     @cached_property
     def slot_bytes(self) -> int:

@@ -234,7 +234,8 @@ class Step:
         partners = self._ready_stretch.partners
         if partners is not None:
             begin, end = (
-                row + (0 < row < self.records.size and int(partners[self._first + row]) == -1) for row in (begin, end)
+                row + (0 < row < self.records.size and min(0, int(partners[self._first + row].min())))
+                for row in (begin, end)
             )
         return begin, end
 

@@ -36,14 +36,16 @@ class Stretch:
         records: int64 ``[n]``, the records of all of them.
         valid: bool ``[n]``, False where a record only pads a batch, or is there as a partner alone.
         starts: for each step, and for the end, the row where it begins.
-        partners: int32 ``[n]``, see ``order.Pairs``; None where no op mixes records.
+        partners: int32 ``[n, ...]``, see ``order.Groups``; None where no op mixes records.
     """
 
     def __init__(self, recipe: Recipe, position: Position, num_steps: int) -> None:
         self.partners: NDArray[np.int32] | None = None
         self._batches: tuple[tuple[int, int, int], ...] | None = None
         if recipe.graph.mixes:
-            records, valid, self._batches, self.partners = recipe.plan.span_of_pairs(position, num_steps)
+            records, valid, self._batches, self.partners = recipe.plan.span_of_groups(
+                position, recipe.graph.group, num_steps
+            )
             counts = tuple(map(sum, self._batches))
         else:
             records, valid, counts = recipe.plan.span(position, num_steps)
@@ -135,7 +137,7 @@ def draw(
         epoch: the epoch.
         records: int64 ``[n]``.
         field_values: the values of fields whose sizes vary, and of those that draws depend on.
-        partners: of the records, where an op mixes them; see ``order.Pairs``.
+        partners: of the records, where an op mixes them; see ``order.Groups``.
     """
     sizes = {name: image_sizes(graph.spec_in[name], field_values.get(name), records.size) for name in graph.touched}
     boxes = {name: field_values[name] for name in graph.fields_to_draw}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpuload.ops import boxes, follow, images
 from gpuload.preview import font
-from gpuload.spec import MASK, Field, Spec
+from gpuload.spec import INSTANCES, MASK, Field, Spec
 
 Pixels = NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -36,6 +36,13 @@ def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixe
         field: that of the image; boxes and points that belong to it are drawn into it.
     """
     value = np.asarray(values[field.name])
+    if field.kind == INSTANCES:
+        number, height, width = value.shape
+        labels = (value.astype(bool) * np.arange(1, number + 1)[:, None, None]).max(axis=0, initial=0)
+        mask = field.with_(shape=(height, width, 1), kind=MASK)
+        return image_pixels(spec, {**values, field.name: labels[..., None]}, mask)[
+            0
+        ], f"{number} masks, {height} x {width}"
     image = np.moveaxis(value, 0, -1) if images.channels_first(field) else value
     note = f"{value.dtype} {' x '.join(map(str, value.shape))}"
     step = max(1, -(-max(image.shape[:2]) // LARGEST_SIDE))

@@ -1,8 +1,8 @@
 """Marks: facts of fields that files do not say, from the user.
 
 Bytes    that they are encoded images, and the order of axes.
-Meaning  which fields are the mask, the boxes or the points of the image beside them, and which have a row for each box:
-         ops that move pixels move them, too (`ops.follow`). Such a mark changes no record.
+Meaning  which fields are the mask, the masks of objects, the boxes or the points of the image beside them, and which
+         have a row for each box: ops that move pixels move them, too (`ops.follow`). Such a mark changes no record.
 
 Padding  encoded images that are stored in one length each have zeros behind shorter ones. JPEG files end in D9 and PNG
          files in 82, so that all zeros at the end can be cut off.
@@ -18,15 +18,16 @@ from gpuload import rawdecode
 from gpuload.errors import SpecError
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Bytes, Indices, Leaf, Values
-from gpuload.spec import BOX_FORMATS, KINDS, MASK, NORMALIZED, Field, Spec
+from gpuload.spec import BOX_FORMATS, INSTANCES, KINDS, MASK, NORMALIZED, VOLUMES, Field, Spec
 
 ENCODED_MARK = "encoded"
-AXES = ("HWC", "CHW")
+AXES = ("HWC", "CHW", *VOLUMES)
 UINT8 = np.dtype(np.uint8)
 WITH = "with "  # before the name of a field of boxes
 FORMS = (
-    "a mark is 'encoded', 'HWC' or 'CHW'; 'mask', 'xyxy', 'xywh', 'cxcywh' (boxes) or 'xy' (points), in pixels, or "
-    "'normalized xyxy' in parts of the image's width and height; 'with boxes' of what has a row for each of the boxes"
+    "a mark is 'encoded', 'HWC', 'CHW', 'DHWC' or 'DHW'; 'mask', 'masks' (one of each object), 'xyxy', 'xywh', "
+    "'cxcywh' (boxes) or 'xy' (points), in pixels, or 'normalized xyxy' in parts of the image's width and height; "
+    "'with boxes' of what has a row for each of the boxes"
 )
 
 
@@ -53,7 +54,7 @@ def mark_field(field: Field, mark: str) -> Field:
             raise _mark_error(field, mark, "encoded images are one axis of uint8, or bytes (dtype S or V) without axes")
         return field.with_(dtype=UINT8, shape=(None,), encoded=True, text="")
     if field.encoded or field.shape is None or len(field.shape) != len(mark):
-        raise _mark_error(field, mark, "the axes of three are named: height, width and channels")
+        raise _mark_error(field, mark, f"it has not the {len(mark)} axes that this names")
     return field.with_(axes=mark)
 
 
@@ -67,8 +68,10 @@ def _mark_meaning(field: Field, mark: str) -> Field:
     lengths = field.shape or ()
     if boxes and (not lengths or result.holds_boxes):
         raise _mark_error(field, mark, "what has a row for each box has an axis for them, and is no boxes itself")
-    if kind == MASK and not field.encoded and (len(lengths) not in (2, 3) or field.dtype.kind not in "buif"):
+    if kind == MASK and not field.encoded and (len(lengths) not in (2, 3, 4) or field.dtype.kind not in "buif"):
         raise _mark_error(field, mark, "a mask has height and width, and an axis of channels or none, of numbers")
+    if kind == INSTANCES and (field.encoded or len(lengths) != 3 or field.dtype.kind not in "buif"):
+        raise _mark_error(field, mark, "masks of objects have three axes: one for the masks, height and width")
     if result.holds_boxes and (lengths[-1:] != (4,) or field.dtype.kind not in "iuf"):
         raise _mark_error(field, mark, f"boxes ({', '.join(BOX_FORMATS)}) have four numbers each, along the last axis")
     num_numbers = lengths[-1] or 0 if lengths else 0

@@ -226,6 +226,8 @@ class OpContract:
         for op, field in self.cases:
             if not op.moves_points or field.dtype.kind not in "uif" or field.encoded or (field.shape or ())[2:] == ():
                 continue
+            if field.is_volume:  # points lie in images
+                continue
             graph, values, draws = self._batch(op, field)
             if not all(min(value.shape[:2]) >= SPOT_SIDE for value in values):
                 continue

@@ -22,6 +22,7 @@ from tests import emulated_gpu, opexamples
 BATCH_SIZE, SIDE = 64, 32
 LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
 MOST_LAUNCHES = 3  # of an op and batch
+ARRAY_FORMS = ("CLAHE",)  # these have no kernel: their array forms are run, of images of different sizes one by one
 # These draw ops for each record. All records go through their first op together, then through their second: each time
 # there are 3 launches at most, whatever was drawn. Ops that `ops.edits` does not know are launched one by one.
 DRAW_OPS = (
@@ -32,7 +33,8 @@ One batch of {BATCH_SIZE} images of {SIDE} x {SIDE} pixels, or a little smaller,
 for a batch: the op of its docstring's example. Crops, flips and normalisations that follow one another are one kernel
 in a loader. An op may have {MOST_LAUNCHES} launches. Those that draw ops for each record
 ({", ".join(DRAW_OPS)})
-may have as many for the first ops of all records together, for the second ones, and so on."""
+may have as many for the first ops of all records together, for the second ones, and so on.
+{", ".join(ARRAY_FORMS)} has its array form alone, of images of different sizes one by one."""
 
 FORMS = ("images of one size", "images of different sizes")
 COUNTS = {"launches": "cuLaunchKernel", "uploads": "uploads"}
@@ -91,8 +93,11 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
         draw = op.draw(u, sizes)
     if not op.joint:
         return lambda: _run(op.of("image"), xp, on_device, draw)
-    draw[PARTNER] = (np.arange(BATCH_SIZE) ^ 1) - np.arange(BATCH_SIZE, dtype=np.int32)
-    after = Spec((Field("image", values.dtype, values.shape[1:], axes="HWC"),))
+    places = np.arange(BATCH_SIZE, dtype=np.int32)[:, None]
+    partners = (places ^ np.arange(1, op.group, dtype=np.int32)) - places
+    draw[PARTNER] = partners[:, 0] if op.group == 2 else partners
+    shape = (None, None, 3) if isinstance(values, list) else values.shape[1:]
+    after = op.spec_after(Spec((Field("image", np.dtype(np.uint8), shape, axes="HWC"),)))
     return lambda: op.array_fields(xp, {"image": on_device}, draw, after)
 
 
@@ -111,5 +116,5 @@ def above(counts: dict[str, dict[str, float]]) -> list[str]:
         f"{name}: {row[column]:g} {column}, at most {MOST_LAUNCHES}"
         for name, row in counts.items()
         for column in row
-        if column.startswith("launches") and name not in DRAW_OPS and row[column] > MOST_LAUNCHES
+        if column.startswith("launches") and name not in (*DRAW_OPS, *ARRAY_FORMS) and row[column] > MOST_LAUNCHES
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gpuload as gl
-from gpuload.errors import GpuloadError, RowError
+from gpuload.errors import GpuloadError, RowError, SpecError
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
@@ -201,3 +201,32 @@ def test_what_is_wrong_is_told(call, words):
         call()
     assert caught.value.cause
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.Sometimes(1, [ops.Brightness(2, 2), ops.RandomFlip(1)]),
+        ops.OneOf([[ops.Invert(), ops.RandomFlip(1)]]),
+        ops.Shuffle([ops.Solarize(0), ops.RandomFlip(1)]),
+        ops.Sometimes(1, [ops.Sometimes(1, [ops.Brightness(2, 2), ops.RandomFlip(1)])]),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_the_labels_of_a_mask_are_moved_and_not_coloured(op):
+    masks = np.random.default_rng(1).integers(0, 256, PIXELS[..., :1].shape, np.int32)
+    source = gl.arrays(image=PIXELS, mask=masks).mark(mask="mask")
+
+    with gl.Loader(source, len(PIXELS), ops=[op], device="cpu") as load:
+        batch = load.batch_at(0)
+
+    np.testing.assert_array_equal(batch["mask"], masks[:, :, ::-1])
+    assert not np.array_equal(batch["image"], PIXELS[:, :, ::-1])
+
+
+def test_a_policy_beside_a_mask_is_refused():
+    source = gl.arrays(image=PIXELS, mask=PIXELS[..., :1]).mark(mask="mask")
+
+    for op in (ops.RandAugment(), ops.Sometimes(0.5, [ops.TrivialAugmentWide()])):
+        with pytest.raises(SpecError, match="beside the mask 'mask'"):
+            gl.Loader(source, 4, ops=[op], device="cpu")

@@ -216,24 +216,32 @@ def test_a_damaged_partner_that_is_read_besides_is_named():
 
 def test_partners_of_a_plan():
     plan = Plan(7, 3)
-    pairs = plan.span_of_pairs(Position(), 3)
+    pairs = plan.span_of_groups(Position(), 2, 3)
     assert pairs.records.tolist() == [0, 1, 2, 3, 2, 3, 4, 5, 6]
     assert pairs.batches == ((0, 3, 1), (1, 3, 0), (0, 1, 0))
-    assert pairs.partners.tolist() == [1, -1, 1, -1, 1, -1, 1, -1, 0]
+    assert pairs.partners.tolist() == [[1], [-1], [1], [-1], [1], [-1], [1], [-1], [0]]
     assert pairs.valid.tolist() == [True, True, True, False, False, True, True, True, True]
+
+    fours = plan.span_of_groups(Position(), 4, 3)
+    assert fours.records.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 4, 5, 6]
+    assert fours.batches == ((0, 3, 1), (3, 3, 1), (2, 1, 0))
+    group, rest = [[1, 2, 3], [-1, 2, 1], [1, -2, -1], [-1, -2, -3]], [[1, 2, 0], [-1, 0, 1], [0, -2, -1]]
+    assert fours.partners.tolist() == [*group, *group, *rest, *rest]
+    assert plan.most_rows(2) >= 4
+    assert plan.most_rows(4) >= 7
 
 
 def test_batches_of_an_even_size_read_nothing_besides():
     for num_shards in (1, 2, 3):
         plan = Plan(36, 4, shuffle=True, num_shards=num_shards, shard_id=num_shards - 1)
-        pairs = plan.span_of_pairs(Position(), 3)
+        pairs = plan.span_of_groups(Position(), 2, 3)
         assert all(batch == (0, 4, 0) for batch in pairs.batches)
 
 
 def test_p_is_the_share_of_pairs_that_are_mixed():
     graph = compile_ops(Spec((Field("image", np.dtype("f4"), (8, 8, 3)),)), [gl.ops.MixUp(p=0.3), gl.ops.CutMix(p=0.3)])
     records = np.arange(40_000)
-    partners = np.tile(np.array([1, -1], np.int32), 20_000)
+    partners = np.tile(np.array([1, -1], np.int32), 20_000)[:, None]
     sizes = {"image": np.full((records.size, 2), 8, np.int32)}
     for draw in graph.draw(seed=1, epoch=0, records=records, sizes=sizes, partners=partners):
         np.testing.assert_array_equal(draw["weight"][::2], draw["weight"][1::2])
@@ -324,3 +332,30 @@ def test_cutmix_cuts_a_marked_mask_that_it_names_and_mixup_refuses_it():
         loader([gl.ops.MixUp(on=("image", "mask", "label"))], 4, marked(mask="mask"))
     with pytest.raises(SpecError, match="is marked 'xyxy'"):
         loader([gl.ops.MixUp(on=("image", "boxes"))], 4, marked(boxes="xyxy"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("batch_size", [4, 5])
+def test_fields_of_varying_length_and_texts_stand_beside(batch_size, device, monkeypatch):
+    sim = simdevice.install(monkeypatch, seed=5) if device == "gpu" else None
+    words = [f"record {n}" * (n % 3) for n in range(LENGTH)]
+    values = {"numbers": [np.arange(n % 4) for n in range(LENGTH)], "word": words}
+    fields = {"numbers": ("int64", (None,)), "word": ("str", ())}
+
+    def read(rows):
+        return {name: [column[n] for n in rows] for name, column in values.items()}
+
+    beside = gl.records(LENGTH, read, fields=fields)
+
+    with loader([*BEFORE, gl.ops.MixUp()], batch_size, gl.zip(source(), beside), device=device) as mixed:
+        for batch in mixed.epoch(EPOCH):
+            assert len(batch["numbers"]) == len(batch["word"]) == len(batch.records)
+            for row, record in enumerate(batch.records.tolist()):
+                numbers = batch["numbers"][row]
+                assert (numbers.get() if device == "gpu" else numbers).tolist() == list(range(record % 4))
+                assert str(batch["word"][row]) == words[record]
+
+    if sim is not None:
+        del batch, numbers
+        gc.collect()
+        sim.finish()

@@ -10,7 +10,8 @@ import pytest
 
 import gpuload as gl
 from gpuload import ops
-from gpuload.errors import SpecError
+from gpuload.errors import RowError, SpecError
+from gpuload.executors import choose
 from gpuload.ops import Dali, Python
 from gpuload.ops.graph import compile_ops
 from gpuload.spec import Field, Spec
@@ -287,11 +288,99 @@ def test_with_executor_dali_the_ops_behind_it_run_there(executor):
     assert_same(rows_of(loader_of(*chain, executor=executor), "image"), rows_of(loader_of(*chain), "image"))
 
 
-def test_behind_an_operator_of_dali_on_the_same_field_it_is_refused_by_name():
+def test_behind_an_operator_of_dali_on_a_gpu_it_is_refused_by_name():
+    graph = compile_ops(source().spec, [Dali("flip", horizontal=1), Python(lambda x: x, out={})])
+
     with pytest.raises(SpecError, match=r"Python.* behind Dali") as caught:
-        loader_of(Dali("flip", horizontal=1), Python(lambda x: x))
+        choose.choose("auto", graph, "gpu:0")
 
     assert "put Python before Dali" in caught.value.remedy
+
+
+def mean_boxes(image, boxes):
+    """Return the image turned over, its boxes in pixels, and two new fields."""
+    return {
+        "image": image[::-1],
+        "boxes": boxes * np.float32(image.shape[1]),
+        "mean": np.float32(image.mean()),
+        "name": f"{len(boxes)} boxes",
+    }
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 10])
+def test_behind_an_operator_of_dali_it_gets_and_makes_several_fields(batch_size):
+    pytest.importorskip("nvidia.dali")
+    out = {"mean": "float32", "name": "str"}
+    chain = [
+        ops.RandomFlip(),
+        Python(lambda label: label + 1, on="label", out={}),
+        Dali("flip", horizontal=0, vertical=1),
+        Python(mean_boxes, on=("image", "boxes"), out=out),
+        ops.Normalize(5, 2),
+        Python(noisy, on=("mean", "label"), out={}),
+    ]
+    load = loader_of(*chain, seed=2, batch_size=batch_size, shuffle=True)
+    flipped = rows_of(loader_of(ops.RandomFlip(), seed=2, batch_size=3), "image")
+
+    assert "behind it" in load.describe()
+    assert_same(rows_of(load, "image"), [(image.astype(np.float32) - 5) / 2 for image in flipped])
+    assert_same(rows_of(loader_of(*chain, batch_size=batch_size), "boxes"), [boxes * np.float32(5) for boxes in BOXES])
+    assert [str(name) for name in rows_of(loader_of(*chain), "name")] == [f"{row % 4} boxes" for row in range(10)]
+    alone = rows_of(loader_of(*chain, seed=2, batch_size=3), "mean")
+    assert_same(rows_of(loader_of(*chain, seed=2, batch_size=batch_size), "mean"), alone)
+    assert_same(rows_of(loader_of(*chain), "label"), np.arange(1, 11))
+
+
+def noisy(mean, label, rng):
+    return mean + np.float32(rng.random()), label
+
+
+def refuse_three(image, label):
+    if label == 3:
+        raise ValueError("three")
+    return image, label
+
+
+def find_damage(image, label):
+    if label == 3:
+        raise RowError(0, "three", cause="it is three", remedy="leave it out")
+    return image, label
+
+
+def test_what_it_raises_behind_dali_names_the_function_and_the_record():
+    pytest.importorskip("nvidia.dali")
+    chain = [Dali("flip", horizontal=1), Python(refuse_three, on=("image", "label"), out={})]
+    load = loader_of(*chain)
+
+    with load, pytest.raises(ValueError, match="three") as caught:
+        load.batch_at(0)
+    assert "gl.ops.Python(refuse_three)" in str(caught.value.__notes__)
+    assert "record 3" in str(caught.value.__notes__)
+
+    damaged = [chain[0], Python(find_damage, on=("image", "label"), out={})]
+    with loader_of(*damaged, on_error="skip", max_bad=0.5) as skipping:
+        assert next(iter(skipping)).valid.tolist() == [True, True, True, False]
+        assert {bad.record for bad in skipping.bad_records()} == {3}
+
+
+def test_errors_of_a_list_with_both_name_the_op_at_fault():
+    pytest.importorskip("nvidia.dali")
+    wrong_out = Python(lambda image, label: (image[:3], label), on=("image", "label"), out={})
+    for chain, words in (
+        (
+            [Dali("flip", horizontal=1), Python(lambda x: x, out={}), Dali("flip", vertical=1)],
+            "behind Python|Dali.*behind",
+        ),
+        (
+            [Dali("cast", dtype="float32"), Python(refuse_three, on=("image", "label"), out={})],
+            "field 'image': DALI makes",
+        ),
+        ([Dali("flip", horizontal=1), wrong_out], "lambda.* returned"),
+        ([Python(lambda a, b, c: a, on=("image", "label"), out={}), Dali("flip", horizontal=1)], "gets|lambda"),
+    ):
+        with pytest.raises(gl.GpuloadError, match=words) as caught, loader_of(*chain) as load:
+            load.batch_at(0)
+        assert caught.value.remedy
 
 
 def test_decoded_images_go_through_it_to_dali(tmp_path):

@@ -220,11 +220,11 @@ def test_what_is_said_to_be_chw_must_be_transposed():
     [
         ({"image": "jpeg"}, r"mark\(image='jpeg'\)"),
         ({"image": True}, r"mark\(image=True\)"),
-        ({"image": None}, "a mark is 'encoded', 'HWC' or 'CHW'"),
+        ({"image": None}, "a mark is 'encoded', 'HWC', 'CHW'"),
         ({"image": {"encoded": True}}, "a mark is 'encoded'"),
         ({"label": "encoded"}, r"the field is label: int64 \(\)"),
-        ({"label": "HWC"}, "the axes of three are named"),
-        ({"image": "CHW"}, "the axes of three are named"),
+        ({"label": "HWC"}, "it has not the 3 axes"),
+        ({"image": "CHW"}, "it has not the 3 axes"),
         ({"text": "encoded"}, "one axis of uint8"),
     ],
 )

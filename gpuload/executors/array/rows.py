@@ -48,7 +48,7 @@ class ArrayRowExecutor:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._runs = _runs(graph)
-        self._copies_images = _copies_images(graph)
+        self._copies_images = _copies_images(graph) and not graph.mixes  # which takes rows from one another
 
     def run(self, fields: Fields, draws: Sequence[Draw], out: Mapping[str, Any]) -> Fields:
         """Return the fields of ``graph.results`` after all ops; see ``RowExecutor``."""

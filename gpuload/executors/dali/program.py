@@ -201,7 +201,8 @@ class Program:
         """Return True if the op at a place can mirror the images of a field, and no value is checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
-        return type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
+        has_form = type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
+        return has_form and not self.graph.before(place)[name].is_volume
 
     def _mirror_input(self, place: int) -> Input:
         return self.draws[place][str(self.graph.ops[place].mirror)]
