@@ -115,11 +115,12 @@ def _read_boxes(numbers: Any) -> Fields:
 def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
     """Return an op on a source as a graph, what it draws for all records, and the records."""
     graph, records = compile_ops(source.spec, [op]), np.arange(len(source))
+    partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]  # of p: p xor 1, 2, 3
     values = source.read(records)
     sizes = {name: image_sizes(source.spec[name], values[name], len(source)) for name in graph.touched}
     draws = graph.draw(
         seed=SEED, epoch=EPOCH, records=records, sizes=sizes,
-        partners=np.where(records % 2, -1, 1).astype(np.int32),
+        partners=np.stack(partners, axis=1).astype(np.int32),
         values={name: values[name] for name in graph.fields_to_draw},
     )  # fmt: skip
     return graph, draws, values

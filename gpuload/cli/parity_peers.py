@@ -217,6 +217,17 @@ def _blur(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     return np.asarray(np.rint(sums).clip(0, 255).astype(np.uint8))
 
 
+def _equalize_tiles(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
+    import cv2
+
+    if not draw["apply"]:
+        return image
+    lab = cv2.cvtColor(image, cv2.COLOR_RGB2LAB)
+    grid = op.grid if isinstance(op.grid, tuple) else (op.grid, op.grid)
+    lab[..., 0] = cv2.createCLAHE(float(draw["clip_limit"]), grid[::-1]).apply(lab[..., 0])
+    return np.asarray(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB))
+
+
 def _compress(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     import cv2
 
@@ -255,6 +266,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "AutoAugment": ("Pillow", _policy),
     "AutoContrast": ("Pillow", _tone("autocontrast")),
     "Brightness": ("Pillow", _enhance("Brightness")),
+    "CLAHE": ("OpenCV", _equalize_tiles),
     "CenterCrop": ("Pillow", _window),
     "ChannelShuffle": ("Pillow", _shuffle_channels),
     "ColorSpace": ("OpenCV", _swap_channels),
@@ -302,6 +314,7 @@ NO_PEER = {  # ops beside which no library is called here, and why
     "Copy": "it changes no value",
     "Elastic": "its noise is gpuload's own; tests compare it with torchvision's formula",
     "GaussianNoise": "its noise is gpuload's own",
+    "Mosaic": "it pastes four images; each pixel is one of theirs",
     "OneHot": "it writes zeros and a one",
     "OneOf": "its ops are compared by themselves",
     "PadTo": "it adds rows",
@@ -325,7 +338,7 @@ def compare_peer(call: str) -> Iterator[Comparison]:
     graph, draws, values = draw_for(op, source_for(op))
     means = array_form(graph, draws, values)["image"]
     draw = next(rows for step, rows in zip(graph.ops, draws, strict=True) if type(step) is type(op))
-    partners = draw.get(PARTNER, np.zeros(len(means), np.int32))
+    partners = draw.get(PARTNER, np.zeros(len(means), np.int32)).reshape(len(means), -1)[:, 0]
     try:
         results = [
             peer(op, image, {key: rows[row] for key, rows in draw.items()}, values["image"][row + partners[row]])

@@ -191,7 +191,7 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
         columns = [[_cell(raw, raw.batch_at(step)) for step in raw.steps_of(numbers)]]
         for epoch in epoch_numbers:
             steps = changed.steps_of(numbers, epoch)
-            partners = [_partner(raw, step, epoch) if loader.graph.mixes else "" for step in steps]
+            partners = [_partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else "" for step in steps]
             batches = [changed.batch_at(step, epoch) for step in steps]
             columns.append([_cell(changed, *pair) for pair in zip(batches, partners, strict=True)])
     titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
@@ -233,10 +233,11 @@ def _decode_files(loader: Loader) -> Loader:
     return loader.replace(ops=[*loader.ops, *files]) if files else loader
 
 
-def _partner(raw: Loader, step: int, epoch: int) -> str:
-    """Return a line about the partner of the record at a step of an epoch, as ``ops.mixing`` has it."""
-    partner = step ^ 1
-    return f"partner: record {raw.batch_at(partner, epoch).records[0]}" if partner < len(raw) else "no partner"
+def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
+    """Return a line about the partners of the record at a step of an epoch, as ``order.Groups`` has them."""
+    steps = [step ^ number for number in range(1, group) if step ^ number < len(raw)]
+    numbers = [str(raw.batch_at(partner, epoch).records[0]) for partner in steps]
+    return f"partner: record{'s' * (len(numbers) > 1)} {', '.join(numbers)}" if numbers else "no partner"
 
 
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
