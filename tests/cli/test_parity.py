@@ -67,6 +67,9 @@ class Wrong(gl.ops.Brightness):
     def row_form(self, field):
         return None
 
+    def edit_form(self, draw, size, channels):
+        return None
+
 
 def test_an_executor_that_makes_something_else_is_broken(capsys, monkeypatch):
     monkeypatch.setattr(gl.ops, "Wrong", Wrong, raising=False)
