@@ -128,10 +128,14 @@ __attribute__((target("arch=x86-64-v4"))) void blur_512(const Image<const T>& fr
 
 #endif
 
+#ifdef HAS_CLONES
+// Known before threads begin: a function's own static would have a lock, which a fork may leave locked.
+const bool has_512 = __builtin_cpu_supports("x86-64-v4"), has_256 = __builtin_cpu_supports("x86-64-v3");
+#endif
+
 template <class T>
 void choose_blur(const Image<const T>& from, const Line& down, const Line& across, const Image<T>& to) {
 #ifdef HAS_CLONES
-    static const bool has_512 = __builtin_cpu_supports("x86-64-v4"), has_256 = __builtin_cpu_supports("x86-64-v3");
     if (has_512) return blur_512(from, down, across, to);
     if (has_256) return blur_256(from, down, across, to);
 #endif

@@ -52,6 +52,8 @@ bool are_floats(const double* numbers, int64_t count) {  // that are finite
     return std::all_of(numbers, numbers + count, [](double number) { return std::isfinite(float(number)); });
 }
 
+bool is_weight(double number) { return std::fabs(number) <= 1e6; }  // the sum of levels times weights stays finite
+
 bool are_finite(const double* numbers, int64_t count) {
     return std::all_of(numbers, numbers + count, [](double number) { return std::isfinite(number); });
 }
@@ -127,7 +129,7 @@ struct Editor::Edit {
         int64_t place = 2;
         for (int64_t chain = 0; chain < whole(1); ++chain) {
             const int64_t rest = count - place - 2;
-            if (rest < 0 || !are_floats(numbers + place, 1) || !is_whole(numbers[place + 1], 0, rest)) return false;
+            if (rest < 0 || !is_weight(numbers[place]) || !is_whole(numbers[place + 1], 0, rest)) return false;
             if (!all_fit({numbers + place + 2, whole(place + 1)}, size, true)) return false;
             place += 2 + whole(place + 1);
         }

@@ -65,8 +65,10 @@ PERMUTES int64_t look_up_registers_of_rgb(const uint8_t* image, int64_t count, c
     return i;
 }
 
+// Known before threads begin: a function's own static would have a lock, which a fork may leave locked.
+const bool has_permutes = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi");
+
 int64_t look_up_first(const uint8_t* image, int64_t pixels, int64_t channels, const uint8_t* tables, uint8_t* out) {
-    static const bool has_permutes = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi");
     if (!has_permutes || (channels != 1 && channels != 3)) return 0;
     return channels == 1 ? look_up_registers(image, pixels, tables, out)
                          : look_up_registers_of_rgb(image, 3 * pixels, tables, out) / 3;
