@@ -76,7 +76,7 @@ def test_elastic_is_torchvisions_for_the_same_noise(interpolation):
         words = noise.words(np, draw["key"][None], count).view(np.uint32)[0, : 2 * count]
         numbers = torch.from_numpy(((words >> 8) * 2.0**-23 - 1).astype(np.float32).reshape(2, 1, 1, *size))
         planes = [functional.gaussian_blur(plane, [side, side], [sigma, sigma]) for plane in numbers]
-        dx, dy = planes[0] * alpha / size[0], planes[1] * alpha / size[1]
+        dx, dy = planes[0] * alpha / size[1], planes[1] * alpha / size[0]
         displacement = torch.cat([dx, dy], 1).permute([0, 2, 3, 1])
         mode = {"linear": "bilinear"}.get(interpolation, interpolation)
         expected = functional.elastic(tensor_of(image), displacement, interpolation=mode, fill=7)

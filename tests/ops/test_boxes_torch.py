@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 
 import numpy as np
-import pytest
 
 from gpuload.ops import (
     Affine,
@@ -102,12 +101,13 @@ def test_resizes():
     check(lambda number, size: RandomResizedCrop(32, 48), resized_crop, 2e-3)
 
 
-@pytest.mark.parametrize("expand", [False, True])
-def test_rotations(expand):
-    def rotate(tensor, draw, u, size):
-        return functional.rotate(tensor, float(-180 + u[0] * 360), expand=expand)
+def test_rotations():
+    """Not with ``expand``: torchvision gives boxes another canvas than the image then, one pixel more."""
 
-    check(lambda number, size: Rotate(180, expand=expand), rotate, 2e-3 if not expand else 1.0, points=not expand)
+    def rotate(tensor, draw, u, size):
+        return functional.rotate(tensor, float(-180 + u[0] * 360))
+
+    check(lambda number, size: Rotate(180), rotate, 2e-3)
 
 
 def test_affines():
