@@ -111,7 +111,7 @@ def test_other_ops_are_added_behind_a_recipe():
 
 
 def test_a_recipe_that_is_not_called_is_told_of():
-    with pytest.raises(SpecError, match=r"ops=mae\(\)"):
+    with pytest.raises(SpecError, match=r"ops=gl\.recipes\.mae\(\)"):
         gl.Loader(gl.arrays(image=IMAGES), 4, ops=gl.recipes.mae)
 
 

@@ -562,8 +562,8 @@ def _image_size(field: Field) -> tuple[int | None, ...] | None:
 
 
 def _how_to_list(value: object) -> str:
-    if callable(value) and not isinstance(value, (Op, type)):
-        return f"call what makes them: ops={getattr(value, '__name__', 'function')}()"
+    if getattr(value, "__module__", None) == "gpuload.recipes":
+        return f"call the recipe: ops=gl.recipes.{getattr(value, '__name__', '')}()"
     return f"write ops=[{f'gl.ops.{type(value).__name__}(...)' if isinstance(value, Op) else ''}]"
 
 

@@ -41,7 +41,7 @@ class TestMapped(StorageContract):
 
 
 class TestMappedInItsOwnProcess(ProcessContract):
-    module, name = "mapped", "MappedStorage"
+    module, name = "maps", "MappedStorage"
 
 
 class TestNothingCanBeMapped(TestMapped):
