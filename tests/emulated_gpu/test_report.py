@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -49,7 +50,7 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
     for section in ("The GPU at work", "Tests", "Parity on this GPU", "Rows against the link", "Waiting in a training"):
         assert f"\n## {section}" in page
     assert "| rows-256 | **gpuload** |" in page
-    assert "| all others of 203 cases | CuPy, NumPy | 0.0000% | 0 | 0 |" in page
+    assert re.search(r"\| all others of \d{3} cases \| CuPy, NumPy \| 0\.0000% \| 0 \| 0 \|", page)
 
 
 def test_without_a_driver_it_says_so_and_what_to_do(tmp_path):
