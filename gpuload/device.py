@@ -129,7 +129,8 @@ def _driver_problem(error: Exception) -> Problem:
         remedy = "install an NVIDIA driver, and start a container with --gpus all; nvidia-smi shows whether it is there"
         return Problem(f"CuPy finds no CUDA driver {text}", remedy)
     if driver // 1000 < runtime_version // 1000:
-        cause = f"the driver supports CUDA {_version(driver)}, and CuPy is built for CUDA {_version(runtime_version)}"
+        of_driver, of_cupy = cuda_version(driver), cuda_version(runtime_version)
+        cause = f"the driver supports CUDA {of_driver}, and CuPy is built for CUDA {of_cupy}"
         return Problem(cause, "update the NVIDIA driver" + (f", or {INSTALL}" if driver // 1000 == 12 else ""))
     if "NoDevice" in text:
         remedy = "look at nvidia-smi and at CUDA_VISIBLE_DEVICES, which may hide every GPU"
@@ -177,7 +178,8 @@ def _meaning(text: str) -> Problem:
     return next((problem for names, problem in PROBLEMS.items() if any(name in text for name in names)), OTHER_PROBLEM)
 
 
-def _version(number: int) -> str:
+def cuda_version(number: int) -> str:
+    """Return a version of CUDA as people write it, "13.0" for 13000."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 

@@ -48,7 +48,7 @@ TRY_IMAGES = (
 
 
 class Package(NamedTuple):
-    """A package that gpuload can use: its name, the module to import, its distributions, what for, how to get it."""
+    """A package that gpuload can use: name, module to import, distributions, its use, what to type to get it."""
 
     name: str
     module: str
@@ -58,27 +58,33 @@ class Package(NamedTuple):
 
 
 PACKAGES = (
-    Package("Pillow", "PIL.Image", ("pillow",), "images without nvImageCodec; GIF, AVIF", '"gpuload[images]"'),
-    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", '"gpuload[csv]"'),
+    Package(
+        "Pillow", "PIL.Image", ("pillow",), "images without nvImageCodec; GIF, AVIF",
+        'pip install "gpuload[images]"',
+    ),
+    Package("PyArrow", "pyarrow.csv", ("pyarrow",), "CSV", 'pip install "gpuload[csv]"'),
     Package(
         "DALI", "nvidia.dali", ("nvidia-dali-cuda120", "nvidia-dali-cuda130"), "images on a GPU",
-        '"gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+        'pip install "gpuload[cuda12]", "gpuload[cpu]" without a GPU',
     ),
     Package(
         "nvImageCodec", "nvidia.nvimgcodec", ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13"), "decoding images",
         "it comes with DALI",
     ),
-    Package("CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU", '"gpuload[cuda12]"'),
+    Package(
+        "CuPy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "records on a GPU",
+        'pip install "gpuload[cuda12]"',
+    ),
     Package(
         "TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), "gpuload.bridges.tensorflow",
-        '"gpuload[cuda12]", "gpuload[cpu]" without a GPU',
+        'pip install "gpuload[cuda12]", "gpuload[cpu]" without a GPU',
     ),
     Package(
         "DALI's plugin", "nvidia.dali.plugin.tf", ("nvidia-dali-tf-plugin-cuda120", "nvidia-dali-tf-plugin-cuda130"),
         "DALI in tf.data", "make tf-plugin, in a checkout",
     ),
-    Package("PyTorch", "torch", ("torch",), "gpuload.bridges.torch", "torch"),
-    Package("JAX", "jax", ("jax",), "gpuload.bridges.jax", "jax"),
+    Package("PyTorch", "torch", ("torch",), "gpuload.bridges.torch", "pip install torch"),
+    Package("JAX", "jax", ("jax",), "gpuload.bridges.jax", "pip install jax"),
 )  # fmt: skip
 
 
@@ -183,8 +189,7 @@ def _packages() -> Iterator[Finding]:
     faults = dict(zip(installed, threads.parallel_map(import_fault, installed, threads.num_cores()), strict=True))
     for package in PACKAGES:
         if package not in faults:
-            remedy = package.install if package.install[0] not in '"tj' else f"pip install {package.install}"
-            yield Finding("packages", package.name, ABSENT, f"not installed; for {package.use}", remedy)
+            yield Finding("packages", package.name, ABSENT, f"not installed; for {package.use}", package.install)
             continue
         name = ", ".join(f"{name} {number}" for name, number in versions(package.distributions).items())
         fault = faults[package]
@@ -276,8 +281,10 @@ def _gpu() -> Iterator[Finding]:
         yield Finding(section, "GPU", state, problem.cause, problem.remedy if has_driver else "")
         return
     runtime = device.cupy().cuda.runtime
-    driver, toolkit = int(runtime.driverGetVersion()), int(runtime.runtimeGetVersion())
-    yield Finding(section, "driver", OK, f"for CUDA up to {_cuda(driver)}; CuPy brings CUDA {_cuda(toolkit)}")
+    driver, toolkit = (
+        device.cuda_version(int(number)) for number in (runtime.driverGetVersion(), runtime.runtimeGetVersion())
+    )
+    yield Finding(section, "driver", OK, f"for CUDA up to {driver}; CuPy brings CUDA {toolkit}")
     for number in range(int(runtime.getDeviceCount())):
         properties = runtime.getDeviceProperties(number)
         problem = device.gpu_problem(number)
@@ -289,10 +296,6 @@ def _gpu() -> Iterator[Finding]:
         else:
             yield Finding(section, f"gpu:{number}", OK, about)
     yield Finding(section, "regions of images", OK, REGIONS_ON_GPU)
-
-
-def _cuda(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _machine() -> Iterator[Finding]:

@@ -20,7 +20,7 @@ def plant(folder, monkeypatch, files):
 
 
 def package(module):
-    return Package(module, module, (module,), "a test", f'"{module}"')
+    return Package(module, module, (module,), "a test", f'pip install "{module}"')
 
 
 @pytest.mark.parametrize(
