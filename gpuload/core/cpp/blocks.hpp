@@ -11,11 +11,11 @@ namespace core {
 
 constexpr int64_t BLOCK = 512;  // pixels
 
-struct Block {
+struct PixelBlock {
     float red[BLOCK], green[BLOCK], blue[BLOCK];
 };
 
-INLINE void split(const uint8_t* pixels, int64_t count, Block& to) {
+INLINE void split(const uint8_t* pixels, int64_t count, PixelBlock& to) {
     uint8_t planes[3 * BLOCK];
     split_bytes(planes, pixels, BLOCK, count);
     for (int64_t i = 0; i < count; ++i) {
@@ -25,7 +25,7 @@ INLINE void split(const uint8_t* pixels, int64_t count, Block& to) {
     }
 }
 
-INLINE void join(const Block& from, int64_t count, uint8_t* pixels) {  // cut off to whole numbers
+INLINE void join(const PixelBlock& from, int64_t count, uint8_t* pixels) {  // cut off to whole numbers
     uint8_t planes[3 * BLOCK];
     for (int64_t i = 0; i < count; ++i) {
         planes[i] = uint8_t(int32_t(from.red[i]));
@@ -33,6 +33,18 @@ INLINE void join(const Block& from, int64_t count, uint8_t* pixels) {  // cut of
         planes[2 * BLOCK + i] = uint8_t(int32_t(from.blue[i]));
     }
     interleave<false>(pixels, planes, BLOCK, count);
+}
+
+// Takes an image through `change(block, count)`, which changes the first pixels of a block, into `out`. `out` may be the image.
+template <class Change>
+INLINE void change_blocks(const uint8_t* image, int64_t pixels, uint8_t* out, const Change& change) {
+    PixelBlock block;
+    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
+        const int64_t count = std::min(BLOCK, pixels - begin);
+        split(image + 3 * begin, count, block);
+        change(block, count);
+        join(block, count, out + 3 * begin);
+    }
 }
 
 INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }

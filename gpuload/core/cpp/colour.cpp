@@ -23,43 +23,49 @@ INLINE float gray_of(float red, float green, float blue) {  // not cut off
     return std::fma(blue, BLUE, std::fma(green, GREEN, red * RED));
 }
 
-INLINE void saturate_block(Block& block, int64_t count, float factor, float weight) {
-    for (int64_t i = 0; i < count; ++i) {
-        const float gray = std::floor(gray_of(block.red[i], block.green[i], block.blue[i]));
-        block.red[i] = bounded(std::fma(gray, weight, block.red[i] * factor), 255.0f);
-        block.green[i] = bounded(std::fma(gray, weight, block.green[i] * factor), 255.0f);
-        block.blue[i] = bounded(std::fma(gray, weight, block.blue[i] * factor), 255.0f);
+struct Saturate {
+    float factor, weight;
+    INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
+        for (int64_t i = 0; i < count; ++i) {
+            const float gray = std::floor(gray_of(block.red[i], block.green[i], block.blue[i]));
+            block.red[i] = bounded(std::fma(gray, weight, block.red[i] * factor), 255.0f);
+            block.green[i] = bounded(std::fma(gray, weight, block.green[i] * factor), 255.0f);
+            block.blue[i] = bounded(std::fma(gray, weight, block.blue[i] * factor), 255.0f);
+        }
     }
-}
+};
 
-INLINE void turn_block(Block& block, int64_t count, float shift) {
-    constexpr float TO_UNIT = float(1.0 / 255), SIXTH = float(1.0 / 6), LEVELS = 255.999f;
-    for (int64_t i = 0; i < count; ++i) {
-        const float red = block.red[i] * TO_UNIT, green = block.green[i] * TO_UNIT, blue = block.blue[i] * TO_UNIT;
-        const float high = std::max(red, std::max(green, blue)), low = std::min(red, std::min(green, blue));
-        const bool is_gray = high == low;
-        const float span = high - low, saturation = span / (is_gray ? 1.0f : high), divisor = is_gray ? 1.0f : span;
-        // (a + offset) - b, where these are parts of the span by which two channels lie below the highest one.
-        const bool is_red = high == red, is_green = high == green;
-        const float above = (is_red ? high - blue : is_green ? high - red : high - green) / divisor;
-        const float below = (is_red ? high - green : is_green ? high - blue : high - red) / divisor;
-        float turn = (above + (is_red ? 0.0f : is_green ? 2.0f : 4.0f)) - below;
-        turn = turn * SIXTH + 1.0f;
-        turn -= std::floor(turn);  // which is not negative
-        turn += shift;
-        turn -= std::trunc(turn);
-        turn = turn < 0.0f ? turn + 1.0f : turn;
-        const float six = turn * 6.0f, sector = std::floor(six), rest = six - sector;
-        const float ramp = saturation * rest, pale = 1.0f - saturation;
-        const float falling = bounded((1.0f - ramp) * high, 1.0f), rising = bounded((ramp + pale) * high, 1.0f);
-        const float least = bounded(pale * high, 1.0f);
-        const bool first = sector == 0.0f || sector == 6.0f, second = sector == 1.0f, third = sector == 2.0f;
-        const bool fourth = sector == 3.0f, fifth = sector == 4.0f;
-        block.red[i] = LEVELS * (second ? falling : third || fourth ? least : fifth ? rising : high);
-        block.green[i] = LEVELS * (first ? rising : second || third ? high : fourth ? falling : least);
-        block.blue[i] = LEVELS * (first || second ? least : third ? rising : fourth || fifth ? high : falling);
+struct TurnHue {
+    float shift;
+    INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
+        constexpr float TO_UNIT = float(1.0 / 255), SIXTH = float(1.0 / 6), LEVELS = 255.999f;
+        for (int64_t i = 0; i < count; ++i) {
+            const float red = block.red[i] * TO_UNIT, green = block.green[i] * TO_UNIT, blue = block.blue[i] * TO_UNIT;
+            const float high = std::max(red, std::max(green, blue)), low = std::min(red, std::min(green, blue));
+            const bool is_gray = high == low;
+            const float span = high - low, saturation = span / (is_gray ? 1.0f : high), divisor = is_gray ? 1.0f : span;
+            // (a + offset) - b, where these are parts of the span by which two channels lie below the highest one.
+            const bool is_red = high == red, is_green = high == green;
+            const float above = (is_red ? high - blue : is_green ? high - red : high - green) / divisor;
+            const float below = (is_red ? high - green : is_green ? high - blue : high - red) / divisor;
+            float turn = (above + (is_red ? 0.0f : is_green ? 2.0f : 4.0f)) - below;
+            turn = turn * SIXTH + 1.0f;
+            turn -= std::floor(turn);  // which is not negative
+            turn += shift;
+            turn -= std::trunc(turn);
+            turn = turn < 0.0f ? turn + 1.0f : turn;
+            const float six = turn * 6.0f, sector = std::floor(six), rest = six - sector;
+            const float ramp = saturation * rest, pale = 1.0f - saturation;
+            const float falling = bounded((1.0f - ramp) * high, 1.0f), rising = bounded((ramp + pale) * high, 1.0f);
+            const float least = bounded(pale * high, 1.0f);
+            const bool first = sector == 0.0f || sector == 6.0f, second = sector == 1.0f, third = sector == 2.0f;
+            const bool fourth = sector == 3.0f, fifth = sector == 4.0f;
+            block.red[i] = LEVELS * (second ? falling : third || fourth ? least : fifth ? rising : high);
+            block.green[i] = LEVELS * (first ? rising : second || third ? high : fourth ? falling : least);
+            block.blue[i] = LEVELS * (first || second ? least : third ? rising : fourth || fifth ? high : falling);
+        }
     }
-}
+};
 
 struct Sharper {
     float weight;
@@ -158,7 +164,7 @@ void contrast_table(float mean, float factor, float weight, uint8_t* table) {
 }
 
 CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
-    Block block;
+    PixelBlock block;
     int64_t total = 0;
     for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
         const int64_t count = std::min(BLOCK, pixels - begin);
@@ -171,7 +177,7 @@ CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
 }
 
 CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels, uint8_t* out) {
-    Block block;
+    PixelBlock block;
     uint8_t grays[BLOCK];
     for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
         const int64_t count = std::min(BLOCK, pixels - begin);
@@ -187,23 +193,11 @@ CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels
 }
 
 CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, float weight, uint8_t* out) {
-    Block block;
-    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
-        const int64_t count = std::min(BLOCK, pixels - begin);
-        split(image + 3 * begin, count, block);
-        saturate_block(block, count, factor, weight);
-        join(block, count, out + 3 * begin);
-    }
+    change_blocks(image, pixels, out, Saturate{factor, weight});
 }
 
 CLONES void turn_hue(const uint8_t* image, int64_t pixels, float shift, uint8_t* out) {
-    Block block;
-    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
-        const int64_t count = std::min(BLOCK, pixels - begin);
-        split(image + 3 * begin, count, block);
-        turn_block(block, count, shift);
-        join(block, count, out + 3 * begin);
-    }
+    change_blocks(image, pixels, out, TurnHue{shift});
 }
 
 CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight, uint8_t* out) {

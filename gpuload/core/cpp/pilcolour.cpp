@@ -16,20 +16,23 @@ INLINE int32_t gray_of(int32_t red, int32_t green, int32_t blue) {
     return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16;
 }
 
-INLINE int32_t gray_of(const Block& block, int64_t i) {
+INLINE int32_t gray_of(const PixelBlock& block, int64_t i) {
     return gray_of(int32_t(block.red[i]), int32_t(block.green[i]), int32_t(block.blue[i]));
 }
 
 INLINE float mixed(float base, float value, float factor) { return bounded(base + factor * (value - base), 255.0f); }
 
-INLINE void saturate_block(Block& block, int64_t count, float factor) {
-    for (int64_t i = 0; i < count; ++i) {
-        const auto gray = float(gray_of(block, i));
-        block.red[i] = mixed(gray, block.red[i], factor);
-        block.green[i] = mixed(gray, block.green[i], factor);
-        block.blue[i] = mixed(gray, block.blue[i], factor);
+struct Saturate {
+    float factor;
+    INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
+        for (int64_t i = 0; i < count; ++i) {
+            const auto gray = float(gray_of(block, i));
+            block.red[i] = mixed(gray, block.red[i], factor);
+            block.green[i] = mixed(gray, block.green[i], factor);
+            block.blue[i] = mixed(gray, block.blue[i], factor);
+        }
     }
-}
+};
 
 struct Sharper {
     float factor;
@@ -49,7 +52,7 @@ void contrast_table(float mean, float factor, uint8_t* table) {
 }
 
 CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
-    Block block;
+    PixelBlock block;
     int64_t total = 0;
     for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
         const int64_t count = std::min(BLOCK, pixels - begin);
@@ -62,13 +65,7 @@ CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
 }
 
 CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, uint8_t* out) {
-    Block block;
-    for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
-        const int64_t count = std::min(BLOCK, pixels - begin);
-        split(image + 3 * begin, count, block);
-        saturate_block(block, count, factor);
-        join(block, count, out + 3 * begin);
-    }
+    change_blocks(image, pixels, out, Saturate{factor});
 }
 
 CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float factor, uint8_t* out) {

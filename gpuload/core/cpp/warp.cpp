@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "clones.hpp"
+#include "pixels.hpp"
 #include "rounding.hpp"
 
 namespace core {
@@ -77,13 +77,6 @@ INLINE void write_offsets(const float* __restrict columns, const float* __restri
         const int32_t i = int32_t(is_inside ? column : 0.0f), j = int32_t(is_inside ? row : 0.0f);
         offsets[x] = is_inside ? int64_t(j) * stride + int64_t(i) * channels : -1;
     }
-}
-
-template <int FIXED>  // bytes of a pixel, 0 for any number
-INLINE void copy_pixels(const uint8_t* pixels, const int64_t* offsets, int64_t count, int64_t channels, const uint8_t* fill,
-                        uint8_t* to) {
-    const size_t size = FIXED ? size_t(FIXED) : size_t(channels);
-    for (int64_t x = 0; x < count; ++x, to += size) std::memcpy(to, offsets[x] < 0 ? fill : pixels + offsets[x], size);
 }
 
 struct Weights {  // of the four pixels about a place, and the sum of those that lie inside
@@ -175,14 +168,7 @@ CLONES void warp_nearest(const Image<const uint8_t>& from, Places& places, const
         places.write_row(y, columns.data(), rows.data());
         write_offsets(columns.data(), rows.data(), to.width, float(from.height), float(from.width), from.stride, from.channels,
                       offsets.data());
-        uint8_t* target = to.pixels + y * to.stride;
-        switch (from.channels) {
-            case 1: copy_pixels<1>(from.pixels, offsets.data(), to.width, 1, fill, target); break;
-            case 3: copy_pixels<3>(from.pixels, offsets.data(), to.width, 3, fill, target); break;
-            case 4: copy_pixels<4>(from.pixels, offsets.data(), to.width, 4, fill, target); break;
-            case 12: copy_pixels<12>(from.pixels, offsets.data(), to.width, 12, fill, target); break;
-            default: copy_pixels<0>(from.pixels, offsets.data(), to.width, from.channels, fill, target);
-        }
+        copy_pixels(from.pixels, offsets.data(), to.width, from.channels, fill, to.pixels + y * to.stride);
     }
 }
 
