@@ -19,7 +19,8 @@ INSTALL = ROOT / "docker" / "install.sh"
 # What gpuload needs to read and decode. These are this environment's own files, so that pip may only be asked to
 # install there what needs no change of them: gpuload's wheel, without its dependencies.
 NUMPY = ("numpy", r"numpy\.libs")
-NEEDED = (*NUMPY, "PIL", "pillow", r"pillow\.libs", "pyarrow", r"pyarrow\.libs")
+COMMAND = ("click", "rich", "markdown_it", "mdurl", "pygments")  # of the command line
+NEEDED = (*NUMPY, *COMMAND, "PIL", "pillow", r"pillow\.libs", "pyarrow", r"pyarrow\.libs")
 BUILDERS = ("setuptools", "_distutils_hack", "pkg_resources", "nanobind")
 
 HIDDEN = ("PIP_", "PYTHON", "CUDA_", "GPULOAD_CORE", "CC", "CXX")  # variables with these beginnings are not passed on

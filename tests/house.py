@@ -39,6 +39,7 @@ ENTRY = {"__main__": "cli"}  # a module that is another room's door
 OWNERS = {
     "numpy": ("*",),
     "PIL": ("images/decode.py", "images/recompress.py", "cli/demo*", "cli/parity*"),
+    "click": ("cli/*",),
     "cupy": ("device.py",),
     "cv2": ("cli/parity*",),
     "cupy_backends": ("device.py",),

@@ -26,6 +26,7 @@ import gpuload as gl
 from gpuload import cli
 from gpuload import device as devices
 from gpuload.cli import health
+from gpuload.cli.base import Output
 from tests.environments import INSTALL, NEEDED, ROOT, Environment, environment, skip_without
 
 DOCKER = ROOT / "docker"
@@ -199,6 +200,11 @@ def test_only_what_is_needed_is_sent_to_the_builder():
     assert not is_in_context("gpuload/core/_native.abi3.so")  # compiled for the machine that builds
 
 
+def parse(verb, options):
+    """Return the values of a verb's options."""
+    return cli.group.get_command(None, verb).make_context(verb, list(options), obj=Output()).params
+
+
 @pytest.mark.parametrize("name", IMAGES)
 def test_the_commands_of_an_image_are_gpuload_s(name):
     (check,) = STAGES[name].values("HEALTHCHECK")
@@ -207,7 +213,8 @@ def test_the_commands_of_an_image_are_gpuload_s(name):
     for command in commands:
         program, *arguments = json.loads(command)
         assert program == "gpuload"
-        assert cli._parser().parse_args(arguments).verb == "health"
+        assert arguments[0] == "health"
+        parse("health", arguments[1:])
     assert json.loads(commands[0])[2:4] == ["--device", "cpu"]  # beside a training it must take nothing of the GPU
 
 
@@ -256,7 +263,9 @@ def test_the_pod_of_the_docs_is_locked_up_and_checked_before_it_trains():
         assert {mount["name"] for mount in container["volumeMounts"]} <= names
         assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
     (check,) = pod["initContainers"]
-    assert cli._parser().parse_args(check["command"][1:]).device == "gpu"
+    program, verb, *options = check["command"]
+    assert (program, verb) == ("gpuload", "health")
+    assert parse(verb, options)["device"] == "gpu"
 
 
 def test_ranks_of_slurm_read_all_records_together(tmp_path, monkeypatch):
@@ -499,6 +508,8 @@ def made_up_container(folder: Path, but: str = "", **versions: str) -> Environme
     there = {
         "tensorflow": "2.18.0",
         "numpy": "2.1.3",
+        "click": "8.1.8",
+        "rich": "13.9.4",
         "pillow": "11.0.0",
         "pyarrow": "22.0.0",
         "nvidia-dali-cuda120": "2.4.0",

@@ -697,7 +697,7 @@ def test_the_one_door_unpickles_and_says_so(tmp_path, monkeypatch, capsys):
 
     assert (tmp_path / "ran").exists()  # this is what allow_pickle means
     assert cli.main(["convert", "--allow-pickle", str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]) == 2
-    assert "runs any code that their writer put there" in capsys.readouterr().out
+    assert "runs any code that their writer put there" in capsys.readouterr().err
 
 
 def object_array(entries):

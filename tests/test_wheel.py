@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import gpuload as gl
-from tests.environments import BUILDERS, NUMPY, ROOT, Environment, builder, environment
+from tests.environments import BUILDERS, COMMAND, NUMPY, ROOT, Environment, builder, environment
 
 SMOKE = ROOT / "tests" / "smoke.py"
 LEFT_OUT = "gpuload is built without its compiled core and will work by NumPy, many times slower: "
@@ -83,7 +83,7 @@ def test_the_wheel_holds_the_core_and_the_sdist_what_it_is_built_from(gpuload_wh
 
 
 def test_the_sdist_is_installed_without_a_compiler_and_says_what_is_slow_and_why(sdist, tmp_path):
-    machine = environment(tmp_path / "python", *NUMPY, *BUILDERS)
+    machine = environment(tmp_path / "python", *NUMPY, *COMMAND, *BUILDERS)
     variables = without_compiler(machine)
 
     process = machine.pip("install", "-v", "--no-deps", "--no-build-isolation", sdist, **variables)

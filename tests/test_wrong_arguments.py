@@ -361,28 +361,3 @@ def test_the_steps_between_two_states_are_a_number_of_steps():
             gltf.checkpoint(loader_of(), "state.json", every_steps=VALUES[name])
         assert caught.value.cause
         assert caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (["nope"], r"'nope' \(choose from .*demo"),
-        (["demo", "--nope"], "unrecognized arguments: --nope"),
-        (["demo", "nope"], "unrecognized arguments: nope"),
-        (["demo", "--seed", "nope"], "--seed: invalid int value: 'nope'"),
-        (["demo", "--epochs"], "--epochs: expected one argument"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
-)
-def test_a_wrong_command_line_is_told_with_its_usage(line, message, capsys):
-    for package in ("sklearn", "PIL", "rich"):
-        pytest.importorskip(package)
-    from gpuload import cli
-
-    with pytest.raises(SystemExit) as ending:
-        cli.main(line)
-
-    assert ending.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("usage: gpuload")
-    assert re.search(message, error)

@@ -1,53 +1,201 @@
-"""The command line, ``gpuload VERB``: one verb a module; an error of gpuload is a message and exit status 2."""
+"""The command line, ``gpuload VERB``: one verb a module, errors are messages, exit statuses are in `STATUSES`.
+
+To add a verb: one module ``gpuload/cli/NAME.py`` with a ``command``, made by ``@verb`` (`base.py` shows how), one line
+in `VERBS`, and its lines in ``docs/command-line.md``. A module is imported when its verb is called. The options --json
+and --debug, messages, exit statuses and completion come from here. Long work shows progress by `gpuload.progress`.
+"""
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import difflib
+import importlib
+import io
 import os
+import shlex
+import signal
 import sys
+import traceback
 from collections.abc import Sequence
 
+import click
+
 import gpuload
+from gpuload import progress
+from gpuload.cli.base import HELP, Output, common_options, print_document
 from gpuload.errors import GpuloadError
+
+VERBS = {
+    "check": "Read all records, and list those that are damaged.",
+    "convert": "Write records to files of another format.",
+    "demo": "Train, resume and compare on real data, in about a minute.",
+    "doctor": "Say what this machine has, what does not fit, and what to type.",
+    "health": "Run a small epoch and check each value, for containers.",
+    "inspect": "Say what files hold, and which lines of Python load them.",
+    "parity": "Compare each op and image format on each executor.",
+    "preview": "Write a page of records before and behind ops.",
+}
+SUCCESS, DENIAL, ERROR, INTERRUPT, CLOSED_PIPE = 0, 1, 2, 130, 141
+STATUSES = {
+    SUCCESS: "done",
+    DENIAL: "the verb's own no: damaged records, a check that fails",
+    ERROR: "an error, or a wrong command line",
+    INTERRUPT: "Ctrl-C",
+    CLOSED_PIPE: "nobody reads the output any more, as behind `| head`",
+}
+USAGE = "Try '{} --help' for help.\n\n"  # where click does not say it
+COMPLETE = "_GPULOAD_COMPLETE"  # set by a shell that asks for completions
+
+
+class Verbs(click.Group):
+    """The group of verbs, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb; None if there is none of that name."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"gpuload.cli.{cmd_name}").command
+        command.name, command.short_help = cmd_name, VERBS[cmd_name]
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb that the first argument names, or say which one is meant."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            advice = f"Did you mean '{near[0]}'?" if near else f"The verbs are: {', '.join(VERBS)}."
+            raise click.UsageError(f"No such verb '{name}'. {advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, none of which is imported for that, and the exit statuses."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(status), text) for status, text in STATUSES.items()])
+
+
+@click.command(cls=Verbs, subcommand_metavar="VERB ...", no_args_is_help=False, context_settings=HELP)
+@click.version_option(gpuload.__version__, message="gpuload %(version)s")
+def group() -> None:
+    """Records on disk to device tensors for training.
+
+    Start with: gpuload inspect PATH, then gpuload doctor. Each verb has its own help: gpuload inspect --help.
+    """
+
+
+common_options(group)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb and return the exit status.
+    """Run a verb and return the exit status, one of `STATUSES`.
 
-    0 done, 1 the verb's own no, 2 an error or a wrong command line,
-    130 after Ctrl-C, 141 where nobody reads the output any more.
+    Args:
+        argv: the words behind ``gpuload``; None for those of this process, which ends after this call.
     """
-    arguments = _parser().parse_args(argv)
+    is_process = argv is None
+    words = sys.argv[1:] if argv is None else list(argv)
+    output = Output()
     try:
-        status = int(arguments.run(arguments))
-        sys.stdout.flush()  # here, where a pipe that is closed is met
+        if is_process:
+            _print_all_characters()
+            if COMPLETE in os.environ:
+                from click.shell_completion import shell_complete
+
+                return shell_complete(group, {"obj": output}, "gpuload", COMPLETE, os.environ[COMPLETE])
+        if not words:
+            print(click.Context(group, info_name="gpuload", **HELP).get_help(), file=sys.stderr)
+            return ERROR
+        with group.make_context("gpuload", words, obj=output) as context:
+            status = int(group.invoke(context))
+        output.end()
         return status
-    except GpuloadError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # who read the output, `head` say, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes at its end
-        return 141
-    except OSError as error:  # of a file that a verb writes: a full disk, a folder without permission
-        print(f"gpuload {arguments.verb}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except click.exceptions.Exit as ending:  # after --help and --version
+        return ending.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        progress.wipe()
+        return _fail(error, output, words)
+    finally:
+        if is_process:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: Ctrl-C ends the rest without a word
 
 
-def _parser() -> argparse.ArgumentParser:
-    from gpuload.cli import check, convert, demo, doctor, health, inspect, parity, preview
+def _fail(error: BaseException, output: Output, words: list[str]) -> int:
+    """Print the message of an error and return the exit status."""
+    if isinstance(error, BrokenPipeError):
+        _leave_stdout()
+        return CLOSED_PIPE
+    status = INTERRUPT if isinstance(error, KeyboardInterrupt) else ERROR
+    _leave_full_stdout()
+    if output.is_debug:
+        traceback.print_exception(error)
+    else:
+        print(_message(error, words), file=sys.stderr)
+    if output.is_json or (isinstance(error, click.UsageError) and "--json" in words):
+        with contextlib.suppress(OSError):
+            print_document({"error": _document(error), "status": status})
+    return status
 
-    parser = argparse.ArgumentParser(prog="gpuload", description="Records on disk to device tensors for training.")
-    parser.add_argument("--version", action="version", version=f"gpuload {gpuload.__version__}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    check.add_parser(verbs)
-    convert.add_parser(verbs)
-    demo.add_parser(verbs)
-    doctor.add_parser(verbs)
-    health.add_parser(verbs)
-    inspect.add_parser(verbs)
-    parity.add_parser(verbs)
-    preview.add_parser(verbs)
-    return parser
+
+def _message(error: BaseException, words: list[str]) -> str:
+    """Return an error as lines for people."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, GpuloadError):
+        return f"{type(error).__name__}: {error}"
+    if isinstance(error, click.ClickException):
+        text = io.StringIO()
+        error.show(text)
+        has_usage = getattr(error, "ctx", None) is not None
+        return f"{'' if has_usage else USAGE.format(_program(words))}{text.getvalue().rstrip()}"
+    if isinstance(error, OSError):  # of a file that a verb writes: a full disk, a folder without permission
+        return f"{_program(words)}: {error}"
+    command = shlex.join(["gpuload", *words, "--debug"])
+    return (
+        f"{_program(words)}: {type(error).__name__}: {error}\n"
+        "  cause:  a fault of gpuload, of a package, or of code of yours that it called\n"
+        f"  remedy: {command} shows the place in the program"
+    )
+
+
+def _document(error: BaseException) -> dict[str, str]:
+    """Return an error for programs."""
+    if isinstance(error, GpuloadError):
+        texts = error.what, error.cause, error.remedy
+    elif isinstance(error, click.ClickException):
+        texts = error.format_message(), "", ""
+    else:
+        texts = str(error) or "interrupted", "", ""
+    return {"type": type(error).__name__, **dict(zip(("what", "cause", "remedy"), texts, strict=True))}
+
+
+def _program(words: list[str]) -> str:
+    return " ".join(["gpuload", *[word for word in words if word in VERBS][:1]])
+
+
+def _print_all_characters() -> None:
+    """Have characters that a terminal has not printed as their numbers, and not raise an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _leave_full_stdout() -> None:
+    """Drop what cannot be written to stdout: Python would try again at its end, and say so."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _leave_stdout()
+
+
+def _leave_stdout() -> None:
+    """Have nothing more written to stdout."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,47 +5,31 @@ Exit status 0 if nothing is damaged, 1 if something is, 2 if there is no such pa
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from dataclasses import asdict
-from typing import Any
+
+import click
 
 import gpuload as gl
-from gpuload import progress
+from gpuload.cli.base import Output, verb
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "check",
-        help="read all records, verify checksums, decode images, and list damaged records",
-        description="Reads all records of files: verifies their checksums, decodes images, and lists damaged records. "
-        "The exit status is 0 if nothing is, 1 if something is.",
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="files of one format, wildcards, or a folder of images"
-    )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each damaged record, on stdout alone")
-    parser.add_argument("--num-threads", type=int, help="threads that read and decode (default: the cores there are)")
-    parser.set_defaults(run=run)
+@verb
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--num-threads", type=int, metavar="N", help="Threads that read and decode.  [default: the cores]")
+def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> int:
+    """Read all records of files, and list those that are damaged.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Check the files, print the damage, and return the exit status."""
-    paths = arguments.paths
-    findings = gl.check(paths[0] if len(paths) == 1 else paths, num_threads=arguments.num_threads)
-    num_damaged = 0
+    PATH: files of one format, wildcards in quotes, or a folder of images. Checksums are verified, and images decoded.
+    The exit status is 1 if a record is damaged or a file cannot be opened.
+    """
+    findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
+    damage = []
     for finding in findings:
-        progress.wipe()
-        print(json.dumps(asdict(finding)) if arguments.json else finding, flush=True)
-        num_damaged += 1
-    progress.wipe()
+        output.say(finding)
+        damage.append(asdict(finding))
     count = findings.num_unopened
     unopened = f", and {count} file{'s' * (count > 1)} cannot be opened" if count else ""
-    num_bad = num_damaged - count
-    print(
-        f"{findings.num_records:,} records were read, {num_bad or 'none'} of them damaged{unopened}",
-        file=sys.stderr if arguments.json else sys.stdout,
-    )
-    return 1 if num_damaged else 0
+    num_damaged = len(damage) - count
+    output.say(f"{findings.num_records:,} records were read, {num_damaged or 'none'} of them damaged{unopened}")
+    output.result(num_records=findings.num_records, num_damaged=num_damaged, num_unopened=count, damage=damage)
+    return 1 if damage else 0

@@ -9,10 +9,11 @@ The same command goes on with a conversion that was interrupted. Exit status 0 i
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
 
+import click
+
+from gpuload.cli.base import Output, verb
 from gpuload.convert import convert
 from gpuload.errors import SpecError
 from gpuload.formats import FORMATS
@@ -20,76 +21,89 @@ from gpuload.formats.npy import pickles
 from gpuload.open import open as open_paths
 from gpuload.sources.base import Source
 
-
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    writable = [format for format in FORMATS if format.writer is not None]
-    names = ", ".join(format.name for format in writable)
-    suffixes = " ".join(suffix for format in writable for suffix in format.suffixes)
-    parser = verbs.add_parser(
-        "convert",
-        help="write the records of files to files of another format",
-        description=f"Write the records of files, whose bytes say their format, to files of another: {names}. "
-        "The same command goes on with a conversion that was interrupted.",
-    )
-    parser.add_argument("input", nargs="+", metavar="IN", help="files, wildcards, or a folder of images")
-    parser.add_argument(
-        "output", metavar="OUT", help=f"a file ({suffixes}), with {{shard:05d}} for several; or a folder/"
-    )
-    parser.add_argument("--num-shards", type=int, metavar="N", help="write so many files")
-    parser.add_argument("--format", help=f"{names} (default: by the suffix of OUT)")
-    parser.add_argument(
-        "--raw", action="append", default=[], metavar="FIELD", help="TFRecord: write the field as the bytes it has"
-    )
-    parser.add_argument(
-        "--tensor", action="append", default=[], metavar="FIELD", help="TFRecord: write it as serialized tensors"
-    )
-    parser.add_argument("--num-threads", type=int, metavar="N", help="threads (default: the cores there are)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that are there under these names")
-    parser.add_argument("--no-verify", action="store_true", help="do not read back and compare the files")
-    parser.add_argument(
-        "--allow-pickle",
-        action="store_true",
-        help="IN are NPY files of Python objects that you trust: reading them runs the code their writer put there",
-    )
-    parser.add_argument(
-        "--record",
-        choices=pickles.RECORD,
-        help="of files of Python objects: each file is one record, or each item of a file is (default: what it holds)",
-    )
-    parser.set_defaults(run=run)
+WRITABLE = [format for format in FORMATS if format.writer is not None]
+NAMES = [format.name for format in WRITABLE]
+SUFFIXES = " ".join(suffix for format in WRITABLE for suffix in format.suffixes)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Convert, print the files that were written, and return the exit status."""
+@verb
+@click.argument("inputs", nargs=-1, required=True, metavar="IN...", type=click.Path())
+@click.argument("out", metavar="OUT", type=click.Path())
+@click.option("--num-shards", type=int, metavar="N", help="Write so many files.")
+@click.option("--format", "format_name", type=click.Choice(NAMES), help="Of OUT.  [default: by its suffix]")
+@click.option("--raw", multiple=True, metavar="FIELD", help="TFRecord: write the field as the bytes it has.")
+@click.option("--tensor", multiple=True, metavar="FIELD", help="TFRecord: write it as serialized tensors.")
+@click.option("--num-threads", type=int, metavar="N", help="Threads that read and write.  [default: the cores]")
+@click.option("--overwrite", is_flag=True, help="Replace files that are there under these names.")
+@click.option("--no-verify", is_flag=True, help="Do not read back and compare the files.")
+@click.option(
+    "--allow-pickle",
+    "is_trusted",
+    is_flag=True,
+    help="IN are NPY files of Python objects that you trust: reading them runs the code their writer put there.",
+)
+@click.option(
+    "--record",
+    type=click.Choice(pickles.RECORD),
+    help="Of files of Python objects: each file is one record, or each item of it.  [default: what it holds]",
+)
+def command(
+    output: Output,
+    inputs: tuple[str, ...],
+    out: str,
+    num_shards: int | None,
+    format_name: str | None,
+    raw: tuple[str, ...],
+    tensor: tuple[str, ...],
+    num_threads: int | None,
+    overwrite: bool,
+    no_verify: bool,
+    is_trusted: bool,
+    record: str | None,
+) -> int:
+    """Write the records of files to files of another format, and read them back.
+
+    IN: files, wildcards in quotes, or a folder of images. OUT: a file whose suffix says the format; with {shard:05d} in
+    its name, and --num-shards, several; or a folder/ of images. The same command goes on with a conversion that was
+    interrupted.
+    """
     start_s = time.perf_counter()
-    if arguments.allow_pickle:
-        print("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
-        source: Source = pickles.trusted(arguments.input, arguments.record)
-    elif arguments.record is not None:
+    source = _open(output, inputs, is_trusted=is_trusted, record=record)
+    with source:
+        output.say(f"from {source!r}")
+        conversion = convert(
+            source,
+            out,
+            num_shards=num_shards,
+            format=format_name,
+            raw=raw,
+            tensors=tensor,
+            num_threads=num_threads,
+            verify=not no_verify,
+            overwrite=overwrite,
+        )
+    duration_s = time.perf_counter() - start_s
+    note = f", {conversion.num_kept} of them were finished before" if conversion.num_kept else ""
+    last = f" to {conversion.paths[-1]}" if len(conversion.paths) > 1 else ""
+    num_records, num_bytes = conversion.num_records, conversion.num_bytes
+    output.say(f"wrote {conversion.paths[0]}{last}: {num_records:,} records, {num_bytes:,} bytes{note}")
+    output.say(f"it is read by {conversion.call}")
+    output.say(f"{'not read back' if no_verify else 'read back and equal'}, {duration_s:.2f} s")
+    output.result(
+        paths=conversion.paths, num_records=num_records, num_bytes=num_bytes, num_finished_before=conversion.num_kept,
+        call=conversion.call, is_verified=not no_verify, duration_s=duration_s,
+    )  # fmt: skip
+    return 0
+
+
+def _open(output: Output, inputs: tuple[str, ...], *, is_trusted: bool, record: str | None) -> Source:
+    if is_trusted:
+        output.note("--allow-pickle: the files are unpickled, which runs any code that their writer put there")
+        return pickles.trusted(list(inputs), record)
+    if record is not None:
         raise SpecError(
-            f"--record {arguments.record} without --allow-pickle",
+            f"--record {record} without --allow-pickle",
             cause="it is about files of Python objects: it says whether an item or a file is a record",
             remedy="leave it out, or add --allow-pickle",
         )
-    else:
-        source = open_paths(arguments.input[0] if len(arguments.input) == 1 else arguments.input)
-    with source:
-        print(f"from {source!r}")
-        conversion = convert(
-            source,
-            arguments.output,
-            num_shards=arguments.num_shards,
-            format=arguments.format,
-            raw=arguments.raw,
-            tensors=arguments.tensor,
-            num_threads=arguments.num_threads,
-            verify=not arguments.no_verify,
-            overwrite=arguments.overwrite,
-        )
-    note = f", {conversion.num_kept} of them were finished before" if conversion.num_kept else ""
-    last = f" to {conversion.paths[-1]}" if len(conversion.paths) > 1 else ""
-    print(f"wrote {conversion.paths[0]}{last}: {conversion.num_records} records, {conversion.num_bytes} bytes{note}")
-    print(f"it is read by {conversion.call}")
-    print(f"{'not read back' if arguments.no_verify else 'read back and equal'}, {time.perf_counter() - start_s:.2f} s")
-    return 0
+    return open_paths(inputs[0] if len(inputs) == 1 else list(inputs))

@@ -5,7 +5,6 @@ Exit status 0 only if all of it held: the accuracy, the resumed batches and the 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import math
 import os
@@ -14,8 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import click
+
+from gpuload.cli.base import Output, verb
 from gpuload.errors import DirectoryError, MissingFileError, missing_package
 from gpuload.signalsafe import is_installed
 
@@ -24,73 +26,72 @@ if TYPE_CHECKING:
     from gpuload.cli.demo_train import Worth
 
 PACKAGES = {
-    "rich": "demo", "sklearn": "demo", "PIL": "demo",
+    "sklearn": "demo", "PIL": "demo",
     "tensorflow": "cpu", "nvidia.dali": "cpu",
 }  # fmt: skip
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser("demo", help="train, resume and compare on real data, in about a minute")
-    parser.add_argument("--output", type=Path, default=Path("gpuload-demo.png"), help="the contact sheet (a PNG)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or gpu (default: auto)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of order, augmentation and network (default: 0)")
-    parser.add_argument("--seconds", type=positive_seconds, default=1.5, help="for each measured rate (default: 1.5)")
-    parser.add_argument("--epochs", type=positive_int, default=12, help="epochs of model.fit (default: 12)")
-    parser.set_defaults(run=run)
+def check_seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """Return a number of seconds, which is above 0."""
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"{value} is no number of seconds above 0", context, parameter)
+    return value
 
 
-def positive_int(text: str) -> int:
-    """Return the whole number that a text says."""
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
+@verb
+@click.option(
+    "--output",
+    "sheet",
+    type=click.Path(path_type=Path),
+    default="gpuload-demo.png",
+    show_default=True,
+    help="The contact sheet, a PNG.",
+)
+@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of order, augmentation and network.")
+@click.option(
+    "--seconds", type=float, callback=check_seconds, default=1.5, show_default=True, help="For each measured rate."
+)
+@click.option("--epochs", type=click.IntRange(1), default=12, show_default=True, help="Epochs of model.fit.")
+def command(output: Output, sheet: Path, device: str, seed: int, seconds: float, epochs: int) -> int:
+    """Write records, train, stop and resume, compare executors and measure rates.
 
-
-def positive_seconds(text: str) -> float:
-    """Return the seconds that a text says."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return seconds
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the demo and return its exit status."""
+    On real data, in about a minute. The exit status is 1 if the accuracy, the resumed batches or the executors'
+    agreement are not what they should be.
+    """
     for package, extra in PACKAGES.items():
         if not is_installed(package):
             raise missing_package(package, needed_for="gpuload demo", extra=extra)
-    if not arguments.output.absolute().parent.is_dir():
-        raise MissingFileError(
-            f"--output {arguments.output}", cause="there is no such folder", remedy="make it, or name another"
-        )
-    if arguments.output.is_dir():
-        raise DirectoryError(
-            f"--output {arguments.output}", cause="it is a folder", remedy="name the file: --output sheet.png"
-        )
+    if not sheet.absolute().parent.is_dir():
+        raise MissingFileError(f"--output {sheet}", cause="there is no such folder", remedy="make it, or name another")
+    if sheet.is_dir():
+        raise DirectoryError(f"--output {sheet}", cause="it is a folder", remedy="name the file: --output sheet.png")
+    from rich.console import Console
+
     from gpuload.cli.demo_report import Report
 
     os.environ.setdefault("GPULOAD_PROGRESS", "0")  # the report has a status of its own
-    report, start_s = Report(), time.perf_counter()
+    report, start_s = Report(Console(highlight=False, quiet=output.is_json)), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="gpuload-demo-") as folder:
-        _all_parts(report, Path(folder), arguments)
-    return report.end(time.perf_counter() - start_s)
+        _all_parts(report, Path(folder), sheet, device=device, seed=seed, seconds=seconds, epochs=epochs)
+    status = report.end(time.perf_counter() - start_s)
+    output.result(**report.document())
+    return status
 
 
-def _all_parts(report: Report, folder: Path, arguments: argparse.Namespace) -> None:
+def _all_parts(
+    report: Report, folder: Path, sheet: Path, *, device: str, seed: int, seconds: float, epochs: int
+) -> None:
     from gpuload import device as devices
 
-    device, reason = devices.choose(arguments.device)
+    device, reason = devices.choose(device)
     report.title("gpuload demo", f"device {device}: {reason}")
     _write(report, folder)
-    _train(report, folder, device, arguments)
-    _augment(report, folder, device, arguments)
+    _train(report, folder, device, seed, epochs)
+    _augment(report, folder, device, seed, sheet)
     _resume(report, folder, device)
-    _compare(report, folder, device, arguments.seed)
-    _measure(report, folder, device, arguments.seconds)
+    _compare(report, folder, device, seed)
+    _measure(report, folder, device, seconds)
 
 
 def _write(report: Report, folder: Path) -> None:
@@ -107,7 +108,7 @@ def _write(report: Report, folder: Path) -> None:
         report.fact(f"JPEG files: {len(digit_jpegs):,} digits, two photographs, {len(photos)} pieces of them")
 
 
-def _train(report: Report, folder: Path, device: str, arguments: argparse.Namespace) -> None:
+def _train(report: Report, folder: Path, device: str, seed: int, epochs: int) -> None:
     from gpuload.cli import demo_train
 
     with report.part("2  A network, trained through gpuload") as say:
@@ -115,7 +116,7 @@ def _train(report: Report, folder: Path, device: str, arguments: argparse.Namesp
         start_s = time.perf_counter()
         with _without_greetings():
             importlib.import_module("tensorflow").constant(0)
-        result = demo_train.train(folder, seed=arguments.seed, device=device, num_epochs=arguments.epochs, say=say)
+        result = demo_train.train(folder, seed=seed, device=device, num_epochs=epochs, say=say)
         took = time.perf_counter() - start_s
     report.fact(
         f"model.fit over dataset(loader), NPY shards: {result.after_fit} of {result.num_held_out} held-out digits right"
@@ -131,16 +132,16 @@ def _train(report: Report, folder: Path, device: str, arguments: argparse.Namesp
     )
 
 
-def _augment(report: Report, folder: Path, device: str, arguments: argparse.Namespace) -> None:
+def _augment(report: Report, folder: Path, device: str, seed: int, sheet: Path) -> None:
     from gpuload.cli import demo_sheet, demo_train
 
     with report.part("3  What augmentation does") as say:
         say("drawing the contact sheet")
-        width, height = demo_sheet.save(folder, arguments.output, seed=arguments.seed)
-        worth = demo_train.worth(folder, seed=arguments.seed, device=device, say=say)
+        width, height = demo_sheet.save(folder, sheet, seed=seed)
+        worth = demo_train.worth(folder, seed=seed, device=device, say=say)
     report.fact(
         f"to see: two photographs as stored, and cut, mirrored, brighter and darker in {demo_sheet.NUM_EPOCHS} epochs: "
-        f"{arguments.output} ({width} x {height} pixels)"
+        f"{sheet} ({width} x {height} pixels)"
     )
     report.fact(
         f"to count: a network that learns from {demo_train.NUM_FEWER} digits alone is wrong about "

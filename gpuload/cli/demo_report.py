@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich import box
@@ -33,10 +33,25 @@ class Rate:
 
 @dataclass
 class Report:
-    """Prints the results of the demo's parts, and remembers which checks failed."""
+    """Prints the results of the demo's parts, and remembers which checks failed.
+
+    Attributes:
+        console: to print on.
+        facts, failures: what was seen, and what did not hold.
+        table: the rates.
+        duration_s: of the demo.
+    """
 
     console: Console = field(default_factory=lambda: Console(highlight=False))
+    facts: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    table: list[Rate] = field(default_factory=list)
+    duration_s: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        rates = [asdict(rate) for rate in self.table]
+        return {"facts": self.facts, "failures": self.failures, "rates": rates, "duration_s": self.duration_s}
 
     def title(self, text: str, detail: str) -> None:
         """Print the heading."""
@@ -51,11 +66,13 @@ class Report:
 
     def fact(self, text: str) -> None:
         """Print something seen."""
+        self.facts.append(text)
         self._line("[dim]·[/]", escape(text))
 
     def check(self, holds: bool, text: str, *, otherwise: str) -> None:
         """Print a check; if it does not hold, print and remember ``otherwise``, the failure in words."""
         if holds:
+            self.facts.append(text)
             self._line("[green]✓[/]", escape(text))
         else:
             self._line("[bold red]✗[/]", escape(otherwise))
@@ -63,6 +80,7 @@ class Report:
 
     def rates(self, rates: list[Rate], notes: Sequence[str]) -> None:
         """Print the table of rates, and notes below it."""
+        self.table += rates
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
         table.add_column("work")
         for heading in ("gpuload", "tf.data", "ratio"):
@@ -79,6 +97,7 @@ class Report:
 
     def end(self, seconds: float) -> int:
         """Print the last line and return the exit status: 0 if every check held."""
+        self.duration_s = seconds
         if self.failures:
             lines = "\n".join(f"[red]✗[/] {escape(text)}" for text in self.failures)
             self.console.print(Panel(f"[bold red]It did not all hold.[/]\n{lines}", border_style="red"))

@@ -13,7 +13,6 @@ package is not installed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -26,13 +25,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import gpuload as gl
 from gpuload import core, device, signalsafe, threads
 from gpuload.cli import parity_images
+from gpuload.cli.base import Output, verb
 from gpuload.ops.decode import REGIONS_ON_GPU
 from gpuload.storage import memory
 
@@ -107,33 +107,24 @@ class Finding:
     remedy: str = ""
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "doctor",
-        help="say what this machine has, what does not fit together, and what to type",
-        description="Looks at packages, GPUs and limits of this machine, and decodes an image of each format by each "
-        "executor. Each line is ok, or says what to type. The exit status is 1 if something does not work.",
-    )
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each finding, on stdout alone")
-    parser.set_defaults(run=run)
+@verb
+def command(output: Output) -> int:
+    """Say what this machine has, what does not fit together, and what to type.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the findings as they come, and return the exit status."""
-    section, num_problems = "", 0
+    Packages, GPUs and limits are looked at, and an image of each format is decoded by each executor, in processes of
+    their own. Each line is ok, or says what to type. The exit status is 1 if something does not work.
+    """
+    section, num_problems, lines = "", 0, []
     for finding in findings():
         num_problems += finding.state == PROBLEM
-        if arguments.json:
-            print(json.dumps(asdict(finding)), flush=True)
-            continue
+        lines.append(asdict(finding))
         if finding.section != section:
+            output.say(f"\n{finding.section}" if section else finding.section)
             section = finding.section
-            print(f"\n{section}" if num_problems or section != "gpuload" else section)
-        print(_text(finding), flush=True)
-    if not arguments.json:
-        count = f"{num_problems} problem{'s' * (num_problems > 1)}" if num_problems else "all that is here works"
-        print(f"\n{count}")
+        output.say(_text(finding))
+    count = f"{num_problems} problem{'s' * (num_problems > 1)}" if num_problems else "all that is here works"
+    output.say(f"\n{count}")
+    output.result(num_problems=num_problems, findings=lines)
     return 1 if num_problems else 0
 
 

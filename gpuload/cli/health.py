@@ -9,18 +9,20 @@ A container's health check asks this way, and so can anybody.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import struct
 import time
 import zlib
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
+from gpuload.cli.base import Output, verb
 from gpuload.errors import MissingPackageError
+from gpuload.executors.choose import NAMES
 from gpuload.sources.base import Source
 
 NUM_RECORDS, BATCH_SIZE, SIZE = 64, 8, (24, 32, 3)
@@ -28,21 +30,17 @@ MEAN, STD = 128.0, 64.0  # powers of two: a normalized byte is exact
 DESCRIPTION_LINES = ("device:", "executor:", "core:", "threads:")  # of `Loader.describe`
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "health", help="run a small epoch and check each value, for the health check of a container"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, gpu or gpu:N (default: auto)")
-    parser.add_argument("--executor", default="auto", help="auto, array or dali (default: auto)")
-    parser.add_argument("--num-threads", type=int, help="threads of the loader (default: the cores there are)")
-    parser.set_defaults(run=run)
+@verb
+@click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="auto, cpu, gpu or gpu:N.")
+@click.option("--executor", type=click.Choice(NAMES), default="auto", show_default=True, help="What runs the ops.")
+@click.option("--num-threads", type=int, metavar="N", help="Threads of the loader.  [default: the cores]")
+def command(output: Output, device: str, executor: str, num_threads: int | None) -> int:
+    """Run small epochs of records made in memory, and check each value.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the epochs, print how they ran, and return the exit status."""
+    For the health check of a container. The exit status is 1 if a record is lost or wrong.
+    """
     start_s = time.perf_counter()
-    print(f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    output.say(f"gpuload {gl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     pixels = _pixels()
     works = {
         "rows": (gl.arrays(image=pixels), ()),
@@ -52,36 +50,41 @@ def run(arguments: argparse.Namespace) -> int:
         ),
     }
     problems: list[str] = []
+    results: list[dict[str, Any]] = []
     for name, (source, ops) in works.items():
         try:
-            loader = _loader(source, ops, arguments)
+            loader = _loader(source, ops, device=device, executor=executor, num_threads=num_threads)
         except MissingPackageError as error:
             if not ops:
                 raise
-            print(f"{name}: left out, as nothing decodes them here ({error.what})")
+            output.say(f"{name}: left out, as nothing decodes them here ({error.what})")
+            results.append({"name": name, "verdict": "left out", "problems": []})
             continue
         with loader:
             loader_problems = _problems(loader, pixels)
-            print(f"{name}: {'WRONG' if loader_problems else 'right'}, {NUM_RECORDS} records in {len(loader)} steps")
-            for line in [
-                *loader_problems,
-                *(line for line in loader.describe().splitlines() if line.startswith(DESCRIPTION_LINES)),
-            ]:
-                print(f"  {line}")
+            verdict = "WRONG" if loader_problems else "right"
+            output.say(f"{name}: {verdict}, {NUM_RECORDS} records in {len(loader)} steps")
+            lines = [line for line in loader.describe().splitlines() if line.startswith(DESCRIPTION_LINES)]
+            for line in [*loader_problems, *lines]:
+                output.say(f"  {line}")
         problems += loader_problems
-    print(f"{'not healthy' if problems else 'healthy'}, {time.perf_counter() - start_s:.2f} s")
+        about = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        results.append({"name": name, "verdict": verdict.lower(), "problems": loader_problems, **about})
+    duration_s = time.perf_counter() - start_s
+    output.say(f"{'not healthy' if problems else 'healthy'}, {duration_s:.2f} s")
+    output.result(is_healthy=not problems, works=results, num_records=NUM_RECORDS, duration_s=duration_s)
     return 1 if problems else 0
 
 
-def _loader(source: Source, ops: tuple[Any, ...], arguments: argparse.Namespace) -> gl.Loader:
+def _loader(source: Source, ops: tuple[Any, ...], *, device: str, executor: str, num_threads: int | None) -> gl.Loader:
     return gl.Loader(
         source,
         BATCH_SIZE,
         ops=[*ops, gl.ops.RandomFlip(), gl.ops.Normalize(MEAN, STD)],
         shuffle=True,
-        device=arguments.device,
-        executor=arguments.executor,
-        num_threads=arguments.num_threads,
+        device=device,
+        executor=executor,
+        num_threads=num_threads,
     )
 
 

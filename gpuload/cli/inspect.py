@@ -13,8 +13,6 @@ Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import textwrap
@@ -23,10 +21,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
+from gpuload.cli.base import Output, verb
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
 from gpuload.open import recognize
@@ -96,41 +96,29 @@ class Inspection:
     code: str
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "inspect",
-        help="say what files hold, and which lines of Python load it",
-        description="Says the format of files, their records and fields with a sample of values, shows a record, and "
-        "writes the lines of Python that load them. The exit status is 1 if a record of the sample is damaged.",
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="files of one format, wildcards, or a folder of images"
-    )
-    parser.add_argument("--record", type=int, default=0, metavar="N", help="the record to show (default: 0)")
-    parser.add_argument("--picture", metavar="FILE.png", help="write the image of the record to a PNG file")
-    parser.add_argument("--json", action="store_true", help="one line of JSON on stdout alone")
-    parser.set_defaults(run=run)
+@verb
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--record", type=int, default=0, show_default=True, metavar="N", help="The record to show.")
+@click.option("--picture", type=click.Path(), metavar="FILE.png", help="Write the image of the record to a PNG file.")
+def command(output: Output, paths: tuple[str, ...], record: int, picture: str | None) -> int:
+    """Say what files hold, and which lines of Python load them.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print what the files hold, and return the exit status."""
-    paths = arguments.paths[0] if len(arguments.paths) == 1 else arguments.paths
-    inspection, image = inspect(paths, arguments.record)
-    if arguments.picture:
+    PATH: files of one format, wildcards in quotes, or a folder of images. Format, records and fields are shown, with a
+    sample of their values and one record. The exit status is 1 if a record of the sample is damaged.
+    """
+    inspection, image = inspect(paths[0] if len(paths) == 1 else list(paths), record)
+    if picture is not None:
         if image is None:
             raise SpecError(
-                f"--picture {arguments.picture}",
+                f"--picture {picture}",
                 cause=f"no image can be shown of record {inspection.record}",
                 remedy="leave --picture out",
             )
-        write_file(arguments.picture, png(image))
-    if arguments.json:
-        print(json.dumps(asdict(inspection)))
-    else:
-        is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        for line in _lines(inspection, image, is_terminal):
-            print(line)
+        write_file(picture, png(image))
+    is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    for line in _lines(inspection, image, is_terminal):
+        output.say(line)
+    output.result(**asdict(inspection))
     return 1 if inspection.damage else 0
 
 

@@ -3,7 +3,7 @@
     gpuload parity                      each op and each format: executors, Pillow, OpenCV
     gpuload parity --device gpu         on a GPU, too
     gpuload parity photos/*.jpg         these files alone
-    gpuload parity --json               a line of JSON for each comparison
+    gpuload parity --json               all comparisons in a document
 
 Ops      by the executors beside their array forms, which are what they mean; these beside independent libraries.
 Files    by the executors, whole and by region, beside the array executor on the CPU; that beside Pillow and OpenCV.
@@ -14,51 +14,43 @@ Exit status 0 if all differences are within their bounds, 1 if one is not, 2 for
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+import click
 import numpy as np
 
 import gpuload as gl
-from gpuload import core, progress, signalsafe
+from gpuload import core, signalsafe
 from gpuload import device as devices
 from gpuload.cli import parity_images, parity_ops, parity_peers
+from gpuload.cli.base import Output, verb
 from gpuload.cli.parity_rows import Comparison
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "parity",
-        help="compare each op and image format on each executor of this machine",
-        description="Runs each op on each executor of this machine, beside its array form in NumPy, and that beside "
-        "Pillow and OpenCV; decodes files of each format by each of them, whole and by region. The exit status is 1 if "
-        "a difference is out of its bound.",
-    )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="image files, to be decoded in place of all that")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="gpu: the executors there, too")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each comparison, on stdout alone")
-    parser.set_defaults(run=run)
+@verb
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path())
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="gpu: there, too.")
+def command(output: Output, files: tuple[str, ...], device: str) -> int:
+    """Compare each op and image format on each executor of this machine.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each comparison, and return the exit status."""
+    Each op runs on each executor, beside its array form in NumPy, and that beside Pillow and OpenCV; files of each
+    format are decoded by each of them, whole and by region. FILE: image files, to be decoded in place of all that. The
+    exit status is 1 if a difference is out of its bound.
+    """
     comparisons = []
-    for comparison in compare(arguments.files, arguments.device):
-        progress.wipe()
-        print(json.dumps(comparison.to_json()) if arguments.json else _line(comparison), flush=True)
+    for comparison in compare(files, device):
+        output.say(_line(comparison))
         comparisons.append(comparison)
-    progress.wipe()
-    out = sys.stderr if arguments.json else sys.stdout
     for bound in dict.fromkeys(comparison.bound for comparison in comparisons):
-        print(f"at most {bound.largest:g} on {bound.share:.2%} of the values: {bound.reason}", file=out)
+        output.say(f"at most {bound.largest:g} on {bound.share:.2%} of the values: {bound.reason}")
     num_broken = sum(not comparison.holds for comparison in comparisons)
-    print(machine(arguments.device), file=out)
-    print(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken", file=out)
+    about = machine(device)
+    output.say(about)
+    output.say(f"{len(comparisons)} comparisons, {num_broken or 'none'} broken")
+    output.result(
+        comparisons=[comparison.to_json() for comparison in comparisons], num_broken=num_broken, machine=about
+    )
     return 1 if num_broken else 0
 
 

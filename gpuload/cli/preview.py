@@ -5,39 +5,38 @@ Exit status 0, or 2 if there is no such path, or nothing to look at.
 
 from __future__ import annotations
 
-import argparse
 import pkgutil
 import sys
-from typing import Any
+
+import click
 
 import gpuload as gl
+from gpuload.cli.base import Output, verb
 from gpuload.errors import SpecError
 
 
-def add_parser(verbs: Any) -> None:
-    """Add the verb to the command line."""
-    parser = verbs.add_parser(
-        "preview",
-        help="write a page of records before and behind ops, to be looked at",
-        description="Writes one page of HTML (or a PNG) with records of files as they are stored, and behind the ops "
-        "of a Python module in the first epochs.",
-    )
-    parser.add_argument("path", metavar="PATH", help="as for gl.open: a file, a folder of images, wildcards")
-    parser.add_argument("--ops", metavar="MODULE:NAME", help="a list of ops in a module of Python: augment:train_ops")
-    parser.add_argument("--records", type=int, default=4, help="how many records (default: 4)")
-    parser.add_argument("--epochs", type=int, default=2, help="of how many epochs the draws are shown (default: 2)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    parser.add_argument("--out", default="preview.html", help="the page, .html or .png (default: preview.html)")
-    parser.set_defaults(run=run)
+@verb
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--ops", "ops_name", metavar="MODULE:NAME", help="A list of ops in a Python module: augment:train_ops.")
+@click.option("--records", type=int, default=4, show_default=True, help="How many records.")
+@click.option("--epochs", type=int, default=2, show_default=True, help="Of how many epochs the draws are shown.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+@click.option("--out", default="preview.html", show_default=True, type=click.Path(), help="The page, .html or .png.")
+def command(
+    output: Output, paths: tuple[str, ...], ops_name: str | None, records: int, epochs: int, seed: int, out: str
+) -> int:
+    """Write a page of records before and behind ops, to be looked at.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write the page and return the exit status."""
-    ops = _find_ops(arguments.ops) if arguments.ops else []
-    loader = gl.Loader(gl.open(arguments.path), 1, ops=ops, seed=arguments.seed, device="cpu")
-    page = gl.preview(loader, records=arguments.records, epochs=arguments.epochs)
-    page.save(arguments.out)
-    print(f"{arguments.out}: {len(page.records)} records, {', '.join(page.titles)}")
+    PATH: files of one format, wildcards in quotes, or a folder of images. The page shows records as they are stored,
+    and what the ops make of them in the first epochs.
+    """
+    ops = _find_ops(ops_name) if ops_name else []
+    source = gl.open(paths[0] if len(paths) == 1 else list(paths))
+    loader = gl.Loader(source, 1, ops=ops, seed=seed, device="cpu")
+    page = gl.preview(loader, records=records, epochs=epochs)
+    page.save(out)
+    output.say(f"{out}: {len(page.records)} records, {', '.join(page.titles)}")
+    output.result(path=out, records=page.records, columns=page.titles, ops=page.ops)
     return 0
 
 

@@ -103,7 +103,9 @@ def test_the_report_names_what_is_absent_and_what_is_broken(tmp_path, monkeypatc
     text = capsys.readouterr().out
     assert main(["doctor", "--json"]) == status == 1
 
-    findings = [Finding(**json.loads(line)) for line in capsys.readouterr().out.splitlines()]
+    document = json.loads(capsys.readouterr().out)
+    findings = [Finding(**fields) for fields in document["findings"]]
+    assert document["num_problems"] == sum(finding.state == PROBLEM for finding in findings)
     by_subject = {finding.subject: finding for finding in findings}
     assert by_subject["planted_package"].state == PROBLEM
     assert "OSError: a library is missing" in by_subject["planted_package"].about

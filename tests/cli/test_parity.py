@@ -9,7 +9,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import cli
-from gpuload.cli import parity_bounds, parity_images, parity_ops, parity_peers
+from gpuload.cli import parity, parity_bounds, parity_images, parity_ops, parity_peers
 from gpuload.errors import DeviceError
 from tests import opexamples
 
@@ -140,17 +140,17 @@ def test_a_damaged_file_is_broken_and_named(tmp_path, capsys):
     assert "BROKEN  file bad.png" in capsys.readouterr().out
 
 
-def test_json_has_a_line_for_each_comparison(tmp_path, capsys):
+def test_json_has_each_comparison(tmp_path, capsys):
     image_module = pytest.importorskip("PIL.Image")
     image_module.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "a.png")
 
     assert cli.main(["parity", str(tmp_path / "a.png"), "--json"]) == 0
 
-    captured = capsys.readouterr()
-    rows = [json.loads(line) for line in captured.out.splitlines()]
+    document = json.loads(capsys.readouterr().out)
+    rows = document["comparisons"]
     assert {"subject", "party", "against", "largest", "mean", "share", "verdict", "bound"} <= rows[0].keys()
     assert {row["verdict"] for row in rows} == {"ok"}
-    assert f"{len(rows)} comparisons, none broken" in captured.err
+    assert (document["num_broken"], document["machine"]) == (0, parity.machine())
 
 
 def test_a_bound_holds_for_largest_share_and_mean():

@@ -1,0 +1,131 @@
+"""What all verbs share: `verb` makes a command of a function, and `Output` takes what it has to say.
+
+    @verb
+    @click.argument("path", metavar="PATH")
+    def command(output: Output, path: str) -> int:
+        "Count the records of files."
+        output.say(f"{len(source):,} records")           for people: on stdout, nothing under --json
+        output.result(num_records=len(source))           for programs: the document of --json
+        return 0                                         the exit status
+
+People    read lines, on stdout; `Output.draw` takes what Rich draws: tables, styled text. Rich is imported there, so
+          that verbs which only print lines start without it.
+Programs  read one JSON document on stdout, and nothing else is there: remarks and messages are on stderr.
+Errors    are raised; `gpuload.cli.main` makes messages and exit statuses of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Concatenate, ParamSpec
+
+import click
+
+from gpuload import progress
+from gpuload.tracebacks import DEBUG
+
+Options = ParamSpec("Options")
+Run = Callable[Concatenate["Output", Options], int]
+
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # settings of click
+COLUMNS = 80  # of what is no terminal
+
+
+class Output:
+    """What a verb prints, and how.
+
+    Attributes:
+        is_json: True under --json.
+        is_debug: True under --debug.
+    """
+
+    def __init__(self) -> None:
+        self.is_json = self.is_debug = False
+        self._document: dict[str, Any] = {}
+
+    def say(self, text: object = "") -> None:
+        """Print lines for people on stdout; nothing under --json."""
+        if not self.is_json:
+            progress.wipe()
+            print(text, flush=True)
+
+    def draw(self, *parts: Any, is_wrapped: bool = True) -> None:
+        """Print what Rich draws, or texts, for people on stdout; nothing under --json.
+
+        Args:
+            parts: of Rich; or texts, in which nothing is markup.
+            is_wrapped: False for lines that must stay whole, as those of a program.
+        """
+        if not self.is_json:
+            progress.wipe()
+            self.console.print(*parts, soft_wrap=not is_wrapped)
+
+    def note(self, text: object) -> None:
+        """Print a remark for people on stderr."""
+        progress.wipe()
+        print(text, file=sys.stderr, flush=True)
+
+    def result(self, **fields: Any) -> None:
+        """Add fields to the document of --json; values that JSON has."""
+        self._document |= fields
+
+    def end(self) -> None:
+        """Print the document, if it was asked for, and write out all that was printed."""
+        if self.is_json:
+            print_document(self._document)
+        if sys.stdout is not None:  # a shell may start a program without it: >&-
+            sys.stdout.flush()
+
+    @cached_property
+    def console(self) -> Any:
+        """Rich's console on stdout, in which no text is markup; 80 columns wide where stdout is no terminal."""
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else COLUMNS
+        return Console(highlight=False, markup=False, emoji=False, width=width, quiet=self.is_json)
+
+
+def print_document(document: dict[str, Any]) -> None:
+    """Print the document of --json on stdout."""
+    print(json.dumps(document, indent=1, ensure_ascii=True), flush=True)
+
+
+def verb(run: Run[Options]) -> click.Command:
+    """Return the command that calls a function with the output and its options; its docstring is the help."""
+    command = click.command(context_settings=HELP)(click.pass_obj(run))
+    return common_options(command)
+
+
+def common_options(command: click.Command) -> click.Command:
+    """Add the options that the command and each of its verbs have."""
+    command.params += [
+        _flag("--json", "is_json", "Print one JSON document on stdout, and nothing else."),
+        _flag("--debug", "is_debug", "Show the log, and with an error the place in the program."),
+    ]
+    return command
+
+
+def _flag(name: str, attribute: str, text: str) -> click.Option:
+    """Return an option that sets an attribute of the output."""
+
+    def switch_on(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(context.obj, attribute, True)
+            if attribute == "is_debug":
+                show_log()
+
+    return click.Option(
+        [name, attribute], is_flag=True, is_eager=True, expose_value=False, callback=switch_on, help=text
+    )
+
+
+def show_log() -> None:
+    """Show gpuload's log on stderr, and all frames of tracebacks."""
+    os.environ[DEBUG] = "1"
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("gpuload").setLevel(logging.INFO)

@@ -1,0 +1,247 @@
+"""The command line: help, slips, --json and --debug, exit statuses, completion; by real processes where it matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpuload import cli
+from gpuload.errors import SpecError
+from tests.codeblocks import ROOT
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+def gpuload(*words, folder=None, **options):
+    """Run the command in a process; return it when it has ended."""
+    command = [sys.executable, "-m", "gpuload", *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, cwd=folder,
+        env={**ENVIRONMENT, **options.pop("environment", {})}, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a folder with records, and one with nothing."""
+    np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(6, 2))
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+# help
+
+
+def test_help_lists_each_verb_and_each_exit_status_and_imports_no_verb():
+    code = (
+        "import sys; from gpuload.cli import main; status = main(['--help']);"
+        "print(status, sorted(name for name in sys.modules if name.split('.')[0] in ('rich', 'nvidia', 'PIL')"
+        " or name in ('gpuload.cli.inspect', 'gpuload.cli.doctor')))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=True
+    )
+
+    *lines, last = process.stdout.splitlines()
+    assert last == "0 []"
+    for name, text in {**cli.VERBS, **{str(status): text for status, text in cli.STATUSES.items()}}.items():
+        assert any(line.split(None, 1) == [name, text] for line in lines), name
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_each_verb_has_help_and_the_common_options(name, capsys):
+    assert cli.main([name, "--help"]) == 0
+
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: gpuload {name} ")
+    assert max(map(len, text.splitlines())) <= 80
+    for option in ("--json", "--debug", "-h, --help"):
+        assert option in text
+
+
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_the_page_has_each_verb_and_the_fields_of_its_document(name):
+    assert f"gpuload {name}" in PAGE
+    assert f"| `{name}` | " in PAGE
+
+
+def test_the_version_is_printed(capsys):
+    assert cli.main(["--version"]) == 0
+
+    assert capsys.readouterr().out.startswith("gpuload ")
+
+
+# slips
+
+
+@pytest.mark.parametrize(
+    ("slip", "verb"), [("chekc", "check"), ("inspekt", "inspect"), ("docter", "doctor"), ("convrt", "convert")]
+)
+def test_a_slip_in_a_verb_is_answered_by_the_verb_that_is_meant(slip, verb, capsys):
+    assert cli.main([slip, "x"]) == 2
+
+    assert f"No such verb '{slip}'. Did you mean '{verb}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "VERB"),
+        (["qqqq"], "The verbs are: check, convert, "),
+        (["check"], "Missing argument 'PATH...'"),
+        (["check", "--num-threads", "two", "x"], "'two' is not a valid integer"),
+        (["check", "--num-thread", "2", "x"], "--num-threads"),
+        (["convert", "x", "y", "--format", "tfrecords"], "'tfrecords' is not one of"),
+        (["demo", "nope"], "Got unexpected extra argument (nope)"),
+        (["demo", "--seed", "nope"], "'nope' is not a valid integer"),
+        (["demo", "--epochs"], "Try 'gpuload demo --help' for help.\n\nError: Option '--epochs' requires an argument"),
+        (["health", "--executor", "dlai"], "'dlai' is not one of"),
+        (["inspect", "none.npy"], "none.npy"),
+        (["inspect", "empty"], "empty"),
+        (["check", "empty"], "empty"),
+        (["preview", "none"], "none"),
+        (["convert", "none.npy", "x.npz"], "none.npy"),
+        (["parity", "none.jpg"], "none.jpg"),
+    ],
+)
+def test_a_wrong_command_line_is_a_message_and_status_2(words, message, files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+
+    assert cli.main(words) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert sorted(path.name for path in files.iterdir()) == ["empty", "rows.npy"]
+
+
+# --json and --debug
+
+
+def test_an_error_of_gpuload_is_its_message_and_status_2(monkeypatch, capsys):
+    def refuse(*arguments, **options):
+        raise SpecError("what", cause="because", remedy="do this")
+
+    monkeypatch.setattr("gpuload.check", refuse)
+
+    assert cli.main(["check", "x"]) == 2
+    assert capsys.readouterr().err == "SpecError: what\n  cause:  because\n  remedy: do this\n"
+
+    assert cli.main(["check", "x", "--json"]) == 2
+    captured = capsys.readouterr()
+    error = {"type": "SpecError", "what": "what", "cause": "because", "remedy": "do this"}
+    assert json.loads(captured.out) == {"error": error, "status": 2}
+    assert captured.err.startswith("SpecError: what")
+
+
+@pytest.mark.parametrize(
+    "words", [["check", "--json"], ["--json", "chekc"], ["inspect", "--recod", "1", "x", "--json"]]
+)
+def test_a_wrong_command_line_is_a_document_under_json(words, capsys):
+    assert cli.main(words) == 2
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["status"] == 2
+    assert document["error"]["what"]
+
+
+def test_common_options_stand_before_or_behind_the_verb(files, capsys):
+    assert cli.main(["--json", "check", str(files / "rows.npy")]) == 0
+    before = capsys.readouterr().out
+    assert cli.main(["check", str(files / "rows.npy"), "--json"]) == 0
+
+    assert capsys.readouterr().out == before
+    assert json.loads(before) == {"num_records": 6, "num_damaged": 0, "num_unopened": 0, "damage": []}
+
+
+def test_the_document_of_convert_says_what_was_written(files, capsys):
+    out = files / "rows.npz"
+    assert cli.main(["convert", str(files / "rows.npy"), str(out), "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document.pop("duration_s") > 0
+    assert document == {
+        "paths": [str(out)], "num_records": 6, "num_bytes": out.stat().st_size, "num_finished_before": 0,
+        "call": f"gl.npz('{out}')", "is_verified": True,
+    }  # fmt: skip
+
+
+def test_the_document_of_health_has_both_works(capsys):
+    assert cli.main(["health", "--device", "cpu", "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["is_healthy"] is True
+    assert [work["name"] for work in document["works"]] == ["rows", "images"]
+    assert document["works"][0]["verdict"] == "right"
+    assert document["works"][0]["device"].startswith("cpu")
+
+
+def test_a_fault_of_code_is_a_message_and_with_debug_its_place(files):
+    (files / "augment.py").write_text("def train():\n    return 1 // 0\n")
+    words = ["preview", "rows.npy", "--ops", "augment:train"]
+
+    short, long = gpuload(*words, folder=files), gpuload(*words, "--debug", folder=files)
+
+    assert (short.returncode, long.returncode) == (2, 2)
+    assert "gpuload preview: ZeroDivisionError: " in short.stderr
+    assert "gpuload preview rows.npy --ops augment:train --debug" in short.stderr
+    assert "Traceback" not in short.stderr
+    assert 'augment.py", line 2, in train' in long.stderr
+
+
+# completion
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("gpuload ", list(cli.VERBS)),
+        ("gpuload in", ["inspect"]),
+        ("gpuload check --num", ["--num-threads"]),
+        ("gpuload health --executor ", ["auto", "array", "dali"]),
+    ],
+)
+def test_bash_completes(line, words, tmp_path):
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    program = tmp_path / "gpuload"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuload "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+eval "$(_GPULOAD_COMPLETE=bash_source gpuload)" || exit 3
+line='{line}'
+read -r -a COMP_WORDS <<< "$line"
+[ "${{line: -1}}" != " " ] || COMP_WORDS+=("")
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+function=$(complete -p gpuload | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+"$function" gpuload
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    environment = {**ENVIRONMENT, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    process = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == words
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(shell, tmp_path):
+    process = gpuload(environment={"_GPULOAD_COMPLETE": f"{shell}_source"})
+
+    assert process.returncode == 0
+    assert f"_GPULOAD_COMPLETE={shell}_complete" in process.stdout
+    if shutil.which(shell) is not None:
+        check = subprocess.run([shell, "-n"], input=process.stdout, text=True, capture_output=True, check=False)
+        assert (check.returncode, check.stderr) == (0, "")
