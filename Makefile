@@ -43,7 +43,7 @@ TORCH := build/torch
 TORCH_STAMP := $(TORCH)/gpuload-$(VERSION).stamp
 TORCH_PACKAGES := torchvision==0.28.0 timm==1.0.31
 
-.PHONY: setup core demo test test-all test-torch lint pytest bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
+.PHONY: setup core demo test test-all test-torch lint pytest docs bench gpu-test emulated-gpu emulated-gpu-if-possible attack fuzz \
   sanitize sanitize-threads wheel wheels clean
 
 setup: $(STAMP) $(CORE_STAMP)
@@ -131,6 +131,11 @@ $(TORCH_STAMP): $(BENCH_STAMP)
 	rm -rf $(TORCH)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(TORCH) $(TORCH_PACKAGES)
 	@touch $@
+
+# The documentation, as pages to open in a browser: build/site/index.html. Warnings are errors.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 bench: setup $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -63,7 +63,8 @@ class Loader:
         shuffle: True for the whole data set, ``gl.Blocks(...)`` for slow storage, ``gl.Buckets(...)`` for batches of
             similar length, False for the order of the source.
         seed: 0 to 2**64 - 1.
-        shard_id, num_shards: this process and how many there are; the global order does not depend on them.
+        shard_id: the number of this process among all that train together; 0 is the first.
+        num_shards: how many processes there are; the global order does not depend on it.
         last_batch: ``"partial"``: the last records are dealt out evenly; ``"drop"``: they are left out; ``"pad"``:
             batches are filled up with records that are not ``valid``. The number of steps is the same on every shard.
         device: ``"auto"``, ``"cpu"``, ``"gpu"`` or ``"gpu:N"``.

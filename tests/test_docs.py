@@ -1,4 +1,4 @@
-"""The pages for who extends gpuload: their code runs, prints what they say, and passes the contracts."""
+"""The pages of docs/: their code runs, prints what they say, and passes the contracts that it is written for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuload import errors
 from tests import codeblocks
+from website import promise_picture
 
 DOCS = codeblocks.ROOT / "docs"
 PAGES = {  # and what a page needs
+    "index": None,
+    "start-here": "keras",
+    "promise": None,
+    "errors": None,
     "own-reader": None,
     "own-source": None,
     "own-op": None,
@@ -41,6 +47,45 @@ def defined(request, tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("defined", ["start-here"], indirect=True)
+def test_the_first_page_runs_from_files_to_a_trained_model(defined):
+    assert defined["images"].shape == (30, 8, 8, 1)  # the last batch of 1,438 records
+    assert defined["loader"].position.epoch == 7
+
+
+@pytest.mark.parametrize("defined", ["index"], indirect=True)
+def test_the_home_page_runs(defined):
+    assert defined["batch"]["image"].shape == (64, 32, 32, 3)
+
+
+@pytest.mark.parametrize("defined", ["promise"], indirect=True)
+def test_the_page_about_the_promise_runs(defined):
+    assert defined["whole"].shape == (48, 24, 24, 3)
+
+
+@pytest.mark.parametrize("defined", ["errors"], indirect=True)
+def test_the_page_about_errors_runs(defined):
+    assert isinstance(defined["state"], dict)
+
+
+def test_the_page_about_errors_names_every_class_of_error_and_what_it_is_besides():
+    table = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
+    classes = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and name != "GpuloadError"}
+
+    kinds = {name for name, kind in classes.items() if issubclass(kind, errors.GpuloadError)}
+    assert [name for name, _ in table] == [name for name in classes if name in kinds]
+    for name, builtin in table:
+        assert builtin in [kind.__name__ for kind in classes[name].__mro__]
+
+
+def test_the_picture_of_the_promise_is_what_loaders_give():
+    assert promise_picture.FILE.read_text(encoding="utf-8") == promise_picture.draw(), (
+        "draw it anew: python -m website.promise_picture"
+    )
 
 
 @pytest.mark.slow
