@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpuload import ops, recipes
 from gpuload.batch import Batch
-from gpuload.check import check
-from gpuload.convert import convert
 from gpuload.errors import GpuloadError
-from gpuload.formats.csv import csv
-from gpuload.formats.fixed import fixed
-from gpuload.formats.idx import idx
-from gpuload.formats.images import Labels, images
-from gpuload.formats.npy import npy
-from gpuload.formats.npz import npz
-from gpuload.formats.text import text
-from gpuload.formats.tfrecord import Feature, Image, Raw, Sparse, Tensor, tfrecord
+from gpuload.lazy import attach as _attach
 from gpuload.loader import Loader
 from gpuload.open import open as open
 from gpuload.ops import numbers as draw
 from gpuload.order import Blocks, Buckets
-from gpuload.preview import preview
 from gpuload.ragged import Ragged
-from gpuload.sources import arrays, concat, mix, records
-from gpuload.sources import zip as zip
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
 from gpuload.tracebacks import publish as _publish
 from gpuload.tracebacks import publish_methods as _publish_methods
+
+if TYPE_CHECKING:
+    from gpuload.check import check
+    from gpuload.convert import convert
+    from gpuload.formats.csv.source import csv
+    from gpuload.formats.fixed.source import fixed
+    from gpuload.formats.idx import idx
+    from gpuload.formats.images.labels import Labels
+    from gpuload.formats.images.source import images
+    from gpuload.formats.npy.source import npy
+    from gpuload.formats.npz.source import npz
+    from gpuload.formats.text import text
+    from gpuload.formats.tfrecord.features import Feature, Image, Raw, Sparse, Tensor
+    from gpuload.formats.tfrecord.source import tfrecord
+    from gpuload.preview import preview
+    from gpuload.sources.arrays import arrays
+    from gpuload.sources.compose import concat
+    from gpuload.sources.compose import zip as zip
+    from gpuload.sources.mix import mix
+    from gpuload.sources.records import records
 
 __all__ = [
     "Batch",
@@ -65,7 +75,29 @@ __all__ = [
     "tfrecord",
     "zip",
 ]
-_publish(globals(), (name for name in __all__ if name != "GpuloadError"))
+_attach(
+    __name__,
+    {
+        "check": ("check",),
+        "convert": ("convert",),
+        "formats.csv.source": ("csv",),
+        "formats.fixed.source": ("fixed",),
+        "formats.idx": ("idx",),
+        "formats.images.labels": ("Labels",),
+        "formats.images.source": ("images",),
+        "formats.npy.source": ("npy",),
+        "formats.npz.source": ("npz",),
+        "formats.text": ("text",),
+        "formats.tfrecord.features": ("Feature", "Image", "Raw", "Sparse", "Tensor"),
+        "formats.tfrecord.source": ("tfrecord",),
+        "preview": ("preview",),
+        "sources.arrays": ("arrays",),
+        "sources.compose": ("concat", "zip"),
+        "sources.mix": ("mix",),
+        "sources.records": ("records",),
+    },
+)
+_publish(globals(), ("Batch", "Blocks", "Buckets", "Field", "Loader", "Ragged", "Source", "Spec", "open"))
 _publish_methods(
     Loader, ("batch_at", "epoch", "load_state_dict", "peek", "replace", "state_dict", "__iter__", "bad_records")
 )

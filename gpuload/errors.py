@@ -159,6 +159,23 @@ class RowError(Exception):
         )
 
 
+class FunctionError(RowError):
+    """A function of the user's raised an error for a row; ``of_record`` returns that error itself."""
+
+    def __init__(self, name: str, error: Exception, *, row: int = 0, count: int = 1) -> None:
+        super().__init__(row, f"{name} raised {error!r}")
+        self.name, self.error, self.count = name, error, count
+
+    def shift_rows(self, rows: int) -> FunctionError:
+        """Return the error for a batch in which ``rows`` others stand before."""
+        return FunctionError(self.name, self.error, row=self.row + rows, count=self.count)
+
+    def of_record(self, place: str) -> Any:
+        """Return the function's error, with a note that names the record."""
+        note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
+        return add_note(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
+
+
 def short_repr(value: object, max_characters: int = MAX_CHARACTERS) -> str:
     """Return the beginning of a value's ``repr``; Python makes no text of integers of more than 4,300 digits."""
     try:

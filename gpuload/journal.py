@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import threading
@@ -129,7 +128,7 @@ class Journal:
     def part_suffix(self) -> str:
         """Return the end of the names of unfinished files; the journal holds it from the first call on."""
         if not self._token:
-            token = secrets.token_hex(4)
+            token = os.urandom(4).hex()
             self._append({"parts": token})
             self._token = token
         return PART + self._token

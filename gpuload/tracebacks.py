@@ -17,6 +17,7 @@ from gpuload.errors import GpuloadError
 
 DEBUG = "GPULOAD_DEBUG"
 PACKAGE = "gpuload"
+PUBLIC = "_is_public"  # the attribute that marks a public function
 Call = TypeVar("Call", bound=Callable[..., Any])
 ErrorType = TypeVar("ErrorType", bound=BaseException)
 
@@ -52,21 +53,35 @@ def public(function: Call) -> Call:
         except GpuloadError as error:
             raise trim_frames(error)  # noqa: B904  it is the same error
 
+    setattr(call, PUBLIC, True)
     return call  # type: ignore[return-value]
 
 
+def published(value: Any, package: str) -> Any:
+    """Return a value as users of a package have it: a function is public, and so is how a class is made.
+
+    Args:
+        value: a function, a class, which is changed itself, or something else, which stays as it is.
+        package: where users, and pickle, find it.
+    """
+    if inspect.isfunction(value):
+        function = public(value)
+        function.__module__ = package
+        return function
+    if inspect.isclass(value) and not inspect.isabstract(value) and "__init__" in vars(value):
+        publish_methods(value, ("__init__",))
+    return value
+
+
 def publish(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Make the named functions and classes of a module's namespace public: functions, and how classes are made."""
+    """Make the named functions and classes of a module's namespace public."""
     for name in names:
-        value = namespace[name]
-        if inspect.isfunction(value):
-            namespace[name] = function = public(value)
-            function.__module__ = namespace["__name__"]  # pickle finds it there
-        elif inspect.isclass(value) and not inspect.isabstract(value) and "__init__" in vars(value):
-            publish_methods(value, ("__init__",))
+        namespace[name] = published(namespace[name], namespace["__name__"])
 
 
 def publish_methods(kind: type, names: Iterable[str]) -> None:
-    """Make the named methods of a class public."""
+    """Make the named methods of a class public. Those that are public stay as they are."""
     for name in names:
-        setattr(kind, name, public(vars(kind)[name]))
+        method = vars(kind)[name]
+        if not hasattr(method, PUBLIC):
+            setattr(kind, name, public(method))

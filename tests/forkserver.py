@@ -123,8 +123,10 @@ def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def _main() -> None:
     sys.path[0] = ""  # as of `python -c`
-    import gpuload  # noqa: F401
+    import gpuload
 
+    for name in gpuload.__all__:
+        getattr(gpuload, name)  # imports it, once for all programs
     gc.freeze()  # a collection in a child would copy the memory of everything that was imported
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         message, (program, out, errors) = _serve(connection)

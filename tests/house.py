@@ -28,7 +28,7 @@ LINES = (
     ("sources", "executors", "state", "recipes"),
     ("ops", "order", "batch", "rawdecode", "strings"),
     ("storage", "images"),
-    ("spec", "rng", "device", "ragged"),
+    ("spec", "rng", "device", "ragged", "lazy"),
     ("core", "signalsafe", "stats", "synonyms", "tracebacks"),
     ("threads",),
     ("errors", "progress"),
@@ -85,7 +85,8 @@ FORMAT_BASES = tuple(f"{PACKAGE}.formats.{name}" for name in ("FORMATS", "base",
 
 # An import in the main thread may be broken off by a signal handler, and leave Python's lock of imports locked.
 IMPORT_PACKAGE = "gpuload.signalsafe.import_package"
-IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE)
+LAZY, LAZY_FUNCTION = "lazy.py", "gpuload.lazy.function"  # modules of gpuload, by tables; and by name
+IMPORTERS = ("importlib.import_module", "builtins.__import__", IMPORT_PACKAGE, LAZY_FUNCTION)
 # A command ends on Ctrl-C, so it may import by itself; contracts are tests.
 IMPORT_THEMSELVES = ("cli/*", "testing/*")
 
@@ -334,7 +335,7 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for line, name in module.imports:
             package = name.partition(".")[0]
-            if package == PACKAGE or package in sys.stdlib_module_names:
+            if package == PACKAGE or package in sys.stdlib_module_names or (package, module.path) == ("?", LAZY):
                 continue
             owners = OWNERS.get(package, ())
             if not any(fnmatchcase(module.path, owner) for owner in owners):
@@ -342,7 +343,10 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
-    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal handler runs."""
+    """Packages, and modules that functions need, are imported by ``signalsafe``, where no signal handler runs.
+
+    This holds for modules of gpuload, too: `gpuload.lazy` imports many at their first use.
+    """
     for module in modules:
         if any(fnmatchcase(module.path, free) for free in IMPORT_THEMSELVES):
             continue
@@ -354,8 +358,9 @@ def packages_are_imported_safely(modules: list[Module]) -> Iterator[str]:
                 continue
             for line, name in module._imported(node):
                 package = name.partition(".")[0]
-                is_own = package in sys.stdlib_module_names and id(node) not in late
-                if package not in (PACKAGE, "numpy") and not is_own:
+                is_early = id(node) not in late and (package == PACKAGE or package in sys.stdlib_module_names)
+                is_lazy = isinstance(node, ast.Call) and package == PACKAGE
+                if package != "numpy" and not is_early and not is_lazy:
                     yield f"{module.path}:{line}: imports {name}; write signalsafe.import_package({name!r})"
 
 
@@ -461,7 +466,8 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
     """Return what ``__all__`` lists and the names without an underscore that ``__init__.py`` binds."""
     listed: list[str] = []
     bound: set[str] = set()
-    for node in init.tree.body:
+    branches = [node for node in init.tree.body if isinstance(node, ast.If) and _is_type_checking(node)]  # lazy names
+    for node in [*init.tree.body, *(part for branch in branches for part in branch.body)]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -472,4 +478,4 @@ def public_names(init: Module) -> tuple[list[str], set[str]]:
             bound.update(names)
             if "__all__" in names and node.value is not None:
                 listed = list(ast.literal_eval(node.value))
-    return listed, {name for name in bound if not name.startswith("_")} - {"annotations"}
+    return listed, {name for name in bound if not name.startswith("_")} - {"annotations", "TYPE_CHECKING"}

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gpuload.formats.writing import FolderWriter, Writer
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Fields
 from gpuload.spec import Spec
 
+if TYPE_CHECKING:
+    from gpuload.formats.writing import FolderWriter, Writer
+
 ImagesIn = Callable[[Fields, int], Iterator[Any]]
-MakeWriter = Callable[..., Writer | FolderWriter]
+MakeWriter: TypeAlias = "Callable[..., Writer | FolderWriter]"
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import signalsafe
-from gpuload.errors import DeviceError, SpecError, add_note
+from gpuload.errors import DeviceError, FunctionError, SpecError
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
-from gpuload.ops.base import VARYING, Draw, Op, RowError, Sizes
+from gpuload.ops.base import VARYING, Draw, Op, Sizes
 from gpuload.spec import TEXTS, Field, Spec
 
 WORDS = 4  # of 32 bits: the key of numpy.random.Philox
@@ -432,23 +432,6 @@ def _check_result(
             cause="where out= has None the image keeps its size, for later ops have drawn for that size",
             remedy="declare the new size in out= if it is the same for all, or use gl.ops.Resize or gl.ops.Pad",
         )
-
-
-class FunctionError(RowError):
-    """A function of the user's raised an error for a row; ``of_record`` returns that error itself."""
-
-    def __init__(self, name: str, error: Exception, *, row: int = 0, count: int = 1) -> None:
-        super().__init__(row, f"{name} raised {error!r}")
-        self.name, self.error, self.count = name, error, count
-
-    def shift_rows(self, rows: int) -> FunctionError:
-        """Return the error for a batch in which ``rows`` others stand before."""
-        return FunctionError(self.name, self.error, row=self.row + rows, count=self.count)
-
-    def of_record(self, place: str) -> Any:
-        """Return the function's error, with a note that names the record."""
-        note = f", the first of the {self.count} that it was called with" if self.count > 1 else ""
-        return add_note(self.error, f"in gl.ops.Python({self.name}), {place}{note}")
 
 
 def _array(value: Any) -> NDArray[Any]:

@@ -25,8 +25,7 @@ from typing import cast
 import numpy as np
 
 from gpuload import rng
-from gpuload.errors import DamagedSourceError, FileError, RecordError, RowError
-from gpuload.ops.python import FunctionError
+from gpuload.errors import DamagedSourceError, FileError, FunctionError, RecordError, RowError
 from gpuload.sources.base import Source
 from gpuload.storage.files import check_name, open_error
 

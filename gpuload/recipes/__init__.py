@@ -1,10 +1,22 @@
 """Recipes: the ops of well-known trainings, each in one call, made of public ops and printed as their code."""
 
-from gpuload.recipes.classification import cifar10, deit, resnet50, resnet50_a1, resnet50_a2, resnet50_a3, resnet50_v2
-from gpuload.recipes.code import Ops
-from gpuload.recipes.dense import lsj, segmentation, ssd, ssdlite
-from gpuload.recipes.views import dino, mae, simclr
-from gpuload.tracebacks import publish
+from typing import TYPE_CHECKING
+
+from gpuload import lazy
+
+if TYPE_CHECKING:
+    from gpuload.recipes.classification import (
+        cifar10,
+        deit,
+        resnet50,
+        resnet50_a1,
+        resnet50_a2,
+        resnet50_a3,
+        resnet50_v2,
+    )
+    from gpuload.recipes.code import Ops
+    from gpuload.recipes.dense import lsj, segmentation, ssd, ssdlite
+    from gpuload.recipes.views import dino, mae, simclr
 
 __all__ = [
     "Ops",
@@ -23,4 +35,12 @@ __all__ = [
     "ssd",
     "ssdlite",
 ]
-publish(globals(), (name for name in __all__ if name != "Ops"))
+lazy.attach(
+    __name__,
+    {
+        "classification": ("cifar10", "deit", "resnet50", "resnet50_a1", "resnet50_a2", "resnet50_a3", "resnet50_v2"),
+        "code": ("Ops",),
+        "dense": ("lsj", "segmentation", "ssd", "ssdlite"),
+        "views": ("dino", "mae", "simclr"),
+    },
+)

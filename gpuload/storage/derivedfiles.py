@@ -25,7 +25,6 @@ import logging
 import os
 import platform
 import re
-import secrets
 import stat
 import sys
 import time
@@ -301,7 +300,7 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
         is_alone: True if the caller holds the lock.
     """
     _remove_parts(place, f"{PART}{machine()}" if is_alone else None)
-    part = f"{place}{PART}{machine()}-{secrets.token_hex(4)}"
+    part = f"{place}{PART}{machine()}-{os.urandom(4).hex()}"
     try:
         yield part
         descriptor = os.open(part, os.O_RDWR | NO_LINKS)

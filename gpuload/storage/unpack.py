@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gpuload import signalsafe
 from gpuload.errors import FileError, FormatError, GpuloadError, SpecError
 from gpuload.progress import Progress
 from gpuload.storage.derivedfiles import FOLDER, cache_path, folder, key_of, load_or_make
@@ -159,7 +159,7 @@ def stem(path: str) -> str:
 
 def _unpack(files: Files, number: int, kind: str, to: Writer, show: Callable[[int], None]) -> None:
     """Write the unpacked bytes of a file."""
-    free = int(FREE_PART * shutil.disk_usage(os.path.dirname(to.path)).free)
+    free = int(FREE_PART * signalsafe.import_package("shutil").disk_usage(os.path.dirname(to.path)).free)
     for at, piece in inflate_file(files, number, kind):
         if to.num_bytes + len(piece) > free:
             raise _no_space(files.paths[number], to.num_bytes + len(piece))

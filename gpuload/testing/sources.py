@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuload import rawdecode, sources
+from gpuload import rawdecode
 from gpuload.errors import ClosedError, GpuloadError, RecordIndexError, SpecError
 from gpuload.ragged import Ragged
+from gpuload.sources import compose
 from gpuload.sources.base import Source
 from gpuload.sources.leaf import Share, fill, values
 
@@ -349,7 +350,7 @@ class SourceContract:
 
     def test_closing_a_part_leaves_the_others_open(self, source: Source) -> None:
         first, second = source.split(0.5)
-        parts = [first, source[1:], source.select([0]), source.rename(), sources.zip(source), sources.concat(source)]
+        parts = [first, source[1:], source.select([0]), source.rename(), compose.zip(source), compose.concat(source)]
 
         for part in parts:
             with part:

@@ -10,8 +10,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import FormatError, GpuloadError, SpecError
-from gpuload.formats.fixed import fixed
-from gpuload.formats.npy import npy
+from gpuload.formats.fixed.source import fixed
+from gpuload.formats.npy.source import npy
 
 WRONG = [
     *(

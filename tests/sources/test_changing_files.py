@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError, ClosedError, FileError
-from gpuload.formats.npy import npy
+from gpuload.formats.npy.source import npy
 from tests import forkserver
 from tests.sources.npyfiles import write
 
@@ -150,7 +150,7 @@ CUT_WHILE_READING = """
     import os, sys, threading
     import numpy as np
     from gpuload.errors import ChangedFileError
-    from gpuload.formats.npy import npy
+    from gpuload.formats.npy.source import npy
 
     folder, order = sys.argv[1:]
     path = f"{folder}/a.npy"

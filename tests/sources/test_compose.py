@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import ClosedError, RecordIndexError, SpecError, UnknownFieldError
-from gpuload.formats.fixed import fixed
-from gpuload.formats.images import images
-from gpuload.formats.npy import npy
+from gpuload.formats.fixed.source import fixed
+from gpuload.formats.images.source import images
+from gpuload.formats.npy.source import npy
 from gpuload.ragged import Ragged
 from gpuload.sources.arrays import arrays
 from gpuload.sources.base import Selected, Source

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuload.errors import ChangedFileError, DirectoryError, FormatError, MissingFileError, SpecError
-from gpuload.formats.fixed import fixed
+from gpuload.formats.fixed.source import fixed
 from gpuload.testing.sources import SourceContract, assert_same
 
 CIFAR10 = [("label", "u1"), ("image", "u1", (3, 32, 32))]

@@ -20,7 +20,7 @@ from gpuload.errors import (
     SpecError,
     UnreadableFileError,
 )
-from gpuload.formats.images import images
+from gpuload.formats.images.source import images
 from gpuload.images import head
 from gpuload.testing.sources import SourceContract
 from tests import imagefiles

@@ -11,7 +11,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import FormatError, GpuloadError, MissingFileError, SpecError, UnreadableFileError
-from gpuload.formats.images import images
+from gpuload.formats.images.source import images
 from gpuload.testing.sources import SourceContract, assert_same
 from tests import imagefiles
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 import gpuload as gl
 from gpuload.errors import RecordError, SpecError, UnknownFieldError
-from gpuload.formats.fixed import fixed
-from gpuload.formats.npy import npy
+from gpuload.formats.fixed.source import fixed
+from gpuload.formats.npy.source import npy
 from gpuload.sources.arrays import arrays
 from gpuload.testing.sources import SourceContract
 from tests import imagefiles, simdevice

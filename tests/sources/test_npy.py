@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
 from gpuload.errors import FormatError, SpecError
-from gpuload.formats.npy import npy
+from gpuload.formats.npy.source import npy
 from gpuload.sources import rows
 from gpuload.sources.leaf import fill
 from gpuload.spec import LARGEST_NDIM

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuload.errors import FormatError, GpuloadError
-from gpuload.formats.npy import npy, npyheader
+from gpuload.formats.npy import npyheader
+from gpuload.formats.npy.source import npy
 from tests.sources.npyfiles import fields_of, write, write_header
 
 GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"

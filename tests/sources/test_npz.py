@@ -21,7 +21,8 @@ from hypothesis.extra import numpy as hnp
 
 import gpuload as gl
 from gpuload.errors import ChangedFileError, ClosedError, FileError, FormatError, RecordError, SpecError
-from gpuload.formats.npz import contents, copies, npz
+from gpuload.formats.npz import contents, copies
+from gpuload.formats.npz.source import npz
 from gpuload.storage import inflate
 from gpuload.testing.sources import SourceContract, assert_same
 from tests.sources.npyfiles import fields_of

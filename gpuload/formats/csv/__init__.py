@@ -9,7 +9,3 @@ rows.py       typed columns as rows of one size, block by block
 table.py      the file that these rows are kept in
 faults.py     which line is wrong, and why
 """
-
-from gpuload.formats.csv.source import csv
-
-__all__ = ["csv"]

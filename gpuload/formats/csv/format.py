@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from csv import Error as TableError
 from csv import reader as table_reader
 
+from gpuload import lazy
 from gpuload.errors import FormatError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.formats.csv.source import csv
 from gpuload.sources.base import Source
 
+csv = lazy.function("gpuload.formats.csv.source", "csv")
 LINES = 20  # of text that are looked at
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 

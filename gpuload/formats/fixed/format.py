@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from gpuload import lazy
 from gpuload.errors import SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.fixed import description
-from gpuload.formats.fixed.source import fixed
-from gpuload.formats.fixed.writer import WRITER
 from gpuload.sources.base import Source
 from gpuload.storage.files import look_at, read_bytes
+
+fixed = lazy.function("gpuload.formats.fixed.source", "fixed")
 
 
 def _sniff(beginning: Beginning) -> Match | None:
@@ -38,7 +39,7 @@ def _open(paths: Sequence[str]) -> Source:
                 cause=f"their descriptions say {content.dtype} and {first.dtype}",
                 remedy="open them one by one",
             )
-    source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)
+    source: Source = fixed(names, first.dtype, first.header_bytes, first.footer_bytes)
     return source.mark(**dict(first.axes)) if first.axes else source
 
 
@@ -58,5 +59,5 @@ FIXED = Format(
     hint="raw records are gl.fixed(path, dtype)",
     suffixes=(".bin", ".dat", ".raw"),
     beside=(description.SUFFIX,),
-    writer=lambda: WRITER,
+    writer=lazy.function("gpuload.formats.fixed.writer", "writer"),
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 
-from gpuload.formats.fixed import description, fixed
+from gpuload.formats.fixed import description
+from gpuload.formats.fixed.source import fixed
 from gpuload.formats.writing import Records, Refusal, Writer, as_rows, differs, record_dtype, uniform_only
 from gpuload.spec import Field, Spec
 
@@ -39,4 +40,6 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.open({path!r})"
 
 
-WRITER = Writer(_refusal, _write, _differs, _call, _beside)
+def writer() -> Writer:
+    """Return the writer of fixed-length records."""
+    return Writer(_refusal, _write, _differs, _call, _beside)

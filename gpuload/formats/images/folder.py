@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,13 +20,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordError, SpecError
+from gpuload.errors import MissingFileError, RecordError, SpecError
+from gpuload.formats.images.source import images
 from gpuload.formats.writing import FolderWriter, Records
 from gpuload.images.head import FORMATS, LOOKED_AT_BYTES, kind_of
 from gpuload.sources.base import Source
 from gpuload.spec import Field, Spec
 
 TABLE = "labels.csv"
+log = logging.getLogger("gpuload")
+
+
+def open_folder(folder: str) -> Source:
+    """Return the images of a folder, with the labels that it states."""
+    labels = os.path.join(folder, TABLE)
+    try:
+        unlabelled = images(folder, labels=None)
+    except MissingFileError as error:
+        files = os.path.join(folder, "*")
+        raise MissingFileError(
+            error.what, cause=error.cause, remedy=f"check the folder, or name the files: gl.open({files!r})"
+        ) from None
+    if os.path.isfile(labels):
+        log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
+        return images(folder, labels=labels)
+    has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
+    log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
+    return unlabelled if has_loose else images(folder, labels="folder")
 
 
 def writer() -> FolderWriter:
@@ -39,12 +60,12 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
     Raises:
         SpecError: there is not one field of encoded images, or more than one other field.
     """
-    images = [field for field in spec if field.encoded]
+    encoded_fields = [field for field in spec if field.encoded]
     label_fields = [field for field in spec if not field.encoded]
-    if len(images) != 1:
+    if len(encoded_fields) != 1:
         raise SpecError(
             f"a source of {spec} cannot be written as a folder of images",
-            cause=f"it has {len(images)} fields of encoded images, and a folder holds one file for each record",
+            cause=f"it has {len(encoded_fields)} fields of encoded images, and a folder holds one file for each record",
             remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files that a source holds "
             "are marked by source.mark(image='encoded')",
         )
@@ -61,7 +82,7 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
             cause="a label is one number or text, which a class folder or a line of labels.csv holds",
             remedy="choose TFRecord",
         )
-    return images[0], label
+    return encoded_fields[0], label
 
 
 def class_folders(source: Source, label: Field | None) -> tuple[str, ...]:

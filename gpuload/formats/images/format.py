@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Sequence
 
-from gpuload.errors import MissingFileError
+from gpuload import lazy
 from gpuload.formats.base import Beginning, Folder, Format, Match
-from gpuload.formats.images.folder import TABLE, writer
-from gpuload.formats.images.source import images
 from gpuload.images.head import FORMATS, SUFFIXES, kind_of
 from gpuload.sources.base import Source
 
-log = logging.getLogger("gpuload")
+images = lazy.function("gpuload.formats.images.source", "images")
+open_folder = lazy.function("gpuload.formats.images.folder", "open_folder")
+writer = lazy.function("gpuload.formats.images.folder", "writer")
 
 
 def _sniff(beginning: Beginning) -> Match | None:
@@ -22,25 +20,8 @@ def _sniff(beginning: Beginning) -> Match | None:
 
 
 def _open(paths: Sequence[str]) -> Source:
-    return images(list(paths), labels=None)
+    source: Source = images(list(paths), labels=None)
+    return source
 
 
-def _open_folder(folder: str) -> Source:
-    """Return the images of a folder, with the labels that it states."""
-    labels = os.path.join(folder, TABLE)
-    try:
-        unlabelled = images(folder, labels=None)
-    except MissingFileError as error:
-        files = os.path.join(folder, "*")
-        raise MissingFileError(
-            error.what, cause=error.cause, remedy=f"check the folder, or name the files: gl.open({files!r})"
-        ) from None
-    if os.path.isfile(labels):
-        log.info("%s: found images and a table of labels; opened by gl.images(labels='%s')", folder, TABLE)
-        return images(folder, labels=labels)
-    has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
-    log.info("%s: found images; opened by gl.images(labels=%s)", folder, None if has_loose else "'folder'")
-    return unlabelled if has_loose else images(folder, labels="folder")
-
-
-IMAGES = Format("images", _open, _sniff, folder=Folder(_open_folder, SUFFIXES), writer=writer)
+IMAGES = Format("images", _open, _sniff, folder=Folder(open_folder, SUFFIXES), writer=writer)

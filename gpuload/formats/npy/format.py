@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from gpuload import lazy
 from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
 from gpuload.formats.npy.npyheader import MAGIC
-from gpuload.formats.npy.source import npy
-from gpuload.formats.npy.writer import WRITER
 from gpuload.sources.base import Source
+
+npy = lazy.function("gpuload.formats.npy.source", "npy")
+writer = lazy.function("gpuload.formats.npy.writer", "writer")
 
 
 def _sniff(beginning: Beginning) -> Match | None:
@@ -20,8 +22,9 @@ def _salvage(path: str, head: bytes) -> Source | None:
     """Return a file as one record: an array without axes has no rows."""
     if head.startswith(MAGIC):
         with suppress(FormatError, RecordError, SpecError, FileError):
-            return npy([path], record="file")
+            source: Source = npy([path], record="file")
+            return source
     return None
 
 
-NPY = Format("npy", npy, _sniff, salvage=_salvage, suffixes=(".npy",), writer=lambda: WRITER)
+NPY = Format("npy", npy, _sniff, salvage=_salvage, suffixes=(".npy",), writer=writer)

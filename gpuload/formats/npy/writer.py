@@ -48,4 +48,6 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.npy({path!r}, field={spec.names[0]!r})" if len(spec) == 1 else f"gl.npy({path!r})"
 
 
-WRITER = Writer(_refusal, _write, _differs, _call)
+def writer() -> Writer:
+    """Return the writer of NPY files."""
+    return Writer(_refusal, _write, _differs, _call)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from gpuload import signalsafe
+from gpuload import lazy, signalsafe
 from gpuload.errors import FileError, FormatError, RecordError, SpecError
 from gpuload.formats.base import Beginning, Format, Match
-from gpuload.formats.npz.source import npz
-from gpuload.formats.npz.writer import WRITER
 from gpuload.sources.base import Source
+
+npz = lazy.function("gpuload.formats.npz.source", "npz")
+writer = lazy.function("gpuload.formats.npz.writer", "writer")
 
 MEMBER, EMPTY = b"PK\x03\x04", b"PK\x05\x06"  # the first bytes of an archive; of an archive without members
 
@@ -45,8 +46,9 @@ def _salvage(path: str, head: bytes) -> Source | None:
     """Return a file as one record: arrays without axes, or of different lengths, are no rows."""
     if head.startswith(MEMBER):
         with suppress(FormatError, RecordError, SpecError, FileError):
-            return npz([path], record="file")
+            source: Source = npz([path], record="file")
+            return source
     return None
 
 
-NPZ = Format("npz", npz, _sniff, salvage=_salvage, suffixes=(".npz",), writer=lambda: WRITER)
+NPZ = Format("npz", npz, _sniff, salvage=_salvage, suffixes=(".npz",), writer=writer)

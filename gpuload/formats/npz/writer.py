@@ -47,4 +47,6 @@ def _call(path: str, spec: Spec) -> str:
     return f"gl.npz({path!r})"
 
 
-WRITER = Writer(_refusal, _write, _differs, _call)
+def writer() -> Writer:
+    """Return the writer of NPZ files."""
+    return Writer(_refusal, _write, _differs, _call)

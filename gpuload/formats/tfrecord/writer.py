@@ -14,6 +14,7 @@ Source  tensorflow/core/lib/io/record_writer.h; example.proto, feature.proto, te
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -21,14 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordError
+from gpuload.errors import MissingPackageError, RecordError
 from gpuload.formats.tfrecord import checksums
 from gpuload.formats.writing import Records, Refusal, Writer, has_padding, stored_dtype
 from gpuload.ragged import Ragged
 from gpuload.sources.leaf import Fields, Values
 from gpuload.spec import Field, Spec
 
-NAME, SUFFIXES = "tfrecord", (".tfrecord", ".tfrecords", ".tfrec")
 BYTES, FLOATS, INTS = 1, 2, 3  # the lists of a Feature, by the number of their field
 TENSOR_TYPES = {  # types.proto
     "f4": 1, "f8": 2, "i4": 3, "u1": 4, "i2": 5, "i1": 6, "c8": 8, "i8": 9, "b1": 10, "u2": 17, "c16": 18, "f2": 19,
@@ -56,6 +56,16 @@ def writer(raw: Sequence[str] = (), tensors: Sequence[str] = ()) -> Writer:
         about={"raw": sorted(raw), "tensors": sorted(tensors)},
         notes=lambda field: _note(field, way(field)),
     )
+
+
+def suggest(spec: Spec) -> str:
+    """Return the call of `gl.convert` that writes all fields, some of them as serialized tensors; "" if none does."""
+    with suppress(MissingPackageError):
+        tensors = [field.name for field in spec if writer().refusal(field)]
+        if tensors and not any(writer(tensors=tensors).refusal(field) for field in spec):
+            options = " ".join(f"--tensor {name}" for name in tensors)
+            return f"all fields fit by gl.convert(..., 'out.tfrecord', tensors={tensors}) ({options})"
+    return ""
 
 
 def _way(field: Field) -> str:

@@ -1,0 +1,69 @@
+"""Lazy names: attributes of a package that are imported from their modules at their first use.
+
+To import everything takes longer than to open a file of rows and to read its first batch. So `gpuload`, `gpuload.ops`
+and `gpuload.recipes` import a module when one of its names is used, and a format its reader when it opens a file.
+
+Types     Type checkers read the names of a package as imports under ``if TYPE_CHECKING``. `tests/test_lazy.py` compares
+          these, ``__all__`` and the names that a package attaches.
+Signals   The import is out of the reach of signal handlers (`signalsafe`).
+Threads   Any number of threads may be the first to use a name: all get the same object.
+Modules   Python binds a module in its package when it has imported it. A name of the package that is a module's name,
+          too, stays what the package says: ``gpuload.check`` is the function.
+Workers   What a loader needs to make batches is imported with it: nothing here runs in its threads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from gpuload import signalsafe, tracebacks
+
+
+class Package(ModuleType):
+    """The type of a package with lazy names."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute that is not there yet; it is there from now on."""
+        namespace = vars(self)
+        if name not in namespace.get("_lazy_names", ()):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        module = signalsafe.import_package(f"{self.__name__}.{namespace['_lazy_names'][name]}")
+        return namespace.setdefault(name, tracebacks.published(getattr(module, name), self.__name__))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a module does not take the place of a lazy name."""
+        if not (isinstance(value, ModuleType) and name in vars(self).get("_lazy_names", ())):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        """Return the names that are there, and those that will be."""
+        return sorted({*super().__dir__(), *vars(self).get("_lazy_names", ())})
+
+
+def attach(package: str, modules: Mapping[str, Sequence[str]]) -> None:
+    """Give a package names that are imported, and made public (`tracebacks.published`), at their first use.
+
+    Args:
+        package: its name; it is being imported.
+        modules: the modules below it, each with the names that are taken from it.
+    """
+    module = sys.modules[package]
+    namespace = vars(module)
+    namespace["_lazy_names"] = {name: path for path, names in modules.items() for name in names}
+    for name in namespace["_lazy_names"]:
+        if isinstance(namespace.get(name), ModuleType):
+            del namespace[name]  # a module that was imported before
+    module.__class__ = Package
+
+
+def function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that stands for one of a module of gpuload, which is imported at the first call."""
+
+    def call(*args: Any, **arguments: Any) -> Any:
+        return getattr(signalsafe.import_package(module), name)(*args, **arguments)
+
+    call.__name__ = call.__qualname__ = name
+    return call
