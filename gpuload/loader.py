@@ -13,6 +13,7 @@ position that the loader has at that moment. The position is that of the iterato
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -20,6 +21,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,12 +43,13 @@ from gpuload.pipeline.session import Session
 from gpuload.sources.base import Source
 from gpuload.sources.lengths import lengths_of
 from gpuload.spec import Spec, is_whole
-from gpuload.stats import Counters, Stats
+from gpuload.stats import Counters, Facts, Stats
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 AHEAD_BYTES = 1 << 30  # of device memory, that batches which are made ahead may take where `prefetch` was not given
+SAMPLED_RECORDS = 16  # whose files are looked at for the sentence about slow loaders
 MOST_THREADS = 4096  # more than any machine has cores; a mistyped number should not start a million threads
 log = logging.getLogger("gpuload")
 
@@ -618,8 +621,28 @@ class Loader:
         return OpsSource(self.source, ops, names, self.seed, epoch)
 
     def stats(self) -> Stats:
-        """Return counters; ``print(loader.stats())`` explains each of them."""
-        return self._session.counters.stats()
+        """Return counters and the time of each stage; ``print(loader.stats())`` explains them, and says what to change.
+
+        ``loader.stats() - before`` are those since ``before = loader.stats()``, and ``.bottleneck()`` is the sentence.
+        """
+        return self._session.counters.stats(self._facts)
+
+    def _facts(self) -> Facts:
+        """Return what counters do not know; some files are looked at, as the system has their sizes."""
+        source, shapes = self.source, [field.fixed_shape for field in self.spec_out if field.has_rows]
+        shares = source.resolve(np.zeros(1, np.int64)) if len(source) else []
+        return Facts(
+            num_threads=self.num_threads,
+            num_cores=threads.num_cores(),
+            num_machine_cores=os.cpu_count() or 1,
+            batch_size=self.batch_size,
+            own_file_bytes=_own_file_bytes(source),
+            reads_in_python=any(share.leaf.calls_python for share in shares),
+            python_ops=tuple(type(op).__name__ for op in self._graph.ops if op.calls_python),
+            output_pixels=max((prod(shape) // min(shape) for shape in shapes if len(shape) == 3), default=0),
+            device=self.device,
+            shuffled=self._plan.shuffle is True,
+        )
 
     def remedy(self, *, read_s: float, ops_s: float) -> str:
         """Return a change that makes the loader faster, as a sentence.
@@ -718,6 +741,18 @@ class Loader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments and the position: the loader is made anew from them."""
         return _again, (self._arguments, self.position)
+
+
+def _own_file_bytes(source: Source) -> float:
+    """Return the mean size of the files of some records; 0.0 if these have no file of their own each."""
+    step = max(1, len(source) // SAMPLED_RECORDS)
+    numbers = range(0, len(source), step)
+    paths = [place[0] for number in numbers if (place := source.origin(number)) is not None]
+    if len(set(paths)) < max(len(numbers), 2) or len(source.file_paths()) < len(source):
+        return 0.0
+    with contextlib.suppress(OSError):
+        return sum(os.path.getsize(path) for path in paths) / len(paths)
+    return 0.0
 
 
 class _Past:

@@ -85,7 +85,7 @@ class Codec(Protocol):
         table: Floats, width: float, antialias: bool, edits: Float64s, edit_start: Int32s, edit_mirror: Int32s,
         edit_fill: int, edit_height: int, edit_width: int, start: Int32s, mirror: Int32s, fill: int, mean: Floats,
         scale: Floats, out_planes: bool, out_height: int, out_width: int, out: Pixels, declined: NDArray[np.int8],
-    ) -> None:  # fmt: skip
+    ) -> float:  # fmt: skip
         """Decode JPEG files to RGB, resize the images, edit them, and walk over them: each to its row of the result.
 
         Args:
@@ -117,6 +117,9 @@ class Codec(Protocol):
             out: one axis: the result, uint8, or float32 after a walk.
             declined: 1 for each row that was not written: its file is damaged or is not decoded here, or sizes do not
                 fit; int8 ``[n]``.
+
+        Returns:
+            Seconds that decoding took.
         """
 
 
@@ -133,6 +136,9 @@ class Queue(Protocol):
 
     def end(self, ignored: object = None, /) -> None:
         """Call all threads out of ``serve``, now and later. Never waits; a callback of a weak reference may be this."""
+
+    def take_idle_s(self) -> float:
+        """Return the seconds that threads waited in ``serve`` since the last call."""
 
 
 class Plan(Protocol):
@@ -176,12 +182,10 @@ class Copies(Protocol):
 
     Attributes:
         num_done: steps that are DONE.
-        busy_s: seconds of all threads.
         wait_s: seconds in ``wait``.
     """
 
     num_done: int
-    busy_s: float
     wait_s: float
 
     def __init__(
@@ -193,6 +197,12 @@ class Copies(Protocol):
 
     def wait(self, step: int) -> int:
         """Copy until a step is done, or nothing is left to copy; return its state after 20 ms at most."""
+
+    def times(self) -> tuple[float, float, float, float]:
+        """Return seconds: of all pieces; of those that were sampled, and of these waiting, and without a core."""
+
+    def spans(self) -> list[tuple[int, float, float, int]]:
+        """Return of each piece of steps that are done: step, begin, end (``perf_counter``), thread."""
 
 
 class Native(Protocol):

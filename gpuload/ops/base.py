@@ -106,6 +106,11 @@ class Op:
         arguments.keep(self, on=arguments.field_names(self, "on", self.on))
 
     @property
+    def calls_python(self) -> bool:
+        """True if code of the user makes the values: a function, or an op of the user's own."""
+        return not type(self).__module__.startswith("gpuload.")
+
+    @property
     def pointwise(self) -> bool:
         """True if each value of a uint8 image becomes another by itself, at any place and in any channel.
 

@@ -82,6 +82,11 @@ class _Nest(Op):
         return any(op.needs_numpy for op in self.inner)
 
     @property
+    def calls_python(self) -> bool:
+        """See ``Op``."""
+        return any(op.calls_python for op in self.inner)
+
+    @property
     def joint(self) -> bool:
         """See ``Op``."""
         return any(op.joint for op in self.inner)

@@ -69,6 +69,11 @@ class Python(Op):
     needs_numpy: ClassVar[bool] = True
     any_size: ClassVar[bool] = True
 
+    @property
+    def calls_python(self) -> bool:
+        """See ``Op``."""
+        return True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.fn):

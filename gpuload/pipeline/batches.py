@@ -87,7 +87,7 @@ class Batches:
     ) -> None:  # fmt: skip
         self._workers = workers
         self._num_ahead, self._counters, self._horizon = num_ahead, counters, num_ahead
-        self._board = board = _Board(workers, executor, lane, joining, give_back)
+        self._board = board = _Board(workers, executor, lane, joining, give_back, counters)
         board.calls.put(num_ahead)
         board.owner_ref = weakref.ref(self, board.calls.put)
         self._threads = threads.start(1, _serve, board, name="gpuload-batches", stop=board.stop)
@@ -120,9 +120,10 @@ class _Board:
 
     def __init__(
         self, workers: Workers, executor: BatchExecutor | None, lane: devices.Lane | None, joining: Joining,
-        give_back: Callable[[BatchExecutor | None], None],
+        give_back: Callable[[BatchExecutor | None], None], counters: Counters,
     ) -> None:  # fmt: skip
         self.workers, self.executor, self.lane, self.give_back = workers, executor, lane, give_back
+        self._counters = counters
         self.calls: SimpleQueue[object] = SimpleQueue()
         self.owner_ref: object = None
         self.tray: Tray[Outcome] = Tray()
@@ -171,18 +172,25 @@ class _Board:
         self._queue.append((number, outcome))
         if step.error is not None or step.singles:
             return
+        watch = self._counters.watch()
         try:
             if self.lane is None:
                 outcome.fields = step.fields
-                self._run(outcome)
+                with watch:
+                    watch.enter("ops")
+                    self._run(outcome)
             else:
                 self._release(self.lane)
                 self._uploading.append(outcome)
-                with self.lane:
+                with self.lane, watch:
+                    watch.enter("upload")
                     outcome.fields = upload_step(step, self.lane)
+                    watch.count("upload.bytes", step.num_bytes)
+                    watch.enter("ops")
                     self._run(outcome)
         except Exception as error:
             self._record_error(outcome, error)
+        self._counters.add(**watch.amounts)
 
     def _run(self, outcome: Outcome) -> None:
         if self.executor is not None:
@@ -199,10 +207,13 @@ class _Board:
             return
         outcome.is_done = True
         if outcome.error is None and outcome.row_error is None:
-            try:
-                self._take_result(outcome)
-            except Exception as error:
-                self._record_error(outcome, error)
+            with self._counters.watch() as watch:
+                watch.enter("ops")
+                try:
+                    self._take_result(outcome)
+                except Exception as error:
+                    self._record_error(outcome, error)
+            self._counters.add(**watch.amounts)
         if outcome.is_started:
             with contextlib.suppress(Exception):  # the batch has an error already
                 self._result(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from time import perf_counter
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -84,6 +85,7 @@ class _Run:
         batches: the threads that make them.
         latest: number and content of the step that was taken last, which may hold several steps, and the copies that
             have to be waited for, None if there are none. Set by one assignment, which no signal handler can break off.
+        end_s: when the latest batch was handed out, by ``perf_counter``; at first when the first one was asked for.
     """
 
     def __init__(self, session: Session, cursor: Cursor) -> None:
@@ -92,6 +94,7 @@ class _Run:
         self.joining = session.joining(cursor.start)
         self.batches = session.begin(cursor.start, self.joining)
         self.latest: tuple[int, Outcome | None, Copies | None] = (-1, None, None)
+        self.end_s = 0.0
 
 
 Moves = Literal["each", "end", "first", "second", "manual"]
@@ -158,6 +161,8 @@ class Epoch:
             self._go_along(place)
         run = self._run
         cursor = run.cursor
+        if not run.end_s:
+            run.end_s = perf_counter()
         if place is not None and self._moves == "each":
             place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
         while (before := cursor.now)[0].step < run.end:
@@ -178,6 +183,7 @@ class Epoch:
                 continue
             if cursor.now is not before:  # another thread was faster, and may have taken the error away
                 continue
+            ready_s = perf_counter()
             try:
                 batch, after_delivery = to_batch(self._session, outcome, step, self._output), (after, after)
             except Exception as error:
@@ -190,6 +196,9 @@ class Epoch:
                         cursor.now = after, before[1]
                     raise
             arrived = None if place is None or self._moves == "each" else self._arrived(place, run, step + 1)
+            end_s = perf_counter()
+            self._session.counters.loop(end_s - ready_s, end_s - run.end_s)
+            run.end_s = end_s
             # From here to the return nothing is called: CPython runs signal handlers behind calls and in loops alone.
             if cursor.now is before:
                 cursor.now = after_delivery

@@ -95,7 +95,8 @@ class Session:
             num_threads=self.num_threads
             if queue is None
             else max(1, self.num_threads - 1),  # the thread that waits copies, too
-            counters=self.counters if recipe.on_rows else None,
+            counters=self.counters,
+            hands_out=recipe.on_rows,
             on_end=self.ring.end,
             queue=queue,
         )
@@ -202,7 +203,10 @@ class Session:
             first += position.step
             if first + num_steps > stretch_end:
                 stretch_end = min(first + recipe.num_joined * recipe.num_stretched, end)
-                stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
+                with counters.watch() as watch:
+                    watch.enter("draw")
+                    stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
+                counters.add(**watch.amounts)
             windows.ask(position, first, num_steps)
             start = plan.later(position, first)
             step = Step(recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue)

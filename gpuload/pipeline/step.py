@@ -36,7 +36,7 @@ from gpuload.pipeline.stretch import Stretch, draw
 from gpuload.ragged import Ragged, concatenate
 from gpuload.sources.leaf import Share, Values, fill, values
 from gpuload.spec import Layout
-from gpuload.stats import Counters
+from gpuload.stats import Counters, Watch
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -123,6 +123,11 @@ class Step:
     def num_done(self) -> int:
         """How many of the steps are done."""
         return self.num_steps if self.copies is None else self.copies.num_done
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of its arrays in the slot."""
+        return sum(array.nbytes for array in self.arrays.values())
 
     @property
     def num_parts(self) -> int:
@@ -247,14 +252,16 @@ class Step:
         """Read, decode and run the ops on some rows of a part; row ``begin`` is row ``first`` of the stretch."""
         start_time = time.perf_counter()
         after = first + end - begin
-        shares, draws = stretch.shares(first, after), stretch.draws(first, after)
-        fields = self._read(part, begin, end, shares)
-        read_time = time.perf_counter()
-        partners = None if stretch.partners is None else stretch.partners[first:after]
-        self._run(part, begin, end, fields, draws, partners)
+        with self._counters.watch() as watch:
+            watch.enter("draw")
+            shares, draws = stretch.shares(first, after), stretch.draws(first, after)
+            fields = self._read(part, begin, end, shares, watch)
+            read_time = time.perf_counter()
+            partners = None if stretch.partners is None else stretch.partners[first:after]
+            self._run(part, begin, end, fields, draws, partners, watch)
         end_time = time.perf_counter()
         self.ops_s += end_time - read_time
-        self._counters.add(read_s=read_time - start_time, ops_s=end_time - read_time)
+        self._counters.add(read_s=read_time - start_time, ops_s=end_time - read_time, **watch.amounts)
 
     # Damaged records
 
@@ -393,17 +400,20 @@ class Step:
             step += 1
         damage.note(int(self.records[row]), error, epoch=self.position.epoch, step=step, by_executor=by_executor)
 
-    def _read(self, part: int, begin: int, end: int, shares: list[Share]) -> dict[str, Any]:
+    def _read(self, part: int, begin: int, end: int, shares: list[Share], watch: Watch) -> dict[str, Any]:
         """Put the fields that stay as they are in their places, and return those that the ops are run on here."""
         fields: dict[str, Any] = {}
         for route in self.recipe.routes:
+            watch.enter("read")
             if route.layout is None:
                 fields.update(self._read_varying(route, shares, part, begin, end))
             else:
-                fields.update(self._read_fixed(route, route.layout, shares, begin, end))
+                fields.update(self._read_fixed(route, route.layout, shares, begin, end, watch))
         return fields
 
-    def _read_fixed(self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int) -> dict[str, Any]:
+    def _read_fixed(
+        self, route: Route, layout: Layout, shares: list[Share], begin: int, end: int, watch: Watch
+    ) -> dict[str, Any]:
         """Read records of fixed size: fields of the slot go to their rows there, those of the ops are returned.
 
         The raw bytes themselves go to the slot if the batch, or a GPU, takes them as they are; else to scratch memory.
@@ -414,6 +424,9 @@ class Step:
         else:
             raw = _scratch(route.group, (end - begin) * record_bytes).reshape(end - begin, record_bytes)
         fill(shares, route.group, layout, raw)
+        watch.count("read.bytes", raw.nbytes)
+        if route.to_slot.parts or route.to_ops.parts:
+            watch.enter("decode_raw")
         if route.to_slot.parts:
             names = [part.field.name for part in route.to_slot.parts]
             rawdecode.decode_into(raw, route.to_slot, {name: self.arrays[name][begin:end] for name in names})
@@ -446,11 +459,13 @@ class Step:
         fields: dict[str, Any],
         draws: list[Draw] | None,
         partners: NDArray[np.int32] | None,
+        watch: Watch,
     ) -> None:
         """Draw, and run the ops where they run on rows."""
         recipe, graph = self.recipe, self.recipe.graph
         if not graph.ops:
             return
+        watch.enter("draw")
         if draws is None or recipe.labels is not None:
             field_values = {
                 name: fields[name] if name in fields else self._varying[name][part] for name in self._drawn_from
@@ -465,6 +480,7 @@ class Step:
             draws = [draws[place] for place in recipe.on_host]
         if recipe.executor is None:
             return
+        watch.enter("ops")
         out = {name: self.arrays[name][begin:end] for name in host.results if name in self.arrays}
         results = recipe.executor.run(fields, draws, out)
         for name in host.results - out.keys():

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -42,7 +43,8 @@ class Workers:
         num_steps: how many steps there are, at most.
         num_ahead: how many are begun beyond the one that is being taken, at most.
         num_threads: how many threads.
-        counters: ``wait_s`` is added to; None to count nothing.
+        counters: of the loader.
+        hands_out: True if the caller of the loader takes the steps, so that ``take`` adds to ``wait_s``.
         on_end: called by the last of the threads when it ends.
         queue: its work is done by the threads, besides; None where there is none.
     """
@@ -55,11 +57,13 @@ class Workers:
         num_ahead: int,
         num_threads: int,
         counters: Counters | None,
+        hands_out: bool = True,
         on_end: Callable[[], None] | None = None,
         queue: Queue | None = None,
     ) -> None:
         self._board = board = _Board(make, num_steps, num_threads, counters, on_end, queue or Calls())
-        self._num_ahead, self._counters, self._horizon, self._queue = num_ahead, counters, num_ahead, queue
+        self._num_ahead, self._horizon, self._queue = num_ahead, num_ahead, queue
+        self._counters = counters if hands_out else None
         # Before the threads start: if an exception of a signal handler comes right behind that, this object is dropped,
         # and the reference ends the threads.
         board.owner_ref = weakref.ref(self, board.calls.end)
@@ -133,11 +137,23 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[object] = SimpleQueue()
+        self._waits: deque[float] = deque()  # seconds; an operation on it is one step of the interpreter
         self.end = self._calls.put
 
     def serve(self) -> int:
         """Wait for a call; returns the number that it allows, -1 to end."""
-        return until if isinstance(until := self._calls.get(), int) else -1
+        start_time = time.perf_counter()
+        until = self._calls.get()
+        self._waits.append(time.perf_counter() - start_time)
+        return until if isinstance(until, int) else -1
+
+    def take_idle_s(self) -> float:
+        """Return the seconds that threads waited in ``serve`` since the last call."""
+        idle_s = 0.0
+        with contextlib.suppress(IndexError):
+            while True:
+                idle_s += self._waits.popleft()
+        return idle_s
 
     def call(self, until: int, num_threads: int) -> None:
         """Call threads out of ``serve``, and allow a number."""
@@ -196,12 +212,19 @@ class _Board:
             self.stop()  # this worker alone got the call of ``owner_ref``; the others end by this
 
     def _drop_past(self) -> None:
-        """Drop the steps that were let go of, and count the time that threads of the core took for them."""
+        """Drop the steps that were let go of, and count the time of threads of the core: on them, and without work."""
+        if self._counters is None:
+            self.past.clear()
+            return
+        self._counters.add(idle_s=self.calls.take_idle_s())
         with contextlib.suppress(IndexError):  # another worker was faster
             while self.past:
-                copies = self.past.popleft().copies
-                if copies is not None and self._counters is not None:
-                    self._counters.add(read_s=copies.busy_s, wait_s=copies.wait_s)
+                step = self.past.popleft()
+                if step.copies is not None:
+                    names = "read.seconds", "read.sampled", "read.blocked", "read.starved"
+                    amounts = dict(zip(names, step.copies.times(), strict=True))
+                    amounts |= {"read_s": amounts["read.seconds"], "wait_s": step.copies.wait_s}
+                    self._counters.add(**amounts, **{"read.bytes": step.num_bytes})
 
     def end(self) -> None:
         """Be the end of a worker."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from gpuload import core, rawdecode, strings
+from gpuload import core, rawdecode, stats, strings
 from gpuload.core.face import Plan
 from gpuload.errors import RecordIndexError, RowError, SpecError, TooLargeError
 from gpuload.order import MAX_LENGTH
@@ -245,6 +245,7 @@ def values(shares: Sequence[Share], group: int, spec: Spec, count: int, memory: 
     group_shares = _shares_of(shares, group, count)
     if not count:
         return [_no_values(field) for field in spec]
+    stats.watch().enter("read")
     columns: list[Values]
     if all(share.leaf.is_direct for share in group_shares):
         field = spec.fields[0]
@@ -425,10 +426,14 @@ def _kind(part: Part) -> tuple[np.dtype[Any], Shape | None]:
 
 def _of_share(share: Share) -> list[Values]:
     """Return the fields of the group of the records of one share, in their order there."""
-    leaf, columns = share.leaf, list[Values]()
+    leaf, columns, watch = share.leaf, list[Values](), stats.watch()
+    watch.enter("read")
     try:
         if leaf.layout is None:
-            columns = leaf.unpack(share.numbers, _side_by_side([replace(share, rows=None)], share.numbers.size, _empty))
+            raw_records = _side_by_side([replace(share, rows=None)], share.numbers.size, _empty)
+            if not leaf.calls_python:  # the function reads
+                watch.enter("decode_raw")
+            columns = leaf.unpack(share.numbers, raw_records)
         else:
             raw = room((share.numbers.size, leaf.layout.record_bytes), UINT8)
             fill([Share(leaf, 0, share.numbers)], 0, leaf.layout, raw)
@@ -456,6 +461,7 @@ def _side_by_side(shares: Sequence[Share], count: int, memory: Memory) -> Ragged
         ) from None
     for share in shares:
         share.leaf.read(share.numbers, payload, offsets[:-1] if share.rows is None else offsets[:-1][share.rows])
+    stats.watch().count("read.bytes", payload.nbytes)
     return Ragged(payload, offsets)
 
 

@@ -51,15 +51,16 @@ struct Making {  // what is done to images, in this order; the edits begin with 
     Walking<Out> walking;
 };
 
-// Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1.
+// Writes image i to `out + i * height * width * 3` and 0 to `declined[i]`, or nothing and 1. Returns the time that decoding
+// took, ns.
 //
 // Assumes: the bytes of each file can be read, and the edits are edits of images as large as the window before them. Heads,
 // regions, boxes and sizes are compared with each other, with the files and with the result: a row is declined if they do not
 // fit.
 template <class Out>
-void make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined);
+int64_t make_rows(Codec& codec, const Files& files, const Making<Out>& making, Out* out, int8_t* declined);
 
-// The same of images that are decoded.
+// The same of images that are decoded, without a time.
 template <class Out>
 void make_rows(const Pixels* images, int64_t count, const Making<Out>& making, Out* out, int8_t* declined);
 

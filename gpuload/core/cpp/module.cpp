@@ -156,6 +156,7 @@ class PyQueue {
     }
     void call(int64_t until, int64_t num_threads) { queue_->call(until, num_threads); }
     void end(nb::handle) { queue_->end(); }
+    double take_idle_s() { return double(queue_->take_idle_ns()) / 1e9; }
     core::Queue& get() { return *queue_; }
 
   private:
@@ -271,10 +272,21 @@ class PyCopies {
         return queue_.wait(*copies_, step, WAIT);
     }
     int64_t num_done() const { return copies_->num_done(); }
-    double busy_s() const { return double(copies_->busy_ns()) / 1e9; }
+    // Returns seconds: of all pieces, of those that were sampled, and of these waiting, and without a core.
+    nb::tuple times() const {
+        const core::Times& times = copies_->times();
+        return nb::make_tuple(seconds(times.all), seconds(times.sampled), seconds(times.blocked), seconds(times.starved));
+    }
+    nb::list spans() const {
+        nb::list spans;
+        for (const auto& [step, span] : copies_->spans())
+            spans.append(nb::make_tuple(step, double(span.begin_ns) / 1e9, double(span.end_ns) / 1e9, span.thread));
+        return spans;
+    }
     double wait_s() const { return double(copies_->wait_ns()) / 1e9; }
 
   private:
+    static double seconds(const std::atomic<int64_t>& ns) { return double(ns.load(std::memory_order_relaxed)) / 1e9; }
     int64_t checked(int64_t step) const {
         if (step < 0 || step >= copies_->num_steps()) throw std::out_of_range("Copies: no such step");
         return step;
@@ -702,7 +714,7 @@ core::Making<Out> making_of(int64_t count, const Numbers& boxes, const Numbers& 
 }
 
 template <class Out>
-void make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
+double make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begins, const Int64s& ends, const Numbers& heads,
                         const Numbers& regions, const Numbers& boxes, const Numbers& sizes, const Array<const float, 1>& table,
                         float width, bool antialias, const Array<const double, 2>& edits, const Numbers& edit_start,
                         const Numbers& edit_mirror, int edit_fill, int64_t edit_height, int64_t edit_width,
@@ -712,13 +724,13 @@ void make_rows_of_files(core::Codec& codec, const Bytes& raw, const Int64s& begi
     const int64_t count = begins.size();
     check_rows(raw, begins, ends, 0, 0);
     require(heads.shape(0) == count && heads.shape(1) == 6, "make_rows: a head an image");
-    if (count == 0) return;
+    if (count == 0) return 0;
     const core::Files files{raw.data(), begins.data(), ends.data(), heads.data(), each_or_none(regions, count, 4), count};
     const core::Making<Out> making =
         making_of(count, boxes, sizes, table, width, antialias, edits, edit_start, edit_mirror, edit_fill, edit_height,
                   edit_width, start, mirror, fill, mean, scale, out_planes, out_height, out_width, out, declined);
     Release lock;
-    core::make_rows(codec, files, making, out.data(), declined.data());
+    return double(core::make_rows(codec, files, making, out.data(), declined.data())) / 1e9;
 }
 
 template <class Out>
@@ -780,7 +792,8 @@ NB_MODULE(_native, module) {
         .def(nb::init<>())
         .def("serve", &PyQueue::serve)
         .def("call", &PyQueue::call)
-        .def("end", &PyQueue::end, "ignored"_a = nb::none());
+        .def("end", &PyQueue::end, "ignored"_a = nb::none())
+        .def("take_idle_s", &PyQueue::take_idle_s);
     nb::class_<PyPlan>(module, "Plan")
         .def(nb::init<const Int64s&>())
         .def("add", &PyPlan::add, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
@@ -789,7 +802,8 @@ NB_MODULE(_native, module) {
         .def("state", &PyCopies::state)
         .def("wait", &PyCopies::wait)
         .def_prop_ro("num_done", &PyCopies::num_done)
-        .def_prop_ro("busy_s", &PyCopies::busy_s)
+        .def("times", &PyCopies::times)
+        .def("spans", &PyCopies::spans)
         .def_prop_ro("wait_s", &PyCopies::wait_s);
 
     module.def("crc32c", crc32c, "data"_a, "before"_a = 0);

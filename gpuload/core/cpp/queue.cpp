@@ -3,11 +3,67 @@
 // Assumes: a work lives until it was withdrawn. Its `run` takes no lock and does not call the queue.
 #include "queue.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 namespace core {
+namespace {
+
+constexpr int64_t SAMPLED = 16;
+
+int64_t now_ns() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+#if defined(__linux__)
+
+int64_t thread_number() {
+    thread_local const auto number = int64_t(syscall(SYS_gettid));
+    return number;
+}
+
+int64_t ns_of(const timeval& time) { return int64_t(time.tv_sec) * 1'000'000'000 + int64_t(time.tv_usec) * 1'000; }
+
+// Asks for the processor time of the calling thread, and again when it is destroyed.
+class Sample {
+  public:
+    Sample(Times& times, int64_t begin_ns) : times_(times), begin_ns_(begin_ns) { getrusage(RUSAGE_THREAD, &before_); }
+    Sample(const Sample&) = delete;
+    ~Sample() {
+        rusage after{};
+        getrusage(RUSAGE_THREAD, &after);
+        const int64_t cpu_ns =
+            ns_of(after.ru_utime) + ns_of(after.ru_stime) - ns_of(before_.ru_utime) - ns_of(before_.ru_stime);
+        const int64_t time_ns = now_ns() - begin_ns_, gap_ns = std::max<int64_t>(time_ns - cpu_ns, 0);
+        // A thread that waits gives its core away; one that others keep from its core loses it.
+        const bool is_blocked = after.ru_nvcsw - before_.ru_nvcsw > after.ru_nivcsw - before_.ru_nivcsw;
+        times_.sampled.fetch_add(time_ns, std::memory_order_relaxed);
+        (is_blocked ? times_.blocked : times_.starved).fetch_add(gap_ns, std::memory_order_relaxed);
+    }
+
+  private:
+    Times& times_;
+    int64_t begin_ns_;
+    rusage before_{};
+};
+
+#else
+
+int64_t thread_number() { return 0; }
+
+struct Sample {
+    Sample(Times&, int64_t) {}
+};
+
+#endif
+
+}  // namespace
 
 Work::Work(const std::vector<int64_t>& pieces_of)
     : num_steps_(int64_t(pieces_of.size())), steps_(new Step[pieces_of.size()]) {
@@ -15,6 +71,14 @@ Work::Work(const std::vector<int64_t>& pieces_of)
         steps_[size_t(step)].num_left.store(pieces_of[size_t(step)], std::memory_order_relaxed);
         step_of_.insert(step_of_.end(), size_t(pieces_of[size_t(step)]), step);
     }
+    spans_.resize(step_of_.size());
+}
+
+std::vector<std::pair<int64_t, Span>> Work::spans() const {
+    std::vector<std::pair<int64_t, Span>> spans;
+    for (size_t piece = 0; piece < spans_.size(); ++piece)
+        if (state(step_of_[piece]) != NOT_DONE) spans.emplace_back(step_of_[piece], spans_[piece]);
+    return spans;
 }
 
 Work::State Work::state(int64_t number) const {
@@ -34,14 +98,17 @@ void Queue::run_piece(Work& work, Guard& guard) {
     if (work.next_ == int64_t(work.step_of_.size())) std::erase(works_, &work);
     ++work.num_running_;
     guard.unlock();
-    const auto begin = std::chrono::steady_clock::now();
+    const int64_t begin_ns = now_ns();
     bool is_done = false;
     try {
+        std::optional<Sample> sample;
+        if (piece % SAMPLED == 0) sample.emplace(work.times_, begin_ns);
         is_done = work.run(piece);
     } catch (...) {  // no memory: Python does the step again, and raises the error
     }
-    const auto time = std::chrono::steady_clock::now() - begin;
-    work.busy_ns_.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
+    const int64_t end_ns = now_ns();
+    work.times_.all.fetch_add(end_ns - begin_ns, std::memory_order_relaxed);
+    work.spans_[size_t(piece)] = {begin_ns, end_ns, thread_number()};
     Work::Step& step = work.steps_[size_t(work.step_of_[size_t(piece)])];
     if (!is_done) step.failed.store(true, std::memory_order_relaxed);
     const bool is_last = step.num_left.fetch_sub(1, std::memory_order_acq_rel) == 1;  // publishes bytes and `failed`
@@ -67,7 +134,9 @@ int64_t Queue::serve() {
             continue;
         }
         ++num_idle_;
+        const int64_t begin_ns = now_ns();
         news_.wait(guard);
+        idle_ns_.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
         --num_idle_;
     }
 }

@@ -6,6 +6,8 @@
 //           pieces are; a step of which one piece failed is to be done again by Python, which finds the reason.
 // Life      Work is withdrawn before its memory goes: then all pieces that were begun have ended, and no other begins.
 //           In a child of a fork there are no threads, and the mutex may be locked for ever: no function waits there.
+// Times     Each piece notes when it was done and by which thread. For one piece in SAMPLED the system is asked how much
+//           processor time it took: a piece that took less waited for storage, or other programs had the core.
 #pragma once
 
 #include <atomic>
@@ -15,11 +17,21 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace core {
 
 class Queue;
+
+struct Times {  // of pieces, ns
+    std::atomic<int64_t> all{0};
+    std::atomic<int64_t> sampled{0}, blocked{0}, starved{0};  // of the sample: all, waiting, and without a core
+};
+
+struct Span {  // of a piece: when it was done, on the clock of Python's time.perf_counter, and by which thread
+    int64_t begin_ns = 0, end_ns = 0, thread = 0;
+};
 
 // A number of steps, one after the other, each cut into pieces.
 class Work {
@@ -32,8 +44,11 @@ class Work {
     State state(int64_t step) const;
     int64_t num_steps() const { return num_steps_; }
     int64_t num_done() const { return num_done_.load(std::memory_order_acquire); }  // steps; what failed is not done
-    int64_t busy_ns() const { return busy_ns_.load(std::memory_order_relaxed); }    // of all threads
+    const Times& times() const { return times_; }                                   // of all threads
     int64_t wait_ns() const { return wait_ns_.load(std::memory_order_relaxed); }    // in `Queue::wait`
+
+    // The spans of the pieces of steps that are done, and the step of each.
+    std::vector<std::pair<int64_t, Span>> spans() const;
 
   protected:
     // `pieces_of` says how many pieces each step has, at least one.
@@ -53,7 +68,9 @@ class Work {
     int64_t num_steps_;
     std::unique_ptr<Step[]> steps_;
     std::vector<int64_t> step_of_;  // of each piece
-    std::atomic<int64_t> num_done_{0}, busy_ns_{0}, wait_ns_{0};
+    std::vector<Span> spans_;       // of each piece; written by the thread that does it, before the step is done
+    std::atomic<int64_t> num_done_{0}, wait_ns_{0};
+    Times times_;
     int64_t next_ = 0, num_running_ = 0;  // the queue's lock is held to read and write these
 };
 
@@ -67,6 +84,9 @@ class Queue {
 
     // Lets all threads come back. Does nothing in a child of a fork.
     void end();
+
+    // Returns the time that threads waited in `serve` since the last call, ns.
+    int64_t take_idle_ns() { return idle_ns_.exchange(0, std::memory_order_relaxed); }
 
     void submit(Work& work);
     void withdraw(Work& work);  // does nothing in a child of a fork
@@ -91,6 +111,7 @@ class Queue {
     int64_t allowed_ = 0, num_calls_ = 0, num_idle_ = 0;
     int64_t num_called_ = 0;  // threads that came back from `serve` and are not there again
     bool ended_ = false;
+    std::atomic<int64_t> idle_ns_{0};
     const int process_ = current_process();
 
     static int current_process();

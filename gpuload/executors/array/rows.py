@@ -18,9 +18,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, stats
 from gpuload.executors.array.scratch import scratch
-from gpuload.executors.array.stages import as_values, field_runs, last_outputs, make_stages, run_joint
+from gpuload.executors.array.stages import as_values, count_images, field_runs, last_outputs, make_stages, run_joint
 from gpuload.executors.base import Fields, Values
 from gpuload.images import native
 from gpuload.ops.base import Draw, RowError
@@ -28,6 +28,7 @@ from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory
 from gpuload.ragged import Ragged, concatenate
 from gpuload.spec import Field
+from gpuload.stats import Watch
 
 Array = NDArray[Any]
 # Where images become several views, few are in memory at a time: those of rows that have so many bytes when read.
@@ -115,6 +116,7 @@ class _JointRun:
 
     def __init__(self, graph: Graph, place: int, last: Collection[str]) -> None:
         self._graph, self._place, self._last = graph, place, last
+        self._label = "python_ops" if graph.ops[place].calls_python else "ops"
         before = {name: op for op, names in zip(graph.ops[:place], graph.outputs, strict=False) for name in names}
         self._private_names = {name for name in graph.targets[place] if name in before and not before[name].joint}
 
@@ -126,6 +128,7 @@ class _JointRun:
         """
         on = self._graph.targets[self._place]
         before = {name: now[name] for name in on}
+        stats.watch().enter(self._label)
         now |= run_joint(self._graph, self._place, np, before, draws[self._place])
         for name in self._last:
             if name in out:
@@ -176,13 +179,13 @@ class _FieldRun:
         if self._ragged:
             x = as_values(np, self.before, x)
         plans = [stage.plan([draws[place] for place in stage.places], count) for stage in self.stages]
-        size, tiles = self._tile_rows(x), []
+        size, tiles, watch = self._tile_rows(x), [], stats.watch()
         for begin in range(0, count, size):
             rows = slice(begin, min(begin + size, count))
             joined_rows = self._uniform or self._ragged or self._takes_list or isinstance(x, np.ndarray)
             tile = x[rows] if joined_rows else np.asarray(x[begin])[None]
             try:
-                result = self._tile(tile, plans, rows, None if out is None else out[rows])
+                result = self._tile(tile, plans, rows, None if out is None else out[rows], watch)
             except RowError as error:
                 raise error.shift_rows(begin) from None
             if out is None:
@@ -197,7 +200,7 @@ class _FieldRun:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1
 
-    def _tile(self, x: Any, plans: Sequence[Any], rows: slice, out: Array | None) -> Any:
+    def _tile(self, x: Any, plans: Sequence[Any], rows: slice, out: Array | None, watch: Watch) -> Any:
         """Return some rows after all stages; in ``out`` if that is given."""
         for number, (stage, plan) in enumerate(zip(self.stages, plans, strict=True)):
             is_last = stage is self.stages[-1]
@@ -207,7 +210,10 @@ class _FieldRun:
                 memory = partial(_fitting_memory, out)
             else:
                 memory = self._memory[number]
+            watch.enter(stage.label)
             x = stage.run(x, plan, rows, memory)
+            if stage.label == "decode_images":
+                count_images(watch, [image.shape[:2] for image in x])
         if out is not None and x is not out:
             np.copyto(out, x)
         return x

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from types import ModuleType
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload import core
+from gpuload import core, stats
 from gpuload import device as devices
 from gpuload.errors import RowError, SpecError
 from gpuload.executors.array.scratch import scratch
@@ -36,6 +37,7 @@ from gpuload.ops.graph import Graph
 from gpuload.ops.walk import Memory, Walk, Walker
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
+from gpuload.stats import Watch
 
 Array = NDArray[Any]
 RGB = 3  # channels
@@ -68,6 +70,11 @@ class Stage(ABC):
     places: tuple[int, ...]
     before: Field
     after: Field
+
+    @cached_property
+    def label(self) -> str:
+        """The name of its time among the stages of `stats`."""
+        return "decode_images" if any(op.codec for op in self.ops) else "ops"
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """Return values that are the same for all rows of a call, made once; ``draws`` are those of the ops."""
@@ -133,6 +140,11 @@ class ImageStage(Stage):
     editing: EditStage | None
     walking: WalkStage | None
 
+    @cached_property
+    def label(self) -> str:
+        """See ``Stage``: the core says how much of the time is decoding."""
+        return "ops"
+
     @property
     def parts(self) -> list[Stage]:
         """Those that there are, in their order."""
@@ -159,7 +171,7 @@ class ImageStage(Stage):
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
         declined, source = np.empty(len(x), np.int8), (x,)
-        make_rows: Callable[..., None] = core.native.make_rows
+        make_rows: Callable[..., float | None] = core.native.make_rows
         if self.decoding is None:
             size = np.array([image.shape[:2] for image in x], np.int32)
         else:
@@ -168,6 +180,7 @@ class ImageStage(Stage):
                 return range(len(x))
             make_rows = codec.make_rows
             source, size = self._files(x, self._draws_of(self.decoding, draws)[0])
+            count_images(stats.watch(), size)
         resizing = NO_RESIZING
         if self.resizing is not None:
             resample = self.resizing.ops[0].resample(self._draws_of(self.resizing, draws)[0], size)
@@ -188,7 +201,8 @@ class ImageStage(Stage):
             mean, scale = path.mean, path.scale
         height, width_after = (np.moveaxis(out, 1, -1) if is_planar else out).shape[1:3]
         result = (mean, scale, is_planar, height, width_after, out.reshape(-1), declined)
-        make_rows(*source, *resizing, *editing, *window, *result)
+        if (decoding_s := make_rows(*source, *resizing, *editing, *window, *result)) is not None:
+            stats.watch().move("decode_images", decoding_s)
         return np.flatnonzero(declined).tolist()
 
     def _draws_of(self, part: Stage, draws: Sequence[Draw]) -> Sequence[Draw]:
@@ -235,6 +249,7 @@ class ImageStage(Stage):
         """Return a file or an image after the ops, one after the other; ``draws`` are of its row alone."""
         now = np.asarray(x)[None]
         for part in self.parts:
+            stats.watch().enter(part.label)
             now = part.run(now, part.plan(self._draws_of(part, draws), 1), slice(0, 1), np.empty)
         row: Array = now[0]
         return row
@@ -299,6 +314,11 @@ class ArrayStage(Stage):
 
     word = "array"
     writes = False
+
+    @cached_property
+    def label(self) -> str:
+        """See ``Stage``."""
+        return "python_ops" if self.ops[0].calls_python else super().label
 
     def run(self, x: Any, plan: Any, rows: slice, memory: Memory) -> Any:
         """See ``Stage``."""
@@ -448,6 +468,12 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
     if field.ragged and not isinstance(x, Ragged):
         return Ragged.of(list(x), field.dtype, tuple(length or 0 for length in (field.shape or ())[1:]))
     return x if field.ragged else list(x)
+
+
+def count_images(watch: Watch, size: Any) -> None:
+    """Count images that were decoded, of which ``size`` has height and width."""
+    watch.count("decode_images.images", len(size))
+    watch.count("decode_images.pixels", float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0)
 
 
 def run_joint(graph: Graph, place: int, xp: Any, fields: dict[str, Any], draw: Draw) -> dict[str, Any]:

@@ -1,0 +1,204 @@
+"""Counters of a loader, each with the meaning of high and low values.
+
+Counting is thread-safe; a count costs about a microsecond, so it is done per batch or per part of one, not per record.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from gpuload.stats.bottleneck import Bottleneck, Facts, Limits, find_bottleneck
+from gpuload.stats.stages import STAGES, Stage, Watch, stages_of
+
+MEANING = {
+    "batches": "batches handed out",
+    "records": "records handed out, without padding",
+    "records_replaced": "rows that hold another record in the place of a damaged one; loader.bad_records() lists them",
+    "records_skipped": "rows that are not valid since their record is damaged; loader.bad_records() lists them",
+    "bytes": "bytes of the batches handed out",
+    "loop_s": "seconds of the loops over batches, from the first request to the last batch",
+    "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
+    "hand_over_s": "seconds of the caller on making batches, and tensors of them; high: larger batches cost less",
+    "idle_s": "seconds of threads without work, added over threads; high: the loader is ahead of the model",
+    "steps_ahead": "steps that may be made ahead, one count for each batch that was asked for",
+    "steps_ready": "those of them that were ready at that moment",
+    "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
+    "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: reading is the limit",
+    "ops_s": "seconds of threads on decoding and ops, added over threads; high beside read_s: the ops are the limit",
+    "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
+    "slots_reused": "buffers used again without an allocation",
+    "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
+    "tensors_shared": "tensors handed to a framework without a copy",
+    "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
+}
+COLUMNS = 80
+
+
+class Stats(Mapping[str, float]):
+    """Counters by name; ``str(stats)`` is a table with the meaning beside each number.
+
+    ``now - before`` are the stats of the time between the two.
+
+    Args:
+        counts: the counters; those with a dot in their name are of stages, see `stages`.
+        facts: returns what is known of the loader, for ``bottleneck``; None where nothing is.
+    """
+
+    def __init__(self, counts: Mapping[str, float], facts: Callable[[], Facts] | None = None) -> None:
+        self._counts, self._facts = dict(counts), facts
+
+    def __getitem__(self, name: str) -> float:
+        return self._counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __sub__(self, before: Mapping[str, float]) -> Stats:
+        counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
+        return Stats({**counts, "fill": fill(counts)} if "fill" in counts else counts, self._facts)
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the loader's threads that took time, with their seconds, shares and bytes."""
+        return stages_of(self._counts)
+
+    @property
+    def training_s(self) -> float:
+        """Seconds that the caller spent between batches: the training."""
+        spent = self._counts.get("wait_s", 0.0) + self._counts.get("hand_over_s", 0.0)
+        return max(0.0, self._counts.get("loop_s", 0.0) - spent)
+
+    @property
+    def waiting(self) -> float:
+        """The share of the loop's time in which the training waited for the loader, 0 to 1."""
+        loop_s = self._counts.get("loop_s", 0.0)
+        return min(1.0, self._counts.get("wait_s", 0.0) / loop_s) if loop_s > 0 else 0.0
+
+    def bottleneck(self, limits: Limits | None = None) -> Bottleneck:
+        """Return which stage holds the rest up, and the one change that helps most; ``str`` of it is a sentence.
+
+        Args:
+            limits: of this machine, as ``gpuload bench`` measures them; None where they are not known.
+        """
+        return find_bottleneck(self._counts, Facts() if self._facts is None else self._facts(), limits)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it: counts, stages, and the sentence."""
+        bottleneck = self.bottleneck()
+        return {
+            "counts": {name: count for name, count in self._counts.items() if "." not in name},
+            "stages": [
+                {name: getattr(stage, name) for name in (*Stage.__dataclass_fields__, "bytes_per_s")}
+                for stage in self.stages
+            ],
+            "loop": {
+                "seconds": self._counts.get("loop_s", 0.0),
+                "waiting": self.waiting,
+                "training_s": self.training_s,
+            },
+            "bottleneck": {"cause": bottleneck.cause, "sentence": str(bottleneck)},
+        }
+
+    def __str__(self) -> str:
+        tables = [*self._stage_lines(), *self._loop_lines()]
+        if tables:
+            tables += [*textwrap.wrap(str(self.bottleneck()), COLUMNS), ""]
+        for name, count in self._counts.items():
+            if "." not in name:
+                number = f"{count:.3f}" if name.endswith("_s") or name == "fill" else f"{count:.0f}"
+                first, *rest = textwrap.wrap(MEANING.get(name, ""), COLUMNS - 34) or [""]
+                tables += [f"{name:<16} {number:>15}  {first}".rstrip(), *(" " * 34 + line for line in rest)]
+        return "\n".join(tables)
+
+    def _stage_lines(self) -> list[str]:
+        if not self.stages:
+            return []
+        lines = ["stage           seconds  share  waits     MB/s  of the loader's threads, added up"]
+        for stage in self.stages:
+            rate = f"{stage.bytes_per_s / 1e6:.0f}" if stage.bytes else ""
+            words = stage.name.replace("_", " ")
+            lines.append(
+                f"{words:<14} {stage.seconds:>8.3f} {stage.share:>5.0%} {stage.blocked:>6.0%} {rate:>8}  "
+                f"{STAGES[stage.name]}"
+            )
+        idle_s = self._counts.get("idle_s", 0.0)
+        return [*lines, f"{'idle':<14} {idle_s:>8.3f} {'':>21}  all steps ahead are made", ""]
+
+    def _loop_lines(self) -> list[str]:
+        loop_s = self._counts.get("loop_s", 0.0)
+        if loop_s <= 0:
+            return []
+        parts = {
+            "training": (self.training_s, "your code between two batches"),
+            "waiting": (self._counts.get("wait_s", 0.0), "for the loader"),
+            "hand-over": (self._counts.get("hand_over_s", 0.0), "batches, and tensors of them, from finished steps"),
+        }
+        lines = ["your loop       seconds  share"]
+        lines += [f"{name:<14} {s:>8.3f} {s / loop_s:>5.0%}  {words}" for name, (s, words) in parts.items()]
+        return [*lines, ""]
+
+    def __repr__(self) -> str:
+        return f"Stats({self._counts})"
+
+
+class Counters:
+    """Counters that many threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, float] = dict.fromkeys((name for name in MEANING if name != "fill"), 0)
+        self._batches: deque[tuple[int, int]] = deque()  # records and bytes of batches that are not counted yet
+        self._loops: deque[tuple[float, float]] = deque()  # seconds of their hand-over, and of the loop
+
+    def add(self, **amounts: float) -> None:
+        """Add to the named counters."""
+        counts = self._counts
+        with self._lock:
+            self._add_batches()
+            for name, amount in amounts.items():
+                counts[name] = counts.get(name, 0) + amount
+
+    def watch(self) -> Watch:
+        """Return a watch for a part of a step; what it counted is added by ``add(**watch.amounts)``."""
+        return Watch()
+
+    def deliver(self, num_records: int, num_bytes: int) -> None:
+        """Count a batch that is handed out: by one call of C, since its reader waits."""
+        self._batches.append((num_records, num_bytes))
+
+    def loop(self, hand_over_s: float, loop_s: float) -> None:
+        """Count the seconds of a batch in its loop: of its hand-over, and since the batch before it."""
+        self._loops.append((hand_over_s, loop_s))
+
+    def _add_batches(self) -> None:
+        """Add the batches that were handed out; the caller holds the lock."""
+        counts = self._counts
+        while self._batches:
+            num_records, num_bytes = self._batches.popleft()
+            counts["batches"] += 1
+            counts["records"] += num_records
+            counts["bytes"] += num_bytes
+        while self._loops:
+            hand_over_s, loop_s = self._loops.popleft()
+            counts["hand_over_s"] += hand_over_s
+            counts["loop_s"] += loop_s
+
+    def stats(self, facts: Callable[[], Facts] | None = None) -> Stats:
+        """Return the counts as they are now; ``facts`` as of `Stats`."""
+        with self._lock:
+            self._add_batches()
+            counts = dict(self._counts)
+        return Stats({**counts, "fill": fill(counts)}, facts)
+
+
+def fill(counts: Mapping[str, float]) -> float:
+    """Return the share of the steps made ahead that were ready when batches were asked for; 0 before the first."""
+    return counts["steps_ready"] / counts["steps_ahead"] if counts["steps_ahead"] else 0.0

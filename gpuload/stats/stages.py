@@ -1,0 +1,184 @@
+"""Stages: what the threads of a loader do for a step, and how long each of it takes.
+
+A thread that does a part of a step has a `Watch`, which is begun once for the part and told where a stage begins. So
+the clock is read a few times a part, whatever its number of records. Stages that are one call of the core are divided
+by what the core says: it reads the clock before and after each image file that it decodes.
+
+Blocked   A stage that waits for storage takes no processor time. The system says how much processor time a thread had,
+          and how often it gave its core away by itself (it waited) or had to (others needed the core). To ask for that
+          takes a microsecond, so a thread asks for one part in SAMPLE_EVERY_S at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+STAGES = {
+    "draw": "which records, where they lie, random draws",
+    "read": "bytes of records to memory",
+    "decode_raw": "bytes to typed fields: CSV, TFRecord, byte order",
+    "decode_images": "pixels of image files",
+    "ops": "the other ops",
+    "python_ops": "functions of gl.ops.Python",
+    "upload": "copies to the GPU, as the host queues them",
+}
+SAMPLE_EVERY_S = 0.01
+THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The time of one stage, added over threads.
+
+    Attributes:
+        name: one of STAGES.
+        seconds: of all threads.
+        share: of the seconds of all stages, 0 to 1.
+        bytes: that it read, or made; 0 where they are not counted.
+        blocked: the share of the time in which its threads waited, for storage above all, 0 to 1; of a sample.
+        starved: the share of the time in which its threads had no core, since other threads or programs had it.
+        bytes_per_s: of one thread; 0 where bytes are not counted.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    bytes: float
+    blocked: float
+    starved: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes for each second of a thread."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+
+class Usage(NamedTuple):
+    """What the system says about the calling thread."""
+
+    cpu_s: float
+    num_waits: int
+    num_losses: int  # of its core to others
+
+
+class Watch:
+    """The time of one thread for one part of a step, stage by stage; a context manager, and may be nested.
+
+    Args:
+        traced: True to note when each stage began and ended.
+
+    Attributes:
+        amounts: what it counted: ``"read.seconds"``, ``"read.bytes"``.
+        spans: name, begin and end of each stage; None where they are not noted.
+    """
+
+    def __init__(self, *, traced: bool = False) -> None:
+        self.amounts: dict[str, float] = {}
+        self.spans: list[tuple[str, float, float]] | None = [] if traced else None
+        self._stage, self._begin_s = "", 0.0
+        self._usage: Usage | None = None
+        self._outer: Watch | None = None
+
+    def __enter__(self) -> Watch:
+        self._outer, _thread.watch = _thread.watch, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.enter("")
+        _thread.watch = self._outer
+
+    def enter(self, stage: str) -> str:
+        """Begin a stage, which ends the one before; an empty name begins none. Return the one before."""
+        before = self._stage
+        if stage == before:
+            return before
+        now = perf_counter()
+        if before:
+            seconds = now - self._begin_s
+            self.count(f"{before}.seconds", seconds)
+            if self._usage is not None:
+                self._sample(before, seconds)
+            if self.spans is not None:
+                self.spans.append((before, self._begin_s, now))
+        elif now - _thread.sample_s > SAMPLE_EVERY_S:
+            _thread.sample_s, self._usage = now, usage()
+        self._stage, self._begin_s = stage, now
+        return before
+
+    def count(self, name: str, amount: float) -> None:
+        """Add to an amount."""
+        self.amounts[name] = self.amounts.get(name, 0.0) + amount
+
+    def move(self, stage: str, seconds: float) -> None:
+        """Take seconds from the stage that is on, and give them to another that was a part of it."""
+        self.count(f"{self._stage}.seconds", -seconds)
+        self.count(f"{stage}.seconds", seconds)
+
+    def _sample(self, stage: str, seconds: float) -> None:
+        before, self._usage = self._usage, usage()
+        if before is None or self._usage is None:
+            return
+        gap = max(0.0, seconds - (self._usage.cpu_s - before.cpu_s))
+        is_blocked = self._usage.num_waits - before.num_waits > self._usage.num_losses - before.num_losses
+        self.count(f"{stage}.sampled", seconds)
+        self.count(f"{stage}.{'blocked' if is_blocked else 'starved'}", gap)
+
+
+class _NoWatch(Watch):
+    """Of a thread whose time is not measured; all such threads share it, so that it holds nothing."""
+
+    def enter(self, stage: str) -> str:
+        """Do nothing."""
+        return ""
+
+    def count(self, name: str, amount: float) -> None:
+        """Do nothing."""
+
+
+class _Thread(threading.local):
+    """Of each thread: the watch that is on, and when it took its last sample."""
+
+    watch: Watch | None = None
+    sample_s: float = float("-inf")
+
+
+_thread = _Thread()
+_no_watch = _NoWatch()
+
+
+def watch() -> Watch:
+    """Return the watch of the calling thread; where its time is not measured, one that does nothing."""
+    return _thread.watch or _no_watch
+
+
+def usage() -> Usage | None:
+    """Return the processor time of the calling thread; None where the system does not say it."""
+    if THREAD is None:
+        return None
+    numbers = resource.getrusage(THREAD)
+    return Usage(numbers.ru_utime + numbers.ru_stime, numbers.ru_nvcsw, numbers.ru_nivcsw)
+
+
+def stages_of(counts: Mapping[str, float]) -> tuple[Stage, ...]:
+    """Return the stages that took time, in their order."""
+    seconds = {name: counts.get(f"{name}.seconds", 0.0) for name in STAGES}
+    total = sum(seconds.values())
+    stages = []
+    for name, stage_s in seconds.items():
+        if stage_s > 0:
+            sample_s = counts.get(f"{name}.sampled", 0.0)
+            blocked, starved = (
+                min(counts.get(f"{name}.{state}", 0.0) / sample_s, 1.0) if sample_s else 0.0
+                for state in ("blocked", "starved")
+            )
+            stages.append(Stage(name, stage_s, stage_s / total, counts.get(f"{name}.bytes", 0.0), blocked, starved))
+    return tuple(stages)

@@ -1,0 +1,245 @@
+"""The sentence about a slow loop names the cause that was planted, and its remedy.
+
+Each cause is real: a library in front of libc makes the disk slow, files are small, images large, the process may run
+on one core alone. It takes ten times as long as all else, so that a loaded machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuload as gl
+from gpuload import threads
+from gpuload.stats.bottleneck import RULES, Bottleneck, Facts, Limits, find_bottleneck
+from tests.imagefiles import jpeg
+
+# In front of libc: each read of a file waits, and so does each request for pages of a map.
+SLOW_DISK = """
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+extern "C" {
+static void wait_for_disk() { usleep(4000); }
+ssize_t pread64(int file, void* to, size_t size, off_t offset) {
+    static auto next = (ssize_t(*)(int, void*, size_t, off_t))dlsym(RTLD_NEXT, "pread64");
+    wait_for_disk();
+    return next(file, to, size, offset);
+}
+ssize_t pread(int file, void* to, size_t size, off_t offset) { return pread64(file, to, size, offset); }
+ssize_t preadv64(int file, const iovec* to, int count, off_t offset) {
+    static auto next = (ssize_t(*)(int, const iovec*, int, off_t))dlsym(RTLD_NEXT, "preadv64");
+    wait_for_disk();
+    return next(file, to, count, offset);
+}
+ssize_t preadv(int file, const iovec* to, int count, off_t offset) { return preadv64(file, to, count, offset); }
+int madvise(void* begin, size_t size, int advice) {
+    static auto next = (int (*)(void*, size_t, int))dlsym(RTLD_NEXT, "madvise");
+    if (advice == MADV_WILLNEED) wait_for_disk();
+    return next(begin, size, advice);
+}
+}
+"""
+LOOP = """
+import os, sys
+if sys.argv[2:]:
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+import numpy as np
+import gpuload as gl
+FILES = sys.argv[1]
+%s
+for batch in loader:
+    pass
+print(loader.stats().bottleneck())
+"""
+
+
+def bottleneck(loader: gl.Loader, step_s: float = 0.0, epochs: int = 1) -> Bottleneck:
+    """Return what holds up a loop whose steps take so long."""
+    for _ in range(epochs):
+        for _ in loader:
+            if step_s:
+                threading.Event().wait(step_s)
+    return loader.stats().bottleneck()
+
+
+def run(program: str, *arguments: object, **environment: str) -> str:
+    """Return what a process prints that makes a loader and goes through it."""
+    command = [sys.executable, "-c", LOOP % program, *map(str, arguments)]
+    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def slow_disk(folder: Path) -> str:
+    """Return the library that makes reading slow."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("no compiler of C++ for Linux")
+    (folder / "slow.cpp").write_text(SLOW_DISK)
+    library = str(folder / "slow.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(folder / "slow.cpp"), "-ldl"], check=True)
+    return library
+
+
+def busy(x):
+    """Work in Python, without the help of NumPy."""
+    total = 0
+    for number in range(20_000):
+        total += number
+    return x
+
+
+def test_a_slow_disk_is_named_where_rows_are_mapped(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.zeros((1000, 4096), np.uint8))
+    program = """
+from gpuload.storage import maps
+maps.cache_bytes = lambda: 0  # as on a machine with less memory than files, which asks for pages before it copies them
+loader = gl.Loader(gl.npy(FILES), batch_size=20, shuffle=True, device="cpu")
+"""
+    sentence = run(program, tmp_path / "x.npy", LD_PRELOAD=slow_disk(tmp_path))
+
+    assert sentence.startswith("Slow disk: training waited "), sentence
+    assert "faster disk" in sentence
+    assert "gl.Blocks" in sentence
+
+
+def test_a_slow_disk_is_named_where_files_are_read(tmp_path: Path):
+    for number in range(60):
+        np.save(tmp_path / f"{number}.npy", np.zeros(1 << 19, np.uint8))
+    program = 'loader = gl.Loader(gl.npy(FILES, record="file"), batch_size=4, device="cpu")'
+    sentence = run(program, tmp_path / "*.npy", LD_PRELOAD=slow_disk(tmp_path))
+
+    assert sentence.startswith("Slow disk: training waited "), sentence
+    assert "source.cache(memory=" in sentence
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_slow_python_op_is_named(batch: bool):
+    function = (lambda x: [busy(x) for _ in x] and x) if batch else busy
+    source = gl.arrays(x=np.zeros((640, 8), np.float32))
+    slowest = bottleneck(gl.Loader(source, 16, ops=[gl.ops.Python(function, batch=batch, out={})], device="cpu"))
+
+    assert slowest.cause == "slow Python op"
+    assert "(Python)" in slowest.finding
+    assert "op of gl.ops" in slowest.remedy
+
+
+def test_an_op_of_the_users_own_is_a_python_op():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Slow(gl.ops.Op):
+        def field_after(self, field):
+            return field
+
+        def array(self, xp, x, draw):
+            return busy(x)
+
+    slowest = bottleneck(gl.Loader(gl.arrays(x=np.zeros((640, 8), np.float32)), 16, ops=[Slow(on="x")], device="cpu"))
+
+    assert (slowest.cause, "(Slow)" in slowest.finding) == ("slow Python op", True)
+
+
+def test_a_python_reader_is_named():
+    def read(indices):
+        return {"x": np.stack([busy(np.full(8, i)) for i in indices])}
+
+    slowest = bottleneck(gl.Loader(gl.records(640, read), 16, device="cpu"))
+
+    assert slowest.cause == "Python reader"
+    assert "gl.convert" in slowest.remedy
+
+
+def blurred(**changes) -> gl.Loader:
+    """A loader whose time goes to compiled ops."""
+    images = gl.arrays(image=np.zeros((256, 64, 64, 3), np.uint8))
+    ops = [gl.ops.GaussianBlur(15) for _ in range(3)]
+    return gl.Loader(images, 16, ops=ops, device="cpu", **changes)
+
+
+def test_one_thread_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "num_cores", lambda: 8)
+    slowest = bottleneck(blurred(num_threads=1))
+
+    assert slowest.cause == "one thread"
+    assert slowest.remedy == "num_threads=8, or leave num_threads= out"
+
+
+def test_too_few_cores_are_named():
+    core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else pytest.skip("no affinity here")
+    program = """
+images = gl.arrays(image=np.zeros((256, 64, 64, 3), np.uint8))
+loader = gl.Loader(images, 16, ops=[gl.ops.GaussianBlur(15) for _ in range(3)], device="cpu")
+"""
+    sentence = run(program, "none", core)
+
+    assert sentence.startswith("Too few cores: training waited"), sentence
+    assert f"one thread on 1 of {os.cpu_count()} cores" in sentence
+    assert ("more of the machine's cores" if (os.cpu_count() or 1) > 1 else "more cores") in sentence
+
+
+def test_small_files_are_named(tmp_path: Path):
+    for number in range(1500):
+        np.save(tmp_path / f"{number}.npy", np.zeros(256, np.float32))
+    slowest = bottleneck(gl.Loader(gl.npy(str(tmp_path / "*.npy"), record="file"), 50, device="cpu"))
+
+    assert slowest.cause == "small files"
+    assert "files of 1.2 kB" in slowest.finding
+    assert "few large files" in slowest.remedy
+
+
+def test_large_images_are_named(tmp_path: Path):
+    data = jpeg(1200, 1600)
+    for number in range(24):
+        (tmp_path / f"{number}.jpg").write_bytes(data)
+    ops = [gl.ops.Decode(), gl.ops.Resize(32, 32, interpolation="nearest")]
+    slowest = bottleneck(gl.Loader(gl.images(str(tmp_path / "*.jpg")), 4, ops=ops, device="cpu"))
+
+    assert slowest.cause == "large images"
+    assert "1.9 million pixels each, where batches have 0.001" in slowest.finding
+    assert "smaller once" in slowest.remedy
+
+
+def test_tiny_batches_are_named(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.zeros((3000, 16), np.float32))
+    slowest = bottleneck(gl.Loader(gl.npy(tmp_path / "x.npy"), 1, device="cpu"))
+
+    assert slowest.cause == "tiny batches"
+    assert slowest.remedy == "a larger batch_size than 1"
+
+
+def test_a_slow_consumer_is_named():
+    slowest = bottleneck(gl.Loader(gl.arrays(x=np.zeros((640, 8))), 16, device="cpu"), step_s=0.02)
+
+    assert slowest.cause == "slow consumer"
+    assert "the loader needs no change" in slowest.remedy
+
+
+def test_memory_that_is_not_page_locked_is_named():
+    counts = {"batches": 100, "loop_s": 10.0, "pageable_upload_s": 8.0, "wait_s": 0.1, "hand_over_s": 0.1}
+    slowest = find_bottleneck(counts, Facts(), Limits(pageable_bytes=3e9, pinned_bytes=24e9))
+
+    assert slowest.cause == "pageable memory"
+    assert "at 3.0 GB/s where page-locked memory gives 24.0" in slowest.finding
+    assert 'device="gpu"' in slowest.remedy
+
+
+def test_before_a_loop_the_sentence_says_what_to_do():
+    assert str(gl.Loader(gl.arrays(x=np.zeros(64)), 16, device="cpu").stats().bottleneck()) == (
+        "Too little was measured: 0 batches were taken in a loop; what helps most: take some hundred batches with `for "
+        "batch in loader`, and ask again."
+    )
+
+
+def test_the_last_rule_is_true_of_anything():
+    assert RULES[-1].test(None) is True  # type: ignore[arg-type]
+    assert len({rule.cause for rule in RULES}) == len(RULES)
