@@ -145,7 +145,7 @@ class Simulation:
         self._tick = 0
         self._local = threading.local()
         self._streams: dict[int, Any] = {}
-        self._seen: Clock = {}  # what the host has seen finished
+        self._host_clock: Clock = {}  # what the host has seen finished
         self._pools: dict[tuple[int, int], list[Chunk]] = {}  # free memory, by stream and size
         self._chunks: list[Chunk] = []
         self._dropped: deque[Any] = deque()  # filled by finalizers, which do nothing else
@@ -167,7 +167,7 @@ class Simulation:
         with self._lock:
             self._settle()
             while (count is None or count > 0) and (ready := self._ready(stream)):
-                self._run_one(ready)
+                self._run_next(ready)
                 count = None if count is None else count - 1
 
     def works(self, name: str) -> list[Work]:
@@ -182,9 +182,9 @@ class Simulation:
         while self._ready():
             with contextlib.suppress(Fault):
                 self.run()
-        found = [str(fault) for fault in self.faults]
+        texts = [str(fault) for fault in self.faults]
         self.faults.clear()
-        assert any(match in text for text in found), f"no fault with {match!r}, but {found}"
+        assert any(match in text for text in texts), f"no fault with {match!r}, but {texts}"
 
     def finish(self) -> None:
         """Run all that is left and raise the first fault that was not seen."""
@@ -215,8 +215,8 @@ class Simulation:
             blocked = not self.has_run(clock)
             self.host_waits.append(HostWait(what, threading.current_thread().name, blocked, stack))
             while not self.has_run(clock):
-                self._run_one(self._ready())
-            _merge(self._seen, clock)
+                self._run_next(self._ready())
+            _merge(self._host_clock, clock)
 
     def look(self, clock: Clock) -> bool:
         """Return whether work has run, after letting a little time pass."""
@@ -224,9 +224,9 @@ class Simulation:
             self._settle()
             for _ in range(self._random.randrange(3)):
                 if ready := self._ready():
-                    self._run_one(ready)
+                    self._run_next(ready)
             if self.has_run(clock):
-                _merge(self._seen, clock)
+                _merge(self._host_clock, clock)
                 return True
             return False
 
@@ -245,7 +245,7 @@ class Simulation:
                         _merge(clock, other.clock)
             elif stream.is_blocking:
                 _merge(clock, self.null.clock)
-            _merge(clock, self._seen)
+            _merge(clock, self._host_clock)
             return clock
 
     def device_clock(self) -> Clock:
@@ -283,12 +283,12 @@ class Simulation:
 
     def _ready(self, stream: Any = None) -> list[Any]:
         streams = self._streams.values() if stream is None else [stream]
-        return [one for one in streams if one.queue and self._may_run(one.queue[0])]
+        return [candidate for candidate in streams if candidate.queue and self._may_run(candidate.queue[0])]
 
     def _may_run(self, work: Work) -> bool:
         return self.has_run({**work.clock, work.stream: work.sequence - 1})
 
-    def _run_one(self, ready: list[Any]) -> None:
+    def _run_next(self, ready: list[Any]) -> None:
         stream = self._random.choice(ready)
         work = stream.queue.popleft()
         stream.num_run, work.ran = work.sequence, self._next_tick()
@@ -444,12 +444,12 @@ class Array:
 
     def _at(self, view: np.ndarray[Any, Any]) -> Any:
         """Return an array of the same memory."""
-        made = object.__new__(type(self))
-        made.data = self.data
+        array = object.__new__(type(self))
+        array.data = self.data
         if view.size:
-            made.data = MemoryPointer(self.data.mem, view.ctypes.data + FAR - self.data.mem.ptr)
-        made._view = view
-        return made
+            array.data = MemoryPointer(self.data.mem, view.ctypes.data + FAR - self.data.mem.ptr)
+        array._view = view
+        return array
 
     shape = property(lambda self: self._view.shape)
     dtype = property(lambda self: self._view.dtype)
@@ -564,11 +564,11 @@ class Array:
 
     def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(one, Array | list) for one in keys):
-            if any(isinstance(one, Array) and one.dtype == np.bool_ for one in keys):
+        if any(isinstance(index, Array | list) for index in keys):
+            if any(isinstance(index, Array) and index.dtype == np.bool_ for index in keys):
                 raise NotImplementedError("an index of booleans has the host wait for its size")
             return _launch(self.sim, "getitem", lambda x, *parts: x[parts], self, *keys)
-        if any(isinstance(one, np.ndarray) and one.ndim for one in keys):
+        if any(isinstance(index, np.ndarray) and index.ndim for index in keys):
             raise TypeError("an array of the host as an index is an upload that nobody asked for")
         view = self._view[keys]
         return self._at(view if isinstance(view, np.ndarray) else self._view[(*keys, ...)])
@@ -593,8 +593,8 @@ class Array:
     def transpose(self, *axes: Any) -> Any:
         return self._at(self._view.transpose(*axes))
 
-    def swapaxes(self, one: int, other: int) -> Any:
-        return self._at(self._view.swapaxes(one, other))
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return self._at(self._view.swapaxes(axis1, axis2))
 
     def squeeze(self, axis: Any = None) -> Any:
         return self._at(self._view.squeeze(axis))
@@ -714,13 +714,13 @@ def _launch(sim: Simulation, name: str, function: Callable[..., Any], *arguments
         inputs.append(array)
         return np.zeros_like(array._view) if name in INDEXED and inputs[1:] else np.ones_like(array._view)
 
-    likeness = [_mapped(one, as_input) for one in arguments]
+    likeness = [_mapped(argument, as_input) for argument in arguments]
     with np.errstate(all="ignore"):
-        made = np.asarray(function(*likeness))
+        result = np.asarray(function(*likeness))
     if out is None:
-        packed = made.base is None and all(stride > 0 for stride in made.strides)
-        out = sim.cupy.ndarray(made.shape, made.dtype, **_layout(sim, made) if packed else {})
-    views = [_mapped(one, lambda array: array._view) for one in arguments]
+        packed = result.base is None and all(stride > 0 for stride in result.strides)
+        out = sim.cupy.ndarray(result.shape, result.dtype, **_layout(sim, result) if packed else {})
+    views = [_mapped(argument, lambda array: array._view) for argument in arguments]
     sources = [(array.data.mem.chunk, array._view) for array in inputs if array.size]
     chunk, target = out.data.mem.chunk, out._view
 
@@ -739,17 +739,17 @@ def _mapped(argument: Any, function: Callable[[Array], Any]) -> Any:
     if isinstance(argument, Array):
         return function(argument)
     if isinstance(argument, list | tuple):
-        return type(argument)(_mapped(one, function) for one in argument)
+        return type(argument)(_mapped(element, function) for element in argument)
     if isinstance(argument, np.ndarray):
         raise TypeError(f"Unsupported type {type(argument)}")
     return argument
 
 
-def _layout(sim: Simulation, made: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _layout(sim: Simulation, result: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Return memory and strides for a result that keeps the order of its inputs' axes, as NumPy and CuPy do."""
-    if made.flags.c_contiguous:
+    if result.flags.c_contiguous:
         return {}
-    return {"memptr": MemoryPointer(PooledMemory(sim, made.nbytes), 0), "strides": made.strides}
+    return {"memptr": MemoryPointer(PooledMemory(sim, result.nbytes), 0), "strides": result.strides}
 
 
 def _upload(array: Array, host: np.ndarray[Any, Any], name: str, stream: Any = None) -> None:
@@ -846,12 +846,12 @@ def _add_creation(module: Any, sim: Simulation) -> None:
     def array(obj: Any, dtype: Any = None, copy: bool = True) -> Any:
         if isinstance(obj, Array):
             return obj.astype(obj.dtype if dtype is None else dtype, copy=copy)
-        if isinstance(obj, list | tuple) and any(isinstance(one, Array) for one in obj):
-            return module.stack([module.asarray(one) for one in obj])
+        if isinstance(obj, list | tuple) and any(isinstance(element, Array) for element in obj):
+            return module.stack([module.asarray(element) for element in obj])
         host = np.array(obj, dtype)  # CuPy copies, too: to pinned memory of its own
-        made = module.ndarray(host.shape, host.dtype)
-        _upload(made, host, "asarray")
-        return made
+        result = module.ndarray(host.shape, host.dtype)
+        _upload(result, host, "asarray")
+        return result
 
     def from_dlpack(x: Any) -> Any:
         x.__dlpack__(stream=sim.current_stream().ptr or 1)
@@ -860,9 +860,9 @@ def _add_creation(module: Any, sim: Simulation) -> None:
         return module.ndarray(x.shape, x.dtype, pointer, x.strides)
 
     def full(shape: Any, value: Any, dtype: Any = None) -> Any:
-        made = module.ndarray(shape, np.asarray(value).dtype if dtype is None else dtype)
-        made.fill(value)
-        return made
+        result = module.ndarray(shape, np.asarray(value).dtype if dtype is None else dtype)
+        result.fill(value)
+        return result
 
     module.array = array
     module.asarray = lambda obj, dtype=None: array(obj, dtype, copy=False)

@@ -120,11 +120,11 @@ class TestAStep:
             assert np.array_equal((image + 1).get(), ROWS * 2 + 1)
 
     def test_reaches_a_consumer_in_another_thread(self, gpu, lane):
-        made = []
-        thread = threading.Thread(target=lambda: made.append(step(lane, pinned(ROWS))))
+        results = []
+        thread = threading.Thread(target=lambda: results.append(step(lane, pinned(ROWS))))
         thread.start()
         thread.join()
-        result, event = made.pop()
+        result, event = results.pop()
         lane.hand_over(event)
 
         assert np.array_equal(lane.lend(result).get(), ROWS * 2)
@@ -224,19 +224,19 @@ class TestLentMemory:
         assert lane.bytes == 0
 
     def test_stays_right_after_the_lane_was_closed_and_the_next_one_took_its_stream(self, gpu, lane):
-        kept = []
+        arrays = []
         for number in range(5):
-            one = Lane("gpu:0")
-            result, event = step(one, pinned(ROWS + number))
-            one.hand_over(event)
-            kept.append(one.lend(result))
+            short_lane = Lane("gpu:0")
+            result, event = step(short_lane, pinned(ROWS + number))
+            short_lane.hand_over(event)
+            arrays.append(short_lane.lend(result))
             del result
-            one.close()
+            short_lane.close()
             if number % 2:
                 gpu.delay()
-                kept.append(kept.pop() + 0)
+                arrays.append(arrays.pop() + 0)
 
-        assert [np.array_equal(array.get(), (ROWS + number) * 2) for number, array in enumerate(kept)] == [True] * 5
+        assert [np.array_equal(array.get(), (ROWS + number) * 2) for number, array in enumerate(arrays)] == [True] * 5
 
     def test_that_is_read_on_a_stream_nobody_sees_is_not_overwritten(self, gpu, lane):
         hidden = gpu.cupy.cuda.Stream(non_blocking=True)  # as TensorFlow's: known to whoever takes the capsule alone
@@ -330,9 +330,9 @@ class TestALane:
     def test_gives_its_stream_to_the_next_one(self, lane):
         handles = []
         for _ in range(5):
-            one = Lane("gpu:0")
-            handles.append(one.stream.ptr)
-            one.close()
+            short_lane = Lane("gpu:0")
+            handles.append(short_lane.stream.ptr)
+            short_lane.close()
         forgotten = Lane("gpu:0")
         handles.append(forgotten.stream.ptr)
         del forgotten

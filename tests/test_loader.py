@@ -53,20 +53,20 @@ def loader(count=61, **changes):
 
 def by_record(batches):
     """Every field of every valid record, by record number."""
-    found = {}
+    records = {}
     for batch in batches:
         for row, record in enumerate(batch.records.tolist()):
             if batch.valid[row]:
-                assert record not in found
-                found[record] = {name: np.array(values[row]) for name, values in batch.items()}
-    return found
+                assert record not in records
+                records[record] = {name: np.array(values[row]) for name, values in batch.items()}
+    return records
 
 
-def assert_same(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for record, fields in ours.items():
+def assert_same(result, reference):
+    assert result.keys() == reference.keys()
+    for record, fields in result.items():
         for name, value in fields.items():
-            assert np.array_equal(value, theirs[record][name]), (record, name)
+            assert np.array_equal(value, reference[record][name]), (record, name)
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,11 @@ def test_the_array_form_of_each_op_is_what_a_record_goes_through(expected):
 @pytest.mark.parametrize("prefetch", [2, None])
 def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops, prefetch):
     with loader(3000, batch_size=4, ops=ops, prefetch=prefetch) as load:
-        kept, copies = [], []
+        batches, copies = [], []
         for batch in load:
-            kept.append(batch)
+            batches.append(batch)
             copies.append({name: values.copy() for name, values in batch.items()})
-        for batch, copy in zip(kept, copies, strict=True):
+        for batch, copy in zip(batches, copies, strict=True):
             for name, values in batch.items():
                 assert np.array_equal(values, copy[name])
 
@@ -122,8 +122,8 @@ def test_a_list_of_all_batches_holds_what_each_was_when_it_came(ops, prefetch):
 def test_a_caller_who_keeps_much_of_steps_done_together_gets_copies(monkeypatch, on_error):
     monkeypatch.setattr(session_module, "KEPT_BYTES", 4096)
     with loader(3000, batch_size=4, on_error=on_error) as load:
-        kept = [(batch["image"], batch["image"].copy()) for batch in load]
-        assert all(np.array_equal(image, copy) for image, copy in kept)
+        images = [(batch["image"], batch["image"].copy()) for batch in load]
+        assert all(np.array_equal(image, copy) for image, copy in images)
         assert 0 < load.stats()["batches_copied"] < len(load)
 
 
@@ -140,8 +140,8 @@ def test_of_steps_done_together_only_arrays_that_begin_elsewhere_are_copied(on_e
 
 def test_a_slice_of_a_batch_stays_what_it_was():
     with loader(500, batch_size=4) as load:
-        kept = [(batch["image"][1:2, ::2], batch["image"][1:2, ::2].copy()) for batch in load]
-    assert all(np.array_equal(view, copy) for view, copy in kept)
+        views = [(batch["image"][1:2, ::2], batch["image"][1:2, ::2].copy()) for batch in load]
+    assert all(np.array_equal(view, copy) for view, copy in views)
 
 
 def test_of_large_steps_one_is_worked_on_ahead():
@@ -164,17 +164,17 @@ def test_a_loop_that_drops_its_batches_allocates_no_slot_after_the_first_lap():
 @pytest.mark.parametrize("leave", ["at the end", "early", "by an error"])
 def test_a_loader_between_two_epochs_keeps_no_memory_for_steps(leave):
     load = loader(2000, batch_size=4)
-    kept = []
+    batches = []
     with contextlib.suppress(KeyError):
         for batch in load:
-            kept.append(batch)
+            batches.append(batch)
             if leave == "early" and batch.step == 20:
                 break
             if leave == "by an error" and batch.step == 20:
                 raise KeyError
     del batch
-    memories = [weakref.ref(_memory(batch["image"])) for batch in kept]
-    kept.clear()
+    memories = [weakref.ref(_memory(batch["image"])) for batch in batches]
+    batches.clear()
     for _ in range(1000):
         alive = sum(memory() is not None for memory in memories)
         if not alive and not load._session.ring.num_idle_bytes:
@@ -343,17 +343,17 @@ def test_a_resumed_run_gives_the_same_batches(stop):
     resumed.load_state_dict(state)
     rest = [batch for _ in range(2) for batch in resumed][: len(batches) - stop]
 
-    for ours, theirs in zip(rest, batches[stop:], strict=True):
-        assert (ours.epoch, ours.step) == (theirs.epoch, theirs.step)
-        assert np.array_equal(ours.records, theirs.records)
-        assert np.array_equal(ours["image"], theirs["image"])
+    for result, reference in zip(rest, batches[stop:], strict=True):
+        assert (result.epoch, result.step) == (reference.epoch, reference.step)
+        assert np.array_equal(result.records, reference.records)
+        assert np.array_equal(result["image"], reference["image"])
 
 
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_state_of_two_shards_goes_on_with_one_or_three(expected, num_shards):
     shards = [loader(num_shards=2, shard_id=i) for i in range(2)]
     runs = [iter(load) for load in shards]
-    done = by_record(next(run) for run in runs for _ in range(2))
+    begin = by_record(next(run) for run in runs for _ in range(2))
     states = [load.state_dict() for load in shards]
     assert states[0] == states[1]
 
@@ -362,8 +362,8 @@ def test_a_state_of_two_shards_goes_on_with_one_or_three(expected, num_shards):
         load.load_state_dict(states[0])
     rest = by_record(batch for load in resumed for batch in load)
 
-    assert not done.keys() & rest.keys()
-    assert_same({**done, **rest}, expected)
+    assert not begin.keys() & rest.keys()
+    assert_same({**begin, **rest}, expected)
 
 
 @pytest.mark.parametrize(
@@ -408,8 +408,8 @@ def test_leaving_a_field_out_does_not_change_the_others(expected):
     both = gl.zip(source(), gl.arrays(mask=images))
     load = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], output="image", seed=3)
     whole = gl.Loader(both, batch_size=7, ops=[*ops[:1], gl.ops.RandomFlip(on="image")], seed=3)
-    for one, other in zip(load, whole, strict=True):
-        assert np.array_equal(one["image"], other["image"])
+    for batch, other in zip(load, whole, strict=True):
+        assert np.array_equal(batch["image"], other["image"])
 
 
 @pytest.mark.parametrize(
@@ -529,11 +529,11 @@ def test_steps_that_are_done_together_are_those_done_alone(batch_size, last_batc
     arguments = {"batch_size": batch_size, "last_batch": last_batch, "num_shards": 2, "shard_id": 1}
     together, alone = loader(500, **arguments), loader(500, prefetch=2, **arguments)
     assert together._session.recipe.num_joined > 1 == alone._session.recipe.num_joined
-    for one, other in zip(together, alone, strict=True):
-        assert one.step == other.step
-        assert np.array_equal(one.records, other.records)
-        assert np.array_equal(one.valid, other.valid)
-        for name, values in one.items():
+    for batch, other in zip(together, alone, strict=True):
+        assert batch.step == other.step
+        assert np.array_equal(batch.records, other.records)
+        assert np.array_equal(batch.valid, other.valid)
+        for name, values in batch.items():
             assert np.array_equal(values, other[name])
             assert values.ctypes.data % 256 == 0
 
@@ -622,18 +622,20 @@ def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right(how):
         with Alarm() as alarm:
             for _ in range(8):
                 load.load_state_dict(start)
-                run, got, done = how(load), [], False
-                while not done:
+                run, batches, is_over = how(load), [], False
+                while not is_over:
                     try:
                         alarm.arm()
                         for batch in run:  # next(run) may be broken off by Python behind its return
-                            got.append(batch)
-                        done = True
+                            batches.append(batch)
+                        is_over = True
                         alarm.disarm()
                     except Alarm.Rang:
                         interrupted += 1
-                assert [batch.step for batch in got] == list(range(len(load)))
-                assert all(np.array_equal(one["image"], other) for one, other in zip(got, expected, strict=True))
+                assert [batch.step for batch in batches] == list(range(len(load)))
+                assert all(
+                    np.array_equal(batch["image"], other) for batch, other in zip(batches, expected, strict=True)
+                )
         assert interrupted > 10
 
 
@@ -666,13 +668,13 @@ def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_b
 
 def test_two_threads_that_share_an_iterator_get_each_batch_once():
     with loader(3000, batch_size=4) as load:
-        run, got = iter(load), []
-        takers = [threading.Thread(target=lambda: got.extend(batch.step for batch in run)) for _ in range(4)]
+        run, steps = iter(load), []
+        takers = [threading.Thread(target=lambda: steps.extend(batch.step for batch in run)) for _ in range(4)]
         for taker in takers:
             taker.start()
         for taker in takers:
             taker.join(60)
-        assert sorted(got) == list(range(len(load)))
+        assert sorted(steps) == list(range(len(load)))
 
 
 def test_threads_that_share_an_iterator_hear_of_an_error_as_itself(monkeypatch):
@@ -961,12 +963,12 @@ def test_an_iterator_that_was_made_before_a_state_was_loaded_goes_on_there(num_t
 
 
 def test_a_loop_whose_body_loads_a_state_goes_on_there():
-    load, seen = loader(), []
+    load, positions = loader(), []
     for batch in load:
-        seen.append((batch.epoch, batch.step))
-        if len(seen) == 3:
+        positions.append((batch.epoch, batch.step))
+        if len(positions) == 3:
             load.load_state_dict(state_at(1, len(load) - 2))
-    assert seen == [(0, 0), (0, 1), (0, 2), (1, 7), (1, 8)]
+    assert positions == [(0, 0), (0, 1), (0, 2), (1, 7), (1, 8)]
 
 
 def test_each_of_several_iterators_goes_on_where_the_loader_is_when_it_is_asked():

@@ -85,9 +85,9 @@ def test_a_permutation_holds_every_number_once(length, seed, epoch):
 @pytest.mark.parametrize("length", [3, 4, 5])
 def test_every_arrangement_of_a_few_records_is_equally_likely(length):
     epochs = 6000
-    seen = np.stack([permutation(length, seed=1, epoch=e).at(np.arange(length)) for e in range(epochs)])
+    orders = np.stack([permutation(length, seed=1, epoch=e).at(np.arange(length)) for e in range(epochs)])
 
-    _, counts = np.unique(seen @ length ** np.arange(length), return_counts=True)
+    _, counts = np.unique(orders @ length ** np.arange(length), return_counts=True)
 
     expected = epochs / factorial(length)
     freedom = factorial(length) - 1
@@ -99,10 +99,10 @@ def test_every_arrangement_of_a_few_records_is_equally_likely(length):
 @pytest.mark.parametrize("length", [10, 37, 100, 1000])
 def test_places_and_neighbours_are_uniform(length):
     epochs = 1500
-    seen = np.stack([permutation(length, seed=2, epoch=e).at(np.arange(length)) for e in range(epochs)])
+    orders = np.stack([permutation(length, seed=2, epoch=e).at(np.arange(length)) for e in range(epochs)])
     places = np.zeros((length, length))
-    np.add.at(places, (np.broadcast_to(np.arange(length), seen.shape), seen), 1)
-    distances = np.bincount(((seen[:, 1:] - seen[:, :-1]) % length).ravel(), minlength=length)[1:]
+    np.add.at(places, (np.broadcast_to(np.arange(length), orders.shape), orders), 1)
+    distances = np.bincount(((orders[:, 1:] - orders[:, :-1]) % length).ravel(), minlength=length)[1:]
 
     for counts, freedom in ((places, (length - 1) ** 2), (distances, length - 2)):
         expected = counts.sum() / counts.size
@@ -221,8 +221,8 @@ def test_another_number_of_shards_and_batch_size_goes_on_with_exactly_the_record
     length, batch_size, num_shards, new_batch_size, new_num_shards, data, shuffle
 ):
     before = Plan(length, batch_size, shuffle, 0, 0, num_shards)
-    done = data.draw(st.integers(0, before.end() - 1))
-    position = before.at(BEGIN, done).offset
+    num_steps = data.draw(st.integers(0, before.end() - 1))
+    position = before.at(BEGIN, num_steps).offset
     start = Plan(length, new_batch_size, shuffle, 0, 0, new_num_shards).start_at(0, position)
 
     rest = global_order(length, batch_size=new_batch_size, num_shards=new_num_shards, shuffle=shuffle, start=start)

@@ -31,9 +31,9 @@ def streams(cupy, count=2):
     return [cupy.cuda.Stream(non_blocking=True) for _ in range(count)]
 
 
-def ordered(one, other):
+def ordered(first_stream, second_stream):
     """Put what is queued next on ``other`` behind what is queued on ``one``."""
-    other.wait_event(one.record())
+    second_stream.wait_event(first_stream.record())
 
 
 class TestRightProgramsGiveTheRightNumbers:
@@ -51,18 +51,18 @@ class TestRightProgramsGiveTheRightNumbers:
         orders = set()
         for seed in range(20):
             sim = simdevice.install(monkeypatch, seed)
-            one, other = streams(sim.cupy)
-            with one:
+            first_stream, second_stream = streams(sim.cupy)
+            with first_stream:
                 first = sim.cupy.asarray([1])
-            with other:
+            with second_stream:
                 sim.cupy.asarray([2])
-            ordered(one, other)
-            with other:
+            ordered(first_stream, second_stream)
+            with second_stream:
                 total = first + 1
                 assert total.get().tolist() == [2]
             sim.run()
             by_time = sorted(sim.trace, key=lambda work: work.ran)
-            orders.add(tuple((work.name, work.stream == one.ptr) for work in by_time))
+            orders.add(tuple((work.name, work.stream == first_stream.ptr) for work in by_time))
             assert by_time.index(sim.works("add")[0]) > by_time.index(sim.trace[0])
         assert len(orders) > 1
 
@@ -85,11 +85,11 @@ class TestRightProgramsGiveTheRightNumbers:
             assert (y + 1).get().tolist() == [3, 5]
 
     def test_what_the_host_has_waited_for_needs_no_event(self, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-        one.synchronize()
-        with other:
+        first_stream.synchronize()
+        with second_stream:
             assert (x + 1).get().tolist() == [2, 3]
 
     def test_an_event_that_is_looked_at_passes_some_time(self, cupy):
@@ -147,59 +147,59 @@ class TestFaults:
         assert on_gpu.get().tolist() == [1] * 8
 
     def test_a_read_on_another_stream_without_an_event(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-        with sim.expect_fault("'add' (stream"), other:
+        with sim.expect_fault("'add' (stream"), second_stream:
             x + 1
-        ordered(one, other)
-        with other:
+        ordered(first_stream, second_stream)
+        with second_stream:
             assert (x + 1).get().tolist() == [2, 3]
 
     def test_a_read_on_another_stream_even_if_it_happened_to_come_later(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
         sim.run()
-        with sim.expect_fault("nothing puts one behind the other"), other:
+        with sim.expect_fault("nothing puts one behind the other"), second_stream:
             x.get()
 
     def test_a_write_while_another_stream_reads(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-        ordered(one, other)
-        with other:
+        ordered(first_stream, second_stream)
+        with second_stream:
             x + 1
-        with sim.expect_fault("'setitem'"), one:
+        with sim.expect_fault("'setitem'"), first_stream:
             x[:] = 3
-        ordered(other, one)
-        with one:
+        ordered(second_stream, first_stream)
+        with first_stream:
             x[:] = 3
             assert x.get().tolist() == [3, 3]
 
     def test_memory_that_is_freed_while_another_stream_still_reads(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-        ordered(one, other)
-        with other:
+        ordered(first_stream, second_stream)
+        with second_stream:
             x + 1
         with sim.expect_fault("gives memory back to its pool while 'add'"):
             del x
 
     def test_memory_that_is_freed_behind_its_readers(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-        ordered(one, other)
-        with other:
+        ordered(first_stream, second_stream)
+        with second_stream:
             y = x + 1
-        ordered(other, one)
+        ordered(second_stream, first_stream)
         del x
-        with one:
+        with first_stream:
             cupy.asarray([5, 6])
-        with other:
+        with second_stream:
             assert y.get().tolist() == [2, 3]
 
     def test_undefined_memory(self, sim, cupy):
@@ -231,25 +231,25 @@ class TestFaults:
         assert np.from_dlpack(_Foreign(x.__dlpack__())).tolist() == [POISON] * 4
 
     def test_a_capsule_makes_the_stream_that_is_named_wait(self, sim, cupy):
-        one, other = streams(cupy)
-        with one:
+        first_stream, second_stream = streams(cupy)
+        with first_stream:
             x = cupy.asarray([1, 2])
-            x.__dlpack__(stream=other.ptr)
-        with other:
+            x.__dlpack__(stream=second_stream.ptr)
+        with second_stream:
             assert (x + 1).get().tolist() == [2, 3]
-        with one:
+        with first_stream:
             y = cupy.asarray([1, 2])
             y.__dlpack__(stream=-1)
-        with sim.expect_fault("nothing puts"), other:
+        with sim.expect_fault("nothing puts"), second_stream:
             y + 1
 
     def test_a_fault_that_a_finalizer_makes_is_raised_at_the_end(self, monkeypatch):
         sim = simdevice.install(monkeypatch)
-        one, other = streams(sim.cupy)
-        with one:
+        first_stream, second_stream = streams(sim.cupy)
+        with first_stream:
             x = sim.cupy.asarray([1])
-        ordered(one, other)
-        with other:
+        ordered(first_stream, second_stream)
+        with second_stream:
             x + 1
         del x
         with pytest.raises(simdevice.Fault, match="gives memory back"):
@@ -302,18 +302,18 @@ class TestOurCodeRunsOnIt:
         images = random.integers(0, 256, (4, 8, 7, 3)).astype(dtype)
         draw = op.draw(random.random((4, op.num_uniforms)), np.full((4, 2), (8, 7), np.int32))
 
-        made = op.array_batch(cupy, cupy.asarray(images), draw)
+        result = op.array_batch(cupy, cupy.asarray(images), draw)
 
         expected = op.array_batch(np, images, draw)
-        assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
-        assert np.array_equal(made.get(), expected)
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(result.get(), expected)
 
     def test_labels_become_vectors(self, cupy):
         labels = cupy.asarray([1, 3])
 
-        made = gl.ops.OneHot(4, on="label").array_batch(cupy, labels, {})
+        vectors = gl.ops.OneHot(4, on="label").array_batch(cupy, labels, {})
 
-        assert made.get().tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
+        assert vectors.get().tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
 
     @pytest.mark.parametrize("dtype", [">f4", "<c16", [("a", ">u2", (3,)), ("b", "?"), ("c", "<f8", (2, 2))]])
     @pytest.mark.parametrize("fortran", [False, True])
@@ -321,11 +321,11 @@ class TestOurCodeRunsOnIt:
         layout = layout_of(np.dtype(dtype), (2, 3), field="x", fortran=fortran)
         raw = np.random.default_rng(0).integers(0, 2, (5, layout.record_bytes), np.uint8)
 
-        made = rawdecode.decode(cupy, cupy.asarray(raw), layout)
+        fields = rawdecode.decode(cupy, cupy.asarray(raw), layout)
 
         for name, expected in rawdecode.decode(np, raw, layout).items():
-            assert made[name].dtype == expected.dtype
-            assert np.array_equal(made[name].get(), expected)
+            assert fields[name].dtype == expected.dtype
+            assert np.array_equal(fields[name].get(), expected)
 
 
 class _Foreign:

@@ -64,12 +64,12 @@ def test_other_names_are_errors_of_python_and_what_looks_for_hooks_finds_none(ki
 
 
 def test_an_error_in_a_property_of_a_source_of_the_users_is_that_error():
-    class Mine(type(SOURCE)):
+    class Broken(type(SOURCE)):
         @property
         def folder(self):
             return None.path
 
-    part = object.__new__(Mine)
+    part = object.__new__(Broken)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'path'"):
         _ = part.folder
 

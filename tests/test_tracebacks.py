@@ -13,7 +13,7 @@ import pytest
 import gpuload as gl
 from gpuload.errors import GpuloadError, RecordError
 
-OURS = str(Path(gl.__file__).parent)
+PACKAGE_FOLDER = str(Path(gl.__file__).parent)
 IMAGES = gl.arrays(image=np.zeros((8, 6, 6, 3), np.uint8), label=np.arange(8))
 
 
@@ -63,7 +63,7 @@ def frames_of(slip):
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_shows_the_frame_of_the_user_and_at_most_two_of_ours(name):
     _, files = frames_of(SLIPS[name])
-    assert sum(file.startswith(OURS) or file == "<string>" for file in files) in (1, 2)
+    assert sum(file.startswith(PACKAGE_FOLDER) or file == "<string>" for file in files) in (1, 2)
     assert files.count(__file__) >= 2
 
 

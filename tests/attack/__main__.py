@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.attack.hunt import HANG_S, KEPT, MOST_FINDINGS, Report, keep
+from tests.attack.hunt import FINDINGS_FOLDER, HANG_S, MOST_FINDINGS, Report, keep
 
 ROOT = Path(__file__).parents[2]
 # Each part with its share of the time.
@@ -118,8 +118,8 @@ def _run_once(name: str, seconds: float, seed: int, folder: Path) -> tuple[Repor
     position = int(left[-1].name.split("-")[1]) if left else seed
     report.outcomes["died"] += max(1, position - seed)
     message = errors.read_text(errors="replace")[-6000:]
-    kept_folder = keep(left[-1]) if left else KEPT
-    report.findings.append(f"SEED={position}, input in {kept_folder}\nthe process {_end_of(status)}\n{message}")
+    finding_folder = keep(left[-1]) if left else FINDINGS_FOLDER
+    report.findings.append(f"SEED={position}, input in {finding_folder}\nthe process {_end_of(status)}\n{message}")
     return report, position
 
 

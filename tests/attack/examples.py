@@ -28,8 +28,8 @@ def examples(
         suppress_health_check=list(HealthCheck), print_blob=False,
     )  # fmt: skip
     @hypothesis.given(strategy)
-    def check_one(example: Any) -> None:
+    def check_example(example: Any) -> None:
         outcomes[check(example)] += 1
 
-    check_one()
+    check_example()
     return outcomes

@@ -26,7 +26,7 @@ import numpy as np
 
 from gpuload.errors import GpuloadError
 
-KEPT = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
+FINDINGS_FOLDER = Path(os.environ.get("GPULOAD_ATTACK_KEPT", Path(__file__).parents[2] / "build" / "attack"))
 HANG_S = 30  # for one trial; nearly all take milliseconds
 IMPORTS_S = 120  # in the first trials, which import packages
 MORE_BYTES = 1 << 29  # of memory during one trial, over what there was before
@@ -96,7 +96,7 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
             assert number < WARM or grown <= more_bytes, f"memory grew by {grown >> 20} MB, of {more_bytes >> 20}"
         except Exception as error:
             came = "finding"
-            report.findings.append(_told(error, seed + number, keep(folder)))
+            report.findings.append(_finding_text(error, seed + number, keep(folder)))
         finally:
             faulthandler.cancel_dump_traceback_later()
         report.outcomes += came if isinstance(came, Counter) else Counter([came])
@@ -106,9 +106,9 @@ def hunt(seconds: float, seed: int, trial: Trial, *, hang_s: float = HANG_S, mor
 
 def keep(folder: Path) -> Path:
     """Copy what a finding was made with to where it stays; returns where."""
-    kept_folder = KEPT / folder.name
-    shutil.copytree(folder, kept_folder, symlinks=True, dirs_exist_ok=True)
-    return kept_folder
+    finding_folder = FINDINGS_FOLDER / folder.name
+    shutil.copytree(folder, finding_folder, symlinks=True, dirs_exist_ok=True)
+    return finding_folder
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tuple[str, Any]:
@@ -119,10 +119,12 @@ def outcome(function: Callable[..., Any], *arguments: Any, **names: Any) -> tupl
         return "refused", error
 
 
-def _told(error: BaseException, seed: int, kept_folder: Path) -> str:
+def _finding_text(error: BaseException, seed: int, finding_folder: Path) -> str:
     notes = "\n".join(getattr(error, "__notes__", ()))
     place = "".join(traceback.format_exception(error))[-4000:]
-    return f"SEED={seed}, input in {kept_folder}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
+    return (
+        f"SEED={seed}, input in {finding_folder}\n{type(error).__name__}: {str(error)[:2000]}\n{notes}\n{place}".strip()
+    )
 
 
 def _watch_memory() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections import Counter
 
-from tests.attack.hunt import KEPT, Report
+from tests.attack.hunt import FINDINGS_FOLDER, Report
 from tests.core.fuzz import run
 
 LEAST_S = 1  # for a target: what is started for less starts for nothing
@@ -18,7 +18,9 @@ def attack(seconds: float, seed: int) -> Report:
     _, limit = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # AddressSanitizer reserves terabytes of addresses
     report = Report()
-    for name, outcome in run.run(run.NAMES, max(LEAST_S, 2 * seconds / len(run.NAMES)), seed, KEPT, width=2).items():
+    for name, outcome in run.run(
+        run.NAMES, max(LEAST_S, 2 * seconds / len(run.NAMES)), seed, FINDINGS_FOLDER, width=2
+    ).items():
         report.outcomes += Counter({f"inputs to {name}": outcome.executions})
         if outcome.finding:
             report.findings.append(f"SEED={seed}, {name}: {outcome.finding}")

@@ -24,7 +24,7 @@ import numpy as np
 
 from gpuload.errors import GpuloadError
 from tests.attack import corpus, messages, npy
-from tests.attack.hunt import KEPT, Report
+from tests.attack.hunt import FINDINGS_FOLDER, Report
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES, MOST_S, SHOWN = 4096, 10, 4000
@@ -47,12 +47,12 @@ def attack(seconds: float, seed: int) -> Report:
 
 def _run(target: str, seconds: float, seed: int) -> Report:
     report, start_s = Report(), Path(tempfile.mkdtemp(prefix="corpus-"))
-    KEPT.mkdir(parents=True, exist_ok=True)
+    FINDINGS_FOLDER.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(TARGETS[target][1]()):
         (start_s / f"{number}").write_bytes(data)
     options = {
         "max_total_time": max(1, round(seconds)), "seed": seed % 2**32 or 1, "timeout": MOST_S, "max_len": MOST_BYTES,
-        "rss_limit_mb": MOST_MB, "print_final_stats": 1, "artifact_prefix": f"{KEPT}/{target}-",
+        "rss_limit_mb": MOST_MB, "print_final_stats": 1, "artifact_prefix": f"{FINDINGS_FOLDER}/{target}-",
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.attack.parsers", target, str(start_s)]
     command += [f"-{name}={value}" for name, value in options.items()]
@@ -63,7 +63,9 @@ def _run(target: str, seconds: float, seed: int) -> Report:
     if process.returncode or not executed:
         place = max(message.find(UNCAUGHT), 0) or len(message) - SHOWN
         lines = message[max(place, 0) :][:SHOWN].decode(errors="replace")
-        report.findings.append(f"SEED={seed}, {target}, status {process.returncode}, input in {KEPT}\n{lines}")
+        report.findings.append(
+            f"SEED={seed}, {target}, status {process.returncode}, input in {FINDINGS_FOLDER}\n{lines}"
+        )
     return report
 
 

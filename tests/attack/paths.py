@@ -24,7 +24,7 @@ PARTS = st.one_of(
     st.text("ab*?[]!-.~ü\n", max_size=5),
 )
 WILD = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
-GIVEN = st.one_of(
+PATHS = st.one_of(
     WILD, WILD, WILD, st.text(max_size=8), st.lists(WILD, max_size=3),
     st.sampled_from(["\0", "a\0b", "\ud800", 3, None, b"a", [], [3], "x" * 5000, "x/" * 3000, object, {"a": 1}, True]),
 )  # fmt: skip
@@ -41,7 +41,7 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        return examples(rng, lambda value: _check(folder, value), GIVEN)
+        return examples(rng, lambda value: _check(folder, value), PATHS)
     finally:
         os.chdir(before)
 

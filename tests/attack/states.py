@@ -24,7 +24,7 @@ VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
 )
 CHANGES = st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.just(...), VALUES)), max_size=3)
-GIVEN = st.tuples(st.integers(0, 6), CHANGES, st.one_of(st.none(), st.none(), VALUES))
+STATES = st.tuples(st.integers(0, 6), CHANGES, st.one_of(st.none(), st.none(), VALUES))
 
 
 def attack(seconds: float, seed: int) -> Report:
@@ -69,4 +69,4 @@ def trial(rng: np.random.Generator, folder: Path) -> Counter[str]:
         return "taken up"
 
     with whole, taken:
-        return examples(rng, check, GIVEN)
+        return examples(rng, check, STATES)

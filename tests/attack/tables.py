@@ -41,7 +41,7 @@ def trial(rng: np.random.Generator, folder: Path) -> str:
     if not sound:
         data = mutated(data, rng, most=2)
     (folder / "a.csv").write_bytes(data)
-    _check_kept(data, folder / "a.csv")
+    _check_sound_lines(data, folder / "a.csv")
     came, result = outcome(_read, folder / "a.csv")
     if came == "refused":
         assert not sound, f"a sound table is refused: {result}"
@@ -63,7 +63,7 @@ def _read(path: Path) -> Any:
         return source.read(range(len(source)))
 
 
-def _check_kept(data: bytes, path: Path) -> None:
+def _check_sound_lines(data: bytes, path: Path) -> None:
     """Check that each line but those that are wrong is read, where these are kept."""
     came, source = outcome(lambda: gl.csv(path, COLUMNS, bad_lines="keep"))
     reference = _rows_of(data)

@@ -59,7 +59,7 @@ SEED = 20_000  # always the same: new ones are for `make attack`
 @pytest.fixture
 def findings_folder(tmp_path, monkeypatch):
     """Keep what is found with the test, and not where findings lie that somebody has to look at; end with the first."""
-    monkeypatch.setattr(hunt, "KEPT", tmp_path)
+    monkeypatch.setattr(hunt, "FINDINGS_FOLDER", tmp_path)
     monkeypatch.setattr(hunt, "MOST_FINDINGS", 1)
     monkeypatch.setenv("GPULOAD_ATTACK_KEPT", str(tmp_path))
     return tmp_path
@@ -132,7 +132,7 @@ def _repeating(real):
     """Return ``Epoch.__next__`` that delivers every tenth step twice."""
     latest = {}
 
-    def next_one(run):
+    def deliver(run):
         batch = latest.get(id(run))
         if batch is None or batch.step % 10 != 9 or latest.get((id(run), batch.step)):
             batch = latest[id(run)] = real(run)
@@ -140,7 +140,7 @@ def _repeating(real):
             latest[id(run), batch.step] = True
         return batch
 
-    return next_one
+    return deliver
 
 
 Header = sys.modules["gpuload.formats.idx"].Header  # the package has a function of that name
@@ -259,7 +259,7 @@ def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, nam
 def test_a_byte_that_the_core_reads_beyond_its_input_is_found_and_repeated(monkeypatch, tmp_path):
     if run.engine() is None:
         pytest.skip("there is no C++ compiler")
-    monkeypatch.setattr(natives, "KEPT", tmp_path)
+    monkeypatch.setattr(natives, "FINDINGS_FOLDER", tmp_path)
     monkeypatch.setattr(run, "NAMES", [run.PLANTED])
 
     findings = natives.attack(10, SEED).findings

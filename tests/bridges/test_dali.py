@@ -165,7 +165,7 @@ def test_the_nodes_come_in_the_order_of_output_and_one_alone_is_a_node() -> None
 
     for output, kinds in ((("label", "image"), (types.INT64, types.FLOAT)), ({"y": "image"}, (types.FLOAT,)),
                           ("label", (types.INT64,)), (None, (types.FLOAT, types.INT64))):  # fmt: skip
-        dtypes_of_nodes = tuple(one.dtype for one in defined(output).run())
+        dtypes_of_nodes = tuple(tensors.dtype for tensors in defined(output).run())
         assert dtypes_of_nodes == kinds
         assert isinstance(dtypes["nodes"], tuple) == (len(kinds) > 1)
 
@@ -176,10 +176,10 @@ def test_every_dtype_of_dali_is_told_to_it_and_comes_out_as_it_was(name: str) ->
     values = np.array([[0, 1, 1], [1, 0, 1], [0, 0, 1]]).astype(name)
     loader = gl.Loader(gl.arrays(x=values), batch_size=3, device="cpu")
 
-    [[[made]]] = runs(pipeline(loader))
+    [[[result]]] = runs(pipeline(loader))
 
-    assert made.dtype == values.dtype
-    np.testing.assert_array_equal(made, values)
+    assert result.dtype == values.dtype
+    np.testing.assert_array_equal(result, values)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_images_of_different_sizes_and_ragged_values_are_lists(tmp_path: Path) -
         (batches,) = runs(pipeline(loader))
         for (values,), batch in zip(batches, loader.epoch(0), strict=True):
             assert len(values) == len(batch[0])
-            for one, expectation in zip(values, batch[0], strict=True):
-                np.testing.assert_array_equal(one, expectation)
+            for row, expectation in zip(values, batch[0], strict=True):
+                np.testing.assert_array_equal(row, expectation)
 
 
 def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) -> None:
@@ -246,23 +246,23 @@ def test_encoded_images_are_decoded_by_the_pipeline_of_the_user(tmp_path: Path) 
 
 
 def test_a_pipeline_on_the_cpu_reads_the_memory_of_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[int] = []
-    seen: list[int] = []
+    loader_addresses: list[int] = []
+    dali_addresses: list[int] = []
     values = columns.Columns.values
 
     def noted(self: Any, batch: Any) -> Any:
-        given.append(batch["image"].ctypes.data)
+        loader_addresses.append(batch["image"].ctypes.data)
         return values(self, batch)
 
     def look(image: Any) -> Any:
-        seen.append(image.__array_interface__["data"][0])
+        dali_addresses.append(image.__array_interface__["data"][0])
         return image
 
     monkeypatch.setattr(columns.Columns, "values", noted)
     loader = loader_of(output="image", batch_size=1)
     runs(pipeline(loader, lambda images: fn.python_function(images, function=look)))
 
-    assert seen == given
+    assert dali_addresses == loader_addresses
 
 
 @pytest.mark.parametrize("graph", [None, lambda x, y: (fn.reshape(x, shape=[6]), fn.copy(y))], ids=["as it is", "view"])
@@ -372,7 +372,7 @@ def test_a_state_saved_at_any_step_goes_on_with_the_next_one_exactly(depth: int)
 def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
     loader = loader_of(batch_size=2)
     pipe = pipeline(loader)
-    seen = [np.asarray(pipe.run()[1].as_tensor()).tolist() for _ in range(3)]
+    labels = [np.asarray(pipe.run()[1].as_tensor()).tolist() for _ in range(3)]
     state = loader.state_dict()
 
     rest = []
@@ -383,7 +383,7 @@ def test_a_run_goes_on_with_another_batch_size_and_number_of_shards() -> None:
         rest += labels_of(pipe)[0]
         assert (later.position.epoch, later.position.step) == (1, 0)
 
-    valid = flat(seen) + flat(rest)
+    valid = flat(labels) + flat(rest)
     assert sorted(set(valid)) == list(range(11))
     assert len(valid) == 12  # of an odd number of records the second shard has one again: last_batch="partial"
 
@@ -501,12 +501,12 @@ def test_the_state_is_that_of_what_the_iterator_gave() -> None:
             labels.append(batch[0]["label"].tolist())
             states.append(loader.state_dict())
 
-    for done, state in enumerate(states, 1):
+    for num_batches, state in enumerate(states, 1):
         later = loader_of()
         later.load_state_dict(state)
         rest = torch_iterator(pipeline(later), auto_reset=True)
         again = [batch[0]["label"].tolist() for _ in range(3) for batch in rest]
-        assert again[: 6 - done] == labels[done:]
+        assert again[: 6 - num_batches] == labels[num_batches:]
 
 
 def test_a_loop_over_an_iterator_that_was_left_goes_on_where_it_was_left() -> None:
@@ -525,7 +525,7 @@ WANTED = {  # of 11 records by 4: what comes out as the last batch
 }
 
 
-@pytest.mark.parametrize(("last_batch", "policy"), WANTED, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(("last_batch", "policy"), WANTED, ids=lambda value: getattr(value, "name", value))
 def test_with_reader_name_the_policy_of_the_iterator_says_what_becomes_of_a_partial_batch(
     last_batch: str, policy: Any
 ) -> None:
@@ -544,7 +544,7 @@ def test_with_reader_name_the_policy_of_the_iterator_says_what_becomes_of_a_part
         assert (loader.position.epoch, loader.position.step) == (number + 1, 0)
 
 
-@pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda value: value.name)
 @pytest.mark.parametrize("length", [8, 9, 10, 11, 13, 14, 15, 16])
 @pytest.mark.parametrize("num_shards", [2, 3, 4])
 def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_the_policy_says(
@@ -559,7 +559,7 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
             pipeline(loader, name="Reader"), reader_name="Reader", last_batch_policy=policy, auto_reset=True
         )
         epochs = [[batch[0]["label"].tolist() for batch in batches] for _ in range(3)]
-        steps |= {len(one) for one in epochs}
+        steps |= {len(epoch) for epoch in epochs}
         labels += flat(epochs)
         for epoch, whole in zip(
             epochs, [list(loader.replace(last_batch=dropped).epoch(n)) for n in range(3)], strict=True
@@ -567,8 +567,8 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
             expectation = [batch["label"][batch.valid].tolist() for batch in whole]
             if policy == LastBatchPolicy.FILL:
                 assert {len(batch) for batch in epoch} == {2}
-                epoch = [batch[: max(len(one), 1)] for batch, one in zip(epoch, expectation, strict=True)]
-                expectation = [one or batch for batch, one in zip(epoch, expectation, strict=True)]
+                epoch = [batch[: max(len(records), 1)] for batch, records in zip(epoch, expectation, strict=True)]
+                expectation = [records or batch for batch, records in zip(epoch, expectation, strict=True)]
             assert epoch == expectation
 
     assert len(steps) == 1
@@ -576,7 +576,7 @@ def test_shards_with_reader_name_take_as_many_steps_and_visit_every_record_as_th
         assert Counter(flat(labels)) == Counter(dict.fromkeys(range(length), 3))
 
 
-@pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", LastBatchPolicy, ids=lambda value: value.name)
 def test_several_pipelines_in_one_iterator_are_the_shards_of_one_order(policy: Any) -> None:
     def pipes() -> Any:
         return [pipeline(loader_of(batch_size=2, shard_id=shard, num_shards=2), name="Reader") for shard in range(2)]
@@ -585,13 +585,13 @@ def test_several_pipelines_in_one_iterator_are_the_shards_of_one_order(policy: A
     expectation = [expected(2, batch_size=2, shard_id=shard, num_shards=2) for shard in range(2)]
 
     for number in range(2):
-        found = [[part["label"].tolist() for part in batch] for batch in batches]
+        epoch = [[part["label"].tolist() for part in batch] for batch in batches]
         for shard in range(2):
-            mine = [batch[shard] for batch in found]
-            assert mine[:2] == expectation[shard][number][:2]
+            labels = [batch[shard] for batch in epoch]
+            assert labels[:2] == expectation[shard][number][:2]
             if policy == LastBatchPolicy.PARTIAL:
-                assert mine == expectation[shard][number]
-        assert len(found) == (2 if policy == LastBatchPolicy.DROP else 3)
+                assert labels == expectation[shard][number]
+        assert len(epoch) == (2 if policy == LastBatchPolicy.DROP else 3)
 
 
 def test_dali_is_told_the_sizes_of_a_reader_that_has_a_name() -> None:
@@ -749,9 +749,9 @@ def test_the_ops_of_the_loader_come_first_and_a_second_op_of_a_kind_draws_its_ow
     loader = gl.Loader(source, 8, ops=[flip], device="cpu")
     pipe = pipeline(loader, lambda x, draw: fn.flip(x, **draw), draws={"again": flip})
 
-    [[[found]]] = runs(pipe)
-    np.testing.assert_array_equal(found, twice.batch_at(0)["image"])
-    assert (found != images).any()
+    [[[result]]] = runs(pipe)
+    np.testing.assert_array_equal(result, twice.batch_at(0)["image"])
+    assert (result != images).any()
 
 
 def test_an_op_that_cannot_draw_for_an_image_names_its_file(tmp_path: Path) -> None:
@@ -818,16 +818,16 @@ def test_a_coin_of_probability_0_and_1_always_shows_the_same() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_an_error_of_the_loader_is_raised_as_itself_at_its_step_and_reset_goes_on_behind_it(depth: int) -> None:
-    loader, seen = damaged_loader(), []
+    loader, rows = damaged_loader(), []
     pipe = pipeline(loader, prefetch_queue_depth=depth)
 
     with pytest.raises(RecordError, match=r"numbers\.bin, record 6: it is damaged"):
-        run_into(seen, pipe)
+        run_into(rows, pipe)
     at = loader.position
     pipe.reset()
     rest = [[values.tolist() for (values,) in batches] for batches in runs(pipe)]
 
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert rows == [[0, 1], [2, 3], [4, 5]]
     assert (at.epoch, at.step) == (0, 3)
     assert rest == [[[8, 9]]]
     assert (loader.position.epoch, loader.position.step) == (1, 0)
@@ -838,43 +838,43 @@ def test_an_error_comes_through_the_iterator_of_pytorch_as_itself() -> None:
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
     batches = DALIGenericIterator(pipeline(damaged_loader()), ["x"], auto_reset=True)
-    seen: list[Any] = []
+    rows: list[Any] = []
     with pytest.raises(RecordError, match="record 6"):
-        seen.extend(batch[0]["x"].tolist() for batch in batches)
+        rows.extend(batch[0]["x"].tolist() for batch in batches)
     batches.reset()
 
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    assert rows == [[0, 1], [2, 3], [4, 5]]
     assert [batch[0]["x"].tolist() for batch in batches] == [[8, 9]]
 
 
 @pytest.mark.parametrize("num_batches", [1, 2, 3])
 def test_an_error_that_is_still_inside_is_not_lost_by_a_reset(num_batches: int) -> None:
-    pipe, seen = pipeline(damaged_loader()), []
+    pipe, rows = pipeline(damaged_loader()), []
     for _ in range(num_batches):
-        seen.append(arrays(pipe.run())[0].tolist())
+        rows.append(arrays(pipe.run())[0].tolist())
     pipe.reset()
 
     with pytest.raises(RecordError, match="record 6"):
-        run_into(seen, pipe)
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+        run_into(rows, pipe)
+    assert rows == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_an_error_of_a_function_in_the_ops_of_the_loader_is_that_error() -> None:
-    class Own(Exception):
+    class OwnError(Exception):
         pass
 
     def function(x: Any) -> Any:
         if x == 6:
-            raise Own("seven")
+            raise OwnError("seven")
         return x
 
     ops = [gl.ops.Python(function, out={"dtype": "int64"})]
     pipe = pipeline(gl.Loader(gl.arrays(x=np.arange(10)), 2, ops=ops, device="cpu"))
 
-    seen: list[Any] = []
-    with pytest.raises(Own, match="seven") as caught:
-        run_into(seen, pipe)
-    assert seen == [[0, 1], [2, 3], [4, 5]]
+    rows: list[Any] = []
+    with pytest.raises(OwnError, match="seven") as caught:
+        run_into(rows, pipe)
+    assert rows == [[0, 1], [2, 3], [4, 5]]
     assert any("gl.ops.Python" in note for note in caught.value.__notes__)
 
 
@@ -883,14 +883,14 @@ def test_an_error_of_an_operator_of_dali_says_in_which_step_and_the_next_batch_c
     (tmp_path / "2.jpg").write_bytes(b"\xff\xd8 no image")
     loader = gl.Loader(gl.images(tmp_path, labels=np.arange(7)), batch_size=1, device="cpu")
     pipe = pipeline(loader, lambda jpegs, labels: (fn.decoders.image(jpegs), labels))
-    seen = [arrays(pipe.run())[1].tolist() for _ in range(2)]
+    labels = [arrays(pipe.run())[1].tolist() for _ in range(2)]
 
     with pytest.raises(RuntimeError, match=r"decode|nvImageCodec") as caught:
         pipe.run()
     before = loader.position
-    seen += [arrays(pipe.run())[1].tolist() for _ in range(4)]
+    labels += [arrays(pipe.run())[1].tolist() for _ in range(4)]
 
-    assert seen == [[0], [1], [3], [4], [5], [6]]
+    assert labels == [[0], [1], [3], [4], [5], [6]]
     assert any("epoch 0, step 2, of the records 2; loader.batch_at(step=2, epoch=0)" in note
                for note in caught.value.__notes__)  # fmt: skip
     assert (before.epoch, before.step) == (0, 2)
@@ -912,7 +912,7 @@ def test_a_loader_that_was_closed_is_an_error_at_the_next_batch_that_is_read() -
 def test_an_interrupt_while_a_batch_is_read_loses_no_batch(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader, found, calls = loader_of(batch_size=1), [], Counter()
+    loader, labels, calls = loader_of(batch_size=1), [], Counter()
     values = feed.Columns.values
 
     def interrupted(self: Any, batch: Any) -> Any:
@@ -933,15 +933,15 @@ def test_an_interrupt_while_a_batch_is_read_loses_no_batch(
     monkeypatch.setattr(feed.Columns, "values", interrupted)
     pipe = pipeline(loader)
     try:
-        while len(found) < 11:
+        while len(labels) < 11:
             try:
-                found += arrays(pipe.run())[1].tolist()
+                labels += arrays(pipe.run())[1].tolist()
             except kind:
-                assert loader.position.step == len(found)
+                assert loader.position.step == len(labels)
     finally:
         signal.signal(signal.SIGALRM, before)
 
-    assert found == flat(expected(1, batch_size=1)[0])
+    assert labels == flat(expected(1, batch_size=1)[0])
 
 
 # mistakes
@@ -952,11 +952,11 @@ def test_reader_is_called_while_a_pipeline_is_defined() -> None:
         gldali.reader(loader_of())
 
 
-@pytest.mark.parametrize("one", [None, LABELS, "photos"])
+@pytest.mark.parametrize("argument", [None, LABELS, "photos"])
 @pytest.mark.parametrize("function", [gldali.reader, gldali.source])
-def test_what_is_no_loader_is_refused(function: Any, one: Any) -> None:
+def test_what_is_no_loader_is_refused(function: Any, argument: Any) -> None:
     with pytest.raises(SpecError, match=r"gl\.Loader\(source, batch_size=256\)"):
-        function(one)
+        function(argument)
 
 
 def test_the_batch_size_of_the_pipeline_is_that_of_the_loader() -> None:
@@ -998,16 +998,16 @@ def test_loader_and_pipeline_are_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pipeline_of_a_class_of_the_users_stays_one() -> None:
-    class Own(dali.pipeline.Pipeline):
+    class OwnPipeline(dali.pipeline.Pipeline):
         def iter_setup(self) -> None:
             self.num_set_up = getattr(self, "num_set_up", 0) + 1
 
-    pipe = Own(4, 2, None)
+    pipe = OwnPipeline(4, 2, None)
     with pipe:
         pipe.set_outputs(*gldali.reader(loader_of()))
 
     assert labels_of(pipe, 2) == expected(2)
-    assert isinstance(pipe, Own)
+    assert isinstance(pipe, OwnPipeline)
     assert pipe.num_set_up == 6
 
 
@@ -1132,25 +1132,25 @@ def test_a_source_begins_where_the_loader_was_also_with_another_batch_size() -> 
     loader = loader_of(batch_size=3)
     loader.load_state_dict(loader_of(batch_size=4).state_dict(1, 1))
 
-    found = labels_of(fed_by(pickle.loads(pickle.dumps(gldali.source(loader)))), 2)
+    epochs = labels_of(fed_by(pickle.loads(pickle.dumps(gldali.source(loader)))), 2)
 
     order = flat(expected(2)[1])
-    assert found == [[order[4:7], order[7:10], order[10:]], expected(3, batch_size=3)[2]]
+    assert epochs == [[order[4:7], order[7:10], order[10:]], expected(3, batch_size=3)[2]]
 
 
 def test_batches_of_a_source_may_be_asked_for_in_any_order_and_end_for_ever() -> None:
     batches = gldali.source(loader_of())
-    found = {}
+    results = {}
     for epoch, step in [(1, 2), (0, 1), (1, 0), (0, 0), (1, 1), (0, 2)]:
         images, labels = batches(types.BatchInfo(step, epoch))
-        found[epoch, step] = [int(label) for label in labels]
+        results[epoch, step] = [int(label) for label in labels]
         assert [image.shape for image in images] == [(3, 2)] * len(labels)
     for step in (3, 4, 100):
         with pytest.raises(StopIteration):
             batches(types.BatchInfo(step, 1))
 
     expectation = expected(2)
-    assert found == {(epoch, step): expectation[epoch][step] for epoch in range(2) for step in range(3)}
+    assert results == {(epoch, step): expectation[epoch][step] for epoch in range(2) for step in range(3)}
 
 
 def test_a_source_has_draws(tmp_path: Path) -> None:
@@ -1163,9 +1163,9 @@ def test_a_source_has_draws(tmp_path: Path) -> None:
     (by_reader,) = runs(pipe)
     (by_source,) = runs(fed_by(gldali.source(loader.replace(), draws=draws)))
 
-    for one, two in zip(by_reader, by_source, strict=True):
-        for column, again in zip(one, two[1:], strict=True):
-            np.testing.assert_array_equal(column, again)
+    for values, source_values in zip(by_reader, by_source, strict=True):
+        for column, expectation in zip(values, source_values[1:], strict=True):
+            np.testing.assert_array_equal(column, expectation)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # DALI 2.4 does not close its sockets
@@ -1175,10 +1175,10 @@ def test_worker_processes_give_the_batches_of_a_source(tmp_path: Path) -> None:
     loader.load_state_dict(loader.state_dict(1, 1))
     pipe = fed_by(gldali.source(loader), parallel=True, py_num_workers=2, py_start_method="spawn")
 
-    found = labels_of(pipe, 2)
+    epochs = labels_of(pipe, 2)
 
     expectation = [[batch["label"].tolist() for batch in loader] for _ in range(2)]
-    assert found == expectation
+    assert epochs == expectation
     assert len(multiprocessing.active_children()) == 2
     del pipe
     gc.collect()
@@ -1205,9 +1205,9 @@ def test_a_source_goes_on_from_a_checkpoint_of_dali() -> None:
     pipe.run(), pipe.run()
     saved = pipe.checkpoint()
 
-    found = labels_of(fed_by(gldali.source(loader_of()), enable_checkpointing=True, checkpoint=saved), 2)
+    epochs = labels_of(fed_by(gldali.source(loader_of()), enable_checkpointing=True, checkpoint=saved), 2)
 
-    assert found == [expected(2)[1][2:], expected(3)[2]]
+    assert epochs == [expected(2)[1][2:], expected(3)[2]]
 
 
 def test_a_source_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1227,13 +1227,13 @@ def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_c
     """DALI itself cannot run on the simulated device: what it is told, and what it does with it, is copied from it."""
     sim = simdevice.install(monkeypatch, seed=3)
     loader = loader_of(device="gpu", batch_size=3)
-    made = columns.Columns(loader, {"angle": gldali.uniform(0, 1)})
-    assert [one.device for one in made.inputs] == ["gpu", "gpu", "cpu"]
+    dali_columns = columns.Columns(loader, {"angle": gldali.uniform(0, 1)})
+    assert [entry.device for entry in dali_columns.inputs] == ["gpu", "gpu", "cpu"]
 
     stream, copies = sim.cupy.cuda.Stream(), []
     with stream:
         for batch in loader.manual_epoch():
-            images, labels, angles = made.values(batch)
+            images, labels, angles = dali_columns.values(batch)
             assert type(images) is type(labels) is sim.cupy.ndarray  # DALI knows CuPy by the name of the class
             assert images.data.ptr == batch["image"].data.ptr
             assert isinstance(angles, np.ndarray)
@@ -1259,7 +1259,7 @@ def test_a_loader_on_a_gpu_feeds_a_pipeline_on_that_gpu() -> None:
     with loader_of(batch_size=1) as whole:
         for _ in range(20):
             for batch in whole:
-                images, labels = (np.asarray(one.as_cpu().as_tensor()) for one in pipe.run())
+                images, labels = (np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run())
                 np.testing.assert_array_equal(images, batch["image"] + 1)
                 np.testing.assert_array_equal(labels, batch["label"])
             with pytest.raises(StopIteration):
@@ -1283,7 +1283,7 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
     whole = gl.Loader(source, 3, shuffle=True, ops=[gl.ops.Decode(), crop], device="cpu")
     for _ in range(3):
         for batch in whole:
-            images, labels = (np.asarray(one.as_cpu().as_tensor()) for one in pipe.run())
+            images, labels = (np.asarray(tensors.as_cpu().as_tensor()) for tensors in pipe.run())
             assert labels.tolist() == batch["label"].tolist()
             # nvJPEG is not libjpeg-turbo: on noise, the hardest image there is, its levels differ by a few.
             assert np.abs(images.astype(int) - batch["image"]).mean() < 4
@@ -1298,15 +1298,15 @@ def test_encoded_images_are_decoded_on_the_gpu(device: str, tmp_path: Path) -> N
 def run_example(name: str, folder: Path, *arguments: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "photos", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
 def epochs_of(lines: list[str]) -> dict[int, tuple[int, str]]:
     """The number of images and the last loss of each epoch that an example printed."""
-    found = [re.fullmatch(r"epoch (\d): (\d+) images, .* loss (\S+)", line) for line in lines]
-    return {int(one[1]): (int(one[2]), one[3]) for one in found if one}
+    matches = [re.fullmatch(r"epoch (\d): (\d+) images, .* loss (\S+)", line) for line in lines]
+    return {int(match[1]): (int(match[2]), match[3]) for match in matches if match}
 
 
 @pytest.mark.slow
@@ -1314,8 +1314,8 @@ def epochs_of(lines: list[str]) -> dict[int, tuple[int, str]]:
 def test_the_example_that_was_moved_sees_as_many_images_as_before(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for name in ("dali_imagenet_before", "dali_imagenet"):
-        found = epochs_of(run_example(name, tmp_path))
-        assert [num_images for num_images, _ in found.values()] == [150, 150, 150]
+        epochs = epochs_of(run_example(name, tmp_path))
+        assert [num_images for num_images, _ in epochs.values()] == [150, 150, 150]
 
 
 @pytest.mark.slow

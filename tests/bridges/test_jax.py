@@ -29,7 +29,7 @@ from tests.bridges.test_common import loader_of  # noqa: E402
 ROOT = Path(__file__).parents[2]
 
 
-def loader_of_one(values: Any, **arguments: Any) -> gl.Loader:
+def loader_of_batch(values: Any, **arguments: Any) -> gl.Loader:
     """A loader of all values in one batch."""
     return gl.Loader(gl.arrays(x=values), **{"batch_size": len(values), "output": "x", "device": "cpu", **arguments})
 
@@ -37,7 +37,7 @@ def loader_of_one(values: Any, **arguments: Any) -> gl.Loader:
 @pytest.mark.parametrize("code", "?bBhHiIefF")
 def test_every_numeric_dtype_of_up_to_32_bits_is_shared(code: str) -> None:
     values = np.array([0, 1, 1, 0, 1]).astype(code)
-    loader = loader_of_one(values)
+    loader = loader_of_batch(values)
 
     [(array,)] = gljax.tensors(loader)
 
@@ -64,24 +64,24 @@ def test_64_bits_are_refused_with_the_op_that_narrows_them_unless_jax_takes_them
     values = np.array([1, 2**40 + 1]).astype(code)
 
     with pytest.raises(SpecError, match=rf"field 'x'[\s\S]*gl\.ops\.Cast\(\"{WIDE[code]}\", on='x'\)[\s\S]*enable_x64"):
-        gljax.tensors(loader_of_one(values))
+        gljax.tensors(loader_of_batch(values))
 
     with wide():
-        [(array,)] = gljax.tensors(loader_of_one(values))
+        [(array,)] = gljax.tensors(loader_of_batch(values))
         assert array.dtype == values.dtype
         np.testing.assert_array_equal(np.asarray(array), values)
 
 
 def test_64_bits_are_refused_also_where_jax_takes_them_no_longer() -> None:
     with wide():
-        batches = gljax.tensors(loader_of_one(np.arange(3)))
+        batches = gljax.tensors(loader_of_batch(np.arange(3)))
 
     with pytest.raises(SpecError, match=r"an array of int64 cannot be a jax\.Array"):
         next(iter(batches))
 
 
 def test_the_op_that_an_error_names_is_the_remedy() -> None:
-    loader = loader_of_one(np.arange(3), ops=[gl.ops.Cast("int32", on="x")])
+    loader = loader_of_batch(np.arange(3), ops=[gl.ops.Cast("int32", on="x")])
 
     [(array,)] = gljax.tensors(loader)
 

@@ -96,12 +96,12 @@ def test_shards_and_fixed_records_are_the_same_digits(folder: Path) -> None:
 
 
 def test_another_process_resumes_with_the_batches_of_a_run_that_never_stopped(folder: Path) -> None:
-    done = demo_resume.resume(folder, device="cpu")
+    outcome = demo_resume.resume(folder, device="cpu")
 
-    assert done.equal
-    assert done.resumed_lines[0].startswith(f"epoch 0 step {demo_resume.STOP_AFTER} ")
-    assert done.resumed_lines[-1].startswith("epoch 1 step 28 ")
-    assert len(set(done.resumed_lines)) == len(done.resumed_lines) == 2 * 29 - demo_resume.STOP_AFTER
+    assert outcome.equal
+    assert outcome.resumed_lines[0].startswith(f"epoch 0 step {demo_resume.STOP_AFTER} ")
+    assert outcome.resumed_lines[-1].startswith("epoch 1 step 28 ")
+    assert len(set(outcome.resumed_lines)) == len(outcome.resumed_lines) == 2 * 29 - demo_resume.STOP_AFTER
 
 
 def test_a_state_of_another_step_resumes_with_other_batches(folder: Path) -> None:
@@ -148,20 +148,20 @@ def test_the_contact_sheet_shows_the_photographs_their_views_and_some_digits(fol
 def test_a_view_shows_what_is_in_its_box(folder: Path) -> None:
     from PIL import Image
 
-    def likeness(one: Any, other: Any) -> float:
-        return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
+    def likeness(first: Any, second: Any) -> float:
+        return float(np.corrcoef(first.ravel(), second.ravel())[0, 1])
 
     for stored, views in demo_sheet.photographs(folder, seed=0):
         assert len({(view.top, view.left, view.bottom, view.right) for view in views}) == demo_sheet.NUM_EPOCHS
-        found = []
+        likenesses = []
         for view in views:
             box = Image.fromarray(stored[view.top : view.bottom, view.left : view.right])
             resized = np.asarray(box.resize((demo_sheet.VIEW, demo_sheet.VIEW), Image.Resampling.BILINEAR))
             expected, turned = (resized[:, ::-1], resized) if view.is_mirrored else (resized, resized[:, ::-1])
-            found.append(likeness(expected, view.pixels))
-            assert found[-1] > likeness(turned, view.pixels) + 0.1
-        assert min(found) > 0.85  # bright pixels are cut off at 255
-        assert np.median(found) > 0.99
+            likenesses.append(likeness(expected, view.pixels))
+            assert likenesses[-1] > likeness(turned, view.pixels) + 0.1
+        assert min(likenesses) > 0.85  # bright pixels are cut off at 255
+        assert np.median(likenesses) > 0.99
 
 
 @pytest.mark.slow
@@ -210,34 +210,34 @@ def asked_of(folder: Path, name: str, variant: str, flat: Path) -> tuple[Any, An
 def test_a_work_of_the_rates_has_the_records_ops_and_batches_of_its_benchmark(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    made: list[tuple[Any, dict[str, Any]]] = []
-    monkeypatch.setattr(gl, "Loader", lambda source, **options: made.append((source, options)))
-    asked, work = asked_of(folder, name, "shuffled", tmp_path)
+    loaders: list[tuple[Any, dict[str, Any]]] = []
+    monkeypatch.setattr(gl, "Loader", lambda source, **options: loaders.append((source, options)))
+    benchmark, work = asked_of(folder, name, "shuffled", tmp_path)
 
     works = demo_rates.works(folder, device="cpu")
-    asked.peer("gpuload").build(work)
+    benchmark.peer("gpuload").build(work)
 
-    assert tuple(one.table for one in works) == WORKS
-    (source, ours), (_, theirs) = made[WORKS.index(name)], made[-1]
-    assert list(ours["ops"]) == list(theirs.get("ops", ()))
-    assert ours["batch_size"] == theirs["batch_size"] == asked.batch_size
-    assert ours["shuffle"] is theirs["shuffle"] is True
-    assert len(source) <= asked.num_records[0]
+    assert tuple(entry.table for entry in works) == WORKS
+    (source, settings), (_, reference) = loaders[WORKS.index(name)], loaders[-1]
+    assert list(settings["ops"]) == list(reference.get("ops", ()))
+    assert settings["batch_size"] == reference["batch_size"] == benchmark.batch_size
+    assert settings["shuffle"] is reference["shuffle"] is True
+    assert len(source) <= benchmark.num_records[0]
 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_tf_data_makes_the_batches_that_it_makes_in_the_benchmark(folder: Path, tmp_path: Path, name: str) -> None:
     pytest.importorskip("tensorflow")
-    asked, work = asked_of(folder, name, "shuffled-tf", tmp_path)
-    ours = demo_rates.works(folder, device="cpu")[WORKS.index(name)]
+    benchmark, work = asked_of(folder, name, "shuffled-tf", tmp_path)
+    rate = demo_rates.works(folder, device="cpu")[WORKS.index(name)]
 
-    theirs = next(asked.peer("tfdata_gather" if name == "npy_rows" else "tfdata").build(work)())
-    batch = next(iter(ours.tf_data()))
+    tensors = next(benchmark.peer("tfdata_gather" if name == "npy_rows" else "tfdata").build(work)())
+    batch = next(iter(rate.tf_data()))
 
-    theirs = theirs if isinstance(theirs, tuple) else (theirs,)
-    assert [(one.shape, one.dtype) for one in batch] == [(one.shape, one.dtype) for one in theirs]
-    means = [float(images[-1].numpy().mean()) for images in (batch, theirs)]  # of other records, of the same pictures
-    assert abs(means[0] - means[1]) < 0.5 * float(theirs[-1].numpy().std())
+    tensors = tensors if isinstance(tensors, tuple) else (tensors,)
+    assert [(tensor.shape, tensor.dtype) for tensor in batch] == [(tensor.shape, tensor.dtype) for tensor in tensors]
+    means = [float(images[-1].numpy().mean()) for images in (batch, tensors)]  # of other records, of the same pictures
+    assert abs(means[0] - means[1]) < 0.5 * float(tensors[-1].numpy().std())
 
 
 def test_on_a_gpu_it_is_said_that_the_tables_are_of_cpus() -> None:
@@ -283,14 +283,14 @@ def test_the_whole_demo_holds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpuload", "demo", "--output", "sheet.png", "--seconds", "0.2", "--device", "cpu"]
     surroundings = {**os.environ, "PYTHONPATH": str(Path(gl.__file__).parents[1]), "COLUMNS": "120"}
 
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=240, check=False
     )
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All of it held" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "All of it held" in process.stdout
     for fact in ("held-out digits right", "never stopped", "largest difference", "digits alone is wrong", "same work"):
-        assert fact in done.stdout
+        assert fact in process.stdout
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
 
 

@@ -91,11 +91,11 @@ def _make(name: str, command: list[str]) -> Path:
 
 def _run(command: list[str]) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=BUILD_S, env=environment(), cwd=ROOT
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{' '.join(command)} took more than {BUILD_S} s") from None
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-    return done.stdout
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{process.stderr[-4000:]}")
+    return process.stdout

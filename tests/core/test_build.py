@@ -38,14 +38,14 @@ def test_compilers_have_no_warnings_about_the_core(compiler, monkeypatch):
     macros = [f"-D{name}" + (f"={value}" if value else "") for name, value in extension.define_macros]
     include = f"-isystem{sysconfig.get_path('include')}"
 
-    done = subprocess.run(
+    process = subprocess.run(
         [compiler, "-fsyntax-only", "-Werror", *macros, *extension.extra_compile_args, include, *extension.sources],
         capture_output=True,
         text=True,
         timeout=500,
     )
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_memory_that_is_not_aligned_is_refused():

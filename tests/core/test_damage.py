@@ -78,15 +78,15 @@ def test_frames_of_tfrecords(seed, monkeypatch):
     whole = b"".join(messages.framed(rng.bytes(int(size))) for size in rng.integers(0, 50, 12))
     files = [whole, *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)), *(whole[:-n] for n in range(1, 30))]
 
-    def found(data):
+    def walk(data):
         room = np.zeros(len(data), np.int64)
         count, place = framing._walk(np.frombuffer(data, np.uint8), len(data) + seed, room, verify=bool(seed % 2))
         return count, place, room[:count].tolist()
 
-    by_core = [found(data) for data in files if data]
+    by_core = [walk(data) for data in files if data]
     monkeypatch.setattr(core, "native", None)
 
-    assert by_core == [found(data) for data in files if data]
+    assert by_core == [walk(data) for data in files if data]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -95,13 +95,13 @@ def test_messages_of_examples(seed, monkeypatch):
     whole = messages.example(rng)
     columns = columns_of({"b": "bytes", "f": ("f4", (None,)), "i": ("i8", (None,)), "missing": "i8"}, None)
 
-    def found(data):
+    def parse(data):
         raw = np.frombuffer(data, np.uint8)
         values = parsing.parse_features(raw, np.zeros(1, np.int64), np.array([raw.size]), columns)
-        return [(one.counts.tolist(), one.values.tobytes(), one.lengths.tolist()) for one in values]
+        return [(column.counts.tolist(), column.values.tobytes(), column.lengths.tolist()) for column in values]
 
     files = [whole, *(mutated(whole, rng, most=3) for _ in range(NUM_ROUNDS)), *(whole[:-n] for n in range(1, 30))]
-    by_core = [outcome(found, data) for data in files]
+    by_core = [outcome(parse, data) for data in files]
     monkeypatch.setattr(core, "native", None)
 
-    assert by_core == [outcome(found, data) for data in files]
+    assert by_core == [outcome(parse, data) for data in files]

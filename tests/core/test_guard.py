@@ -54,16 +54,18 @@ def run(tmp_path, code):
 
 
 def test_lost_pages_of_a_map_are_an_error_and_the_process_lives(tmp_path):
-    done = run(tmp_path, "print(copy()); os.truncate(path, 5000); print(copy(), copy(16384), copy())")
+    process = run(tmp_path, "print(copy()); os.truncate(path, 5000); print(copy(), copy(16384), copy())")
 
-    assert (done.returncode, done.stdout) == (0, f"{face.COPIED}\n{' '.join([str(face.CHANGED)] * 3)}\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, f"{face.COPIED}\n{' '.join([str(face.CHANGED)] * 3)}\n"), (
+        process.stderr
+    )
 
 
 @pytest.mark.parametrize("before", ["copy()", "copy(); del maps", "copy(); os.truncate(path, 0); copy(16384)"])
 def test_a_fault_that_is_not_ours_ends_the_process_as_ever(tmp_path, before):
-    done = run(tmp_path, f"{before}\nprint(foreign.sum())")
+    process = run(tmp_path, f"{before}\nprint(foreign.sum())")
 
-    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "")
+    assert (process.returncode, process.stdout) == (-signal.SIGBUS, "")
 
 
 @pytest.mark.parametrize(
@@ -76,20 +78,20 @@ def test_a_fault_that_is_not_ours_ends_the_process_as_ever(tmp_path, before):
     ],
 )
 def test_a_fault_that_is_not_ours_is_still_told_by_faulthandler(tmp_path, before):
-    done = run(tmp_path, f"{before}\nprint(foreign.sum())")
+    process = run(tmp_path, f"{before}\nprint(foreign.sum())")
 
-    assert done.returncode == -signal.SIGBUS
-    assert done.stderr.count("Fatal Python error: Bus error") == 1
+    assert process.returncode == -signal.SIGBUS
+    assert process.stderr.count("Fatal Python error: Bus error") == 1
 
 
 def test_a_signal_that_was_sent_ends_the_process_as_ever(tmp_path):
-    done = run(tmp_path, "copy(); os.kill(os.getpid(), signal.SIGBUS); print('alive')")
+    process = run(tmp_path, "copy(); os.kill(os.getpid(), signal.SIGBUS); print('alive')")
 
-    assert (done.returncode, done.stdout) == (-signal.SIGBUS, "")
+    assert (process.returncode, process.stdout) == (-signal.SIGBUS, "")
 
 
 def test_a_handler_of_the_program_still_gets_what_was_sent(tmp_path):
-    done = run(
+    process = run(
         tmp_path,
         """
         signal.signal(signal.SIGBUS, lambda number, frame: print("got", number))
@@ -98,17 +100,17 @@ def test_a_handler_of_the_program_still_gets_what_was_sent(tmp_path):
         """,
     )
 
-    assert (done.returncode, done.stdout.split()) == (0, ["got", str(int(signal.SIGBUS))])
+    assert (process.returncode, process.stdout.split()) == (0, ["got", str(int(signal.SIGBUS))])
 
 
 def test_a_handler_that_replaced_the_guard_is_noticed(tmp_path):
-    done = run(tmp_path, "copy(); faulthandler.enable(); os.truncate(path, 5000); print(copy(16384))")
+    process = run(tmp_path, "copy(); faulthandler.enable(); os.truncate(path, 5000); print(copy(16384))")
 
-    assert (done.returncode, done.stdout) == (0, f"{face.CHANGED}\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, f"{face.CHANGED}\n"), process.stderr
 
 
 def test_a_thread_that_blocks_the_signal_is_let_through(tmp_path):
-    done = run(
+    process = run(
         tmp_path,
         """
         copy()
@@ -120,7 +122,7 @@ def test_a_thread_that_blocks_the_signal_is_let_through(tmp_path):
         """,
     )
 
-    assert (done.returncode, done.stdout) == (0, f"{face.CHANGED}\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, f"{face.CHANGED}\n"), process.stderr
 
 
 def test_a_program_that_replaces_the_guard_all_the_time_gets_its_bytes(tmp_path):
@@ -179,7 +181,7 @@ def test_ranges_run_out_and_are_given_back(tmp_path):
 
 
 def test_a_child_of_a_fork_has_the_maps(tmp_path):
-    done = run(
+    process = run(
         tmp_path,
         """
         copy()
@@ -191,7 +193,7 @@ def test_a_child_of_a_fork_has_the_maps(tmp_path):
         """,
     )
 
-    assert (done.returncode, done.stdout) == (0, f"0 {face.COPIED}\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, f"0 {face.COPIED}\n"), process.stderr
 
 
 def file_of(tmp_path):

@@ -102,7 +102,7 @@ def test_orientations_in_exif_blocks_whole_and_damaged(order):
 
 def test_heads_of_a_batch_say_the_same_without_the_core(monkeypatch):
     png, jpeg = imagefiles.png(), imagefiles.jpeg(17, 33)
-    files = Ragged.of([np.frombuffer(one, np.uint8) for one in (jpeg, png, jpeg)], np.dtype(np.uint8))[1:]
+    files = Ragged.of([np.frombuffer(file, np.uint8) for file in (jpeg, png, jpeg)], np.dtype(np.uint8))[1:]
 
     rows = heads.read_heads(files)
 

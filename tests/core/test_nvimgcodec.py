@@ -73,14 +73,14 @@ NUMBERS = {
 
 def checks():
     """Yield an assertion for each size, place, number and function."""
-    for ours, (theirs, members) in STRUCTURES.items():
-        yield f"static_assert(sizeof({ours}) == sizeof(nvimgcodec{theirs}_t));"
+    for structure, (original, members) in STRUCTURES.items():
+        yield f"static_assert(sizeof({structure}) == sizeof(nvimgcodec{original}_t));"
         pairs = {"head.type": "struct_type", "head.size": "struct_size", "head.next": "struct_next", **members}
         for name, other in pairs.items():
-            own = f"offsetof({ours}, {name})"
-            yield f'static_assert({own} == offsetof(nvimgcodec{theirs}_t, {other or name}), "{ours}::{name}");'
-    for ours, theirs in NUMBERS.items():
-        yield f'static_assert({ours} == int(NVIMGCODEC_{theirs}), "{ours}");'
+            place = f"offsetof({structure}, {name})"
+            yield f'static_assert({place} == offsetof(nvimgcodec{original}_t, {other or name}), "{structure}::{name}");'
+    for number, constant in NUMBERS.items():
+        yield f'static_assert({number} == int(NVIMGCODEC_{constant}), "{number}");'
     text = (CPP / "nvimgcodec.hpp").read_text()
     for name, arguments in re.findall(r"int \(\*(\w+)\)\((.*)\);", text):
         count = len(arguments.split(","))
@@ -124,13 +124,13 @@ def test_the_core_uses_the_library_that_is_installed():
 
 
 @pytest.mark.parametrize(
-    ("library", "said"), [("missing.so", "missing.so"), (None, "function nvimgcodecGetProperties")]
+    ("library", "message"), [("missing.so", "missing.so"), (None, "function nvimgcodecGetProperties")]
 )
-def test_another_library_is_refused(library, said):
+def test_another_library_is_refused(library, message):
     path = Path(folder())
     other = next(path.glob("extensions/libjpeg_turbo_ext.so*"))
 
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(RuntimeError, match=message):
         core.native.Codec(str(library or other), str(path / "extensions"))
 
 

@@ -38,7 +38,7 @@ def records(seed: int = 0) -> NDArray[np.uint8]:
 
 def maps_of(*paths: Path) -> face.Maps:
     status = [path.stat() for path in paths]
-    stamps = np.array([(one.st_size, one.st_mtime_ns, one.st_ino) for one in status], np.int64)
+    stamps = np.array([(entry.st_size, entry.st_mtime_ns, entry.st_ino) for entry in status], np.int64)
     return native().Maps(b"".join(os.fsencode(path) + b"\0" for path in paths), stamps, 0)
 
 
@@ -197,16 +197,16 @@ def test_wrong_plans_and_copies_are_refused(files: Any):
 
 
 def test_calls_bring_threads_back_with_the_largest_number():
-    queue, said = native().Queue(), list[int]()
-    thread = threading.Thread(target=lambda: said.extend(queue.serve() for _ in range(3)), daemon=True)
+    queue, answers = native().Queue(), list[int]()
+    thread = threading.Thread(target=lambda: answers.extend(queue.serve() for _ in range(3)), daemon=True)
     queue.call(7, 1)
     queue.call(5, 2)
     thread.start()
     queue.end()
     thread.join(10)
     assert not thread.is_alive()
-    assert said[-1] == -1
-    assert said[0] in (7, -1)
+    assert answers[-1] == -1
+    assert answers[0] in (7, -1)
 
 
 @pytest.mark.timeout(60)

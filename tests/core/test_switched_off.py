@@ -45,16 +45,16 @@ needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 def run(code, *arguments, folder=ROOT, **settings):
     environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return done
+    process = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=100)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 def batches_of(code, source, target, **settings):
     """Return what a loader in another process delivers, and what it says that it works with."""
-    done = run(code + RUN, source, target, **settings)
+    process = run(code + RUN, source, target, **settings)
     with np.load(target) as arrays:
-        return [arrays[name] for name in arrays], done.stdout.strip()
+        return [arrays[name] for name in arrays], process.stdout.strip()
 
 
 def assert_equal_without_the_core(code, source, folder):

@@ -34,7 +34,9 @@ def test_threads_that_use_the_core_at_the_same_time_do_not_race(tmp_path, flags)
     program = programs.build("threads", [SOURCE], cxx, [*flags, "-pthread"], ["-Wl,--wrap=mmap"])
     command = [*FIXED_PLACES, str(program), str(tmp_path), str(NUM_ROUNDS)]
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=programs.environment())
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=500, env=programs.environment()
+    )
 
-    assert (done.returncode, done.stderr[-8000:]) == (0, "")
-    assert done.stdout == "6 scenarios\n"
+    assert (process.returncode, process.stderr[-8000:]) == (0, "")
+    assert process.stdout == "6 scenarios\n"

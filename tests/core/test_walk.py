@@ -42,7 +42,7 @@ def walks(draw):
 @given(walks())
 def test_it_crops_mirrors_reorders_and_normalises(walk_and_images):
     walk, images = walk_and_images
-    expected = np.stack([said(walk, images[i], i) for i in range(NUM_IMAGES)])
+    expected = np.stack([expected_image(walk, images[i], i) for i in range(NUM_IMAGES)])
     out = np.empty(expected.shape, expected.dtype)
 
     walk_into(walk, images, out)
@@ -145,7 +145,7 @@ def plain(images):
     )  # fmt: skip
 
 
-def said(walk, image, i):
+def expected_image(walk, image, i):
     """Return what the walk says for one image."""
     if walk.in_axes == "CHW":
         image = image.transpose(1, 2, 0)

@@ -305,9 +305,9 @@ def _compile(command: list[str], target: Path) -> None:
     """Run a compiler; several processes may make the same file at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}")
-    done = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{done.stderr[:3000]}")
+    process = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(f"the emulated GPU: {' '.join(command)}\n{process.stderr[:3000]}")
     part.rename(target)
 
 

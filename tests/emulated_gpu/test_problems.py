@@ -51,9 +51,9 @@ def run(install: str = "", before: str = "", name: str = "gpu") -> str:
     program = PROGRAM.format(install=install, before=before, name=name)
     environment = {**os.environ, "PYTHONPATH": str(Path(emulated_gpu.__file__).parents[2])}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def run(install: str = "", before: str = "", name: str = "gpu") -> str:
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_named_with_the_remedy_and_auto_takes_the_cpu(case, cause, remedy):
-    told, auto = run(**case).rsplit("\n", 2)[:2]
+    message, auto = run(**case).rsplit("\n", 2)[:2]
 
-    assert told.startswith("DeviceError device = 'gpu'")
-    assert cause in told
-    assert remedy in told
+    assert message.startswith("DeviceError device = 'gpu'")
+    assert cause in message
+    assert remedy in message
     assert auto.startswith("('cpu', 'no usable GPU: ")
 
 

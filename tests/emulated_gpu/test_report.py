@@ -36,13 +36,13 @@ def test_the_parts_that_can_run_are_on_the_page_and_the_others_are_named(tmp_pat
     ]
     environment = {**emulated_gpu.environment(), "GPULOAD_BENCH_DATA": str(tmp_path / "data")}
 
-    done = subprocess.run([*command, "--part", *PARTS], env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run([*command, "--part", *PARTS], env=environment, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     outcomes = json.loads((tmp_path / "report.json").read_text())["outcomes"]
     needs = {part.name: part.needs for part in gpu_report.PARTS}
     of_dali = [name for name in PARTS if any("dali" in package for package in needs[name])]
-    assert {name: one["status"] for name, one in outcomes.items()} == {
+    assert {name: outcome["status"] for name, outcome in outcomes.items()} == {
         name: "left out" if name in of_dali else "passed" for name in PARTS
     }
     page = (tmp_path / "gpu.md").read_text()
@@ -57,9 +57,9 @@ def test_without_a_driver_it_says_so_and_what_to_do(tmp_path):
     environment = {**emulated_gpu.environment(), "EMULATED_GPU_DRIVER": "0"}
 
     command = [sys.executable, "-m", "benchmarks.gpu_report", "--work", str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 2
-    assert done.stderr.startswith("there is no GPU to test on: CuPy finds no CUDA driver")
-    assert "remedy: install an NVIDIA driver" in done.stderr
+    assert process.returncode == 2
+    assert process.stderr.startswith("there is no GPU to test on: CuPy finds no CUDA driver")
+    assert "remedy: install an NVIDIA driver" in process.stderr
     assert list(tmp_path.iterdir()) == []

@@ -47,13 +47,13 @@ def drawn(graph, fields, records):
 
 
 def array_forms(graph, fields, draws):
-    made = {name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched}
+    results = {name: [fields[name][row] for row in range(len(fields[name]))] for name in graph.touched}
     for place, (on, draw) in enumerate(zip(graph.targets, draws, strict=True)):
         for name in on:
             op = graph.op_on(place, name)
-            rows = [{key: values[row] for key, values in draw.items()} for row in range(len(made[name]))]
-            made[name] = [op.array(np, one, row) for one, row in zip(made[name], rows, strict=True)]
-    return made
+            rows = [{key: values[row] for key, values in draw.items()} for row in range(len(results[name]))]
+            results[name] = [op.array(np, x, row) for x, row in zip(results[name], rows, strict=True)]
+    return results
 
 
 def values_of(spec, count):
@@ -63,13 +63,13 @@ def values_of(spec, count):
 def jpegs(count):
     """Return files of a few sizes."""
     rng = np.random.default_rng(2)
-    made = []
+    files = []
     for row in range(count):
         file = io.BytesIO()
         small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), dtype=np.uint8))
         small.resize((40 + 7 * row, 50 - row)).save(file, "PNG" if row % 4 == 3 else "JPEG")
-        made.append(np.frombuffer(file.getvalue(), np.uint8))
-    return made
+        files.append(np.frombuffer(file.getvalue(), np.uint8))
+    return files
 
 
 def outputs(graph, count):
@@ -149,12 +149,12 @@ def test_a_whole_chain_equals_the_array_forms(spec_and_ops):
     fields = {"image": jpegs(9)} if graph.spec_in["image"].encoded else values_of(CIFAR, 9)
     draws = drawn(graph, fields, range(9))
 
-    made = ArrayRowExecutor(graph).run(fields, draws, {})
+    results = ArrayRowExecutor(graph).run(fields, draws, {})
 
     expected = array_forms(graph, fields, draws)
-    assert made.keys() == graph.touched
-    for name in made:
-        assert_identical(made[name], expected[name])
+    assert results.keys() == graph.touched
+    for name in results:
+        assert_identical(results[name], expected[name])
 
 
 @given(st.data())
@@ -165,11 +165,11 @@ def test_any_chain_of_ops_equals_the_array_forms_and_dali(data):
     fields = values_of(graph.spec_in, 5)
     draws = drawn(graph, fields, [4, 0, 3, 9, 7])
 
-    made = ArrayRowExecutor(graph).run(fields, draws, {}).get("image", fields["image"])
+    result = ArrayRowExecutor(graph).run(fields, draws, {}).get("image", fields["image"])
 
     if graph.ops:
         expected = array_forms(graph, fields, draws)["image"]
-        assert_identical(made, expected)
+        assert_identical(result, expected)
         if not any(isinstance(op, ops.Resize) for op in graph.ops):
             assert_equal_but_for_tiny_halves(dali_form(graph, fields["image"], draws, "cpu"), expected)
 
@@ -215,9 +215,9 @@ def test_results_are_written_into_the_memory_that_is_given():
     graph = compile_ops(CIFAR, CIFAR_OPS)
     fields, out = values_of(CIFAR, 4), outputs(graph, 4)
 
-    made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(4)), out)
+    results = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(4)), out)
 
-    assert all(made[name] is out[name] for name in out)
+    assert all(results[name] is out[name] for name in out)
 
 
 def test_memory_that_is_not_in_c_order_is_filled_all_the_same():
@@ -255,9 +255,9 @@ def test_one_draw_serves_image_and_mask():
     image = numbers(spec["image"], 6)
     fields = {"image": image, "mask": image[..., :1].copy()}
 
-    made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(6)), {})
+    results = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, range(6)), {})
 
-    assert_identical(made["image"][..., :1], made["mask"])
+    assert_identical(results["image"][..., :1], results["mask"])
 
 
 def test_images_that_stay_of_different_sizes_come_as_a_list():
@@ -265,10 +265,10 @@ def test_images_that_stay_of_different_sizes_come_as_a_list():
     fields = {"image": jpegs(3)}
     draws = drawn(graph, fields, range(3))
 
-    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    images = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
 
-    assert isinstance(made, list)
-    assert_identical(made, array_forms(graph, fields, draws)["image"])
+    assert isinstance(images, list)
+    assert_identical(images, array_forms(graph, fields, draws)["image"])
 
 
 def test_kept_images_do_not_share_memory():
@@ -300,9 +300,9 @@ def test_no_rows_make_no_rows():
     for graph in (compile_ops(CIFAR, CIFAR_OPS), compile_ops(Spec((FILES,)), JPEG_OPS)):
         fields = {field.name: [] if field.encoded else numbers(field, 1)[:0] for field in graph.spec_in}
 
-        made = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
+        results = ArrayRowExecutor(graph).run(fields, drawn(graph, fields, np.zeros(0, np.int64)), outputs(graph, 0))
 
-        assert all(len(values) == 0 for values in made.values())
+        assert all(len(values) == 0 for values in results.values())
 
 
 def test_batches_come_back_in_the_order_they_were_started():
@@ -333,9 +333,9 @@ def test_a_chain_on_whole_batches_equals_the_array_forms(spec_and_ops):
 
     executor.start(fields, draws)
 
-    made = executor.finish()
+    results = executor.finish()
     for name, expected in array_forms(graph, fields, draws).items():
-        assert_identical(made[name], expected)
+        assert_identical(results[name], expected)
 
 
 def test_a_batch_with_values_that_an_op_cannot_take_raises_and_the_next_one_is_right():
@@ -355,13 +355,13 @@ def test_a_batch_with_values_that_an_op_cannot_take_raises_and_the_next_one_is_r
 class Negative(Op):
     """255 minus each pixel: a colour op with an array form only, which notes what it is given."""
 
-    seen: ClassVar[list[Any]] = []
+    calls: ClassVar[list[Any]] = []
 
     def field_after(self, field):
         return field
 
     def array(self, xp, x, draw):
-        self.seen.append((x.shape, x.nbytes, x.ctypes.data))
+        self.calls.append((x.shape, x.nbytes, x.ctypes.data))
         return 255 - x
 
     def array_batch(self, xp, x, draw):
@@ -379,9 +379,9 @@ def photographs(count):
 def test_a_colour_op_of_one_s_own_stands_between_crop_and_normalise():
     graph, fields, draws = photographs(6)
 
-    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    images = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
 
-    assert_identical(made, array_forms(graph, fields, draws)["image"])
+    assert_identical(images, array_forms(graph, fields, draws)["image"])
 
 
 def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monkeypatch):
@@ -395,7 +395,7 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
             return run(self, x, plan, rows, memory)
 
         monkeypatch.setattr(kind, "run", noted)
-    Negative.seen.clear()
+    Negative.calls.clear()
 
     executor.run(fields, draws, outputs(graph, 6))
 
@@ -405,17 +405,17 @@ def test_an_op_without_a_fast_form_is_run_while_its_images_are_in_the_cache(monk
     assert order == [(form, start) for start in starts for form in forms][: len(order)]
     assert len(order) == len(starts) * len(forms)
     assert starts == sorted(set(starts))
-    assert max(num_bytes for _, num_bytes, _ in Negative.seen) <= max(rows.TILE_BYTES, 200 * 210 * 3)
+    assert max(num_bytes for _, num_bytes, _ in Negative.calls) <= max(rows.TILE_BYTES, 200 * 210 * 3)
 
 
 @needs_core
 def test_what_is_made_on_the_way_lies_in_the_same_memory_for_every_tile():
     graph, fields, draws = photographs(6)
-    Negative.seen.clear()
+    Negative.calls.clear()
 
     ArrayRowExecutor(graph).run(fields, draws, outputs(graph, 6))
 
-    assert len({address for _, _, address in Negative.seen}) == 1
+    assert len({address for _, _, address in Negative.calls}) == 1
 
 
 def test_tiles_of_any_size_make_the_same(monkeypatch):
@@ -458,23 +458,23 @@ RAGGED = Field("x", np.dtype(np.int16), (None,))
 def test_ragged_fields_go_in_and_out_as_one_payload(tile_bytes, monkeypatch):
     monkeypatch.setattr(rows, "TILE_BYTES", tile_bytes)
     graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32"), ops.Normalize(3, 2)])
-    given = Ragged(np.arange(30, dtype=np.int16), np.array([2, 5, 5, 20, 29]))
+    values = Ragged(np.arange(30, dtype=np.int16), np.array([2, 5, 5, 20, 29]))
 
-    made = ArrayRowExecutor(graph).run({"x": given}, [{}, {}], {})["x"]
+    result = ArrayRowExecutor(graph).run({"x": values}, [{}, {}], {})["x"]
 
-    assert isinstance(made, Ragged)
-    assert_identical(list(made), [(one.astype(np.float32) - 3) / 2 for one in given])
+    assert isinstance(result, Ragged)
+    assert_identical(list(result), [(row.astype(np.float32) - 3) / 2 for row in values])
 
 
 def test_a_ragged_field_may_be_given_as_a_list_and_may_have_no_rows():
     graph = compile_ops(Spec((RAGGED,)), [ops.Cast("float32")])
     executor = ArrayRowExecutor(graph)
 
-    made = executor.run({"x": [np.array([1, 2], np.int16), np.array([], np.int16)]}, [{}], {})["x"]
-    none = executor.run({"x": Ragged.of([], np.dtype(np.int16))}, [{}], {})["x"]
+    result = executor.run({"x": [np.array([1, 2], np.int16), np.array([], np.int16)]}, [{}], {})["x"]
+    empty = executor.run({"x": Ragged.of([], np.dtype(np.int16))}, [{}], {})["x"]
 
-    assert [one.tolist() for one in made] == [[1, 2], []]
-    assert (isinstance(none, Ragged), len(none), none.dtype) == (True, 0, np.float32)
+    assert [row.tolist() for row in result] == [[1, 2], []]
+    assert (isinstance(empty, Ragged), len(empty), empty.dtype) == (True, 0, np.float32)
 
 
 def test_ragged_images_of_which_the_height_varies_are_cropped_to_one_size():
@@ -483,10 +483,10 @@ def test_ragged_images_of_which_the_height_varies_are_cropped_to_one_size():
     fields = values_of(spec, 5)
     draws = drawn(graph, fields, range(5))
 
-    made = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
+    images = ArrayRowExecutor(graph).run(fields, draws, {})["image"]
 
     assert isinstance(fields["image"], Ragged)
-    assert_identical(made, array_forms(graph, fields, draws)["image"])
+    assert_identical(images, array_forms(graph, fields, draws)["image"])
 
 
 def test_encoded_images_come_as_ragged_or_as_a_list():
@@ -496,8 +496,8 @@ def test_encoded_images_come_as_ragged_or_as_a_list():
 
     executor, draws = ArrayRowExecutor(graph), drawn(graph, {"image": ragged}, range(5))
 
-    made = executor.run({"image": ragged}, draws, {})["image"]
-    assert_identical(made, executor.run({"image": files}, draws, {})["image"])
+    images = executor.run({"image": ragged}, draws, {})["image"]
+    assert_identical(images, executor.run({"image": files}, draws, {})["image"])
 
 
 def test_without_the_core_the_same_is_made_and_the_description_says_so(monkeypatch):
@@ -532,15 +532,15 @@ def test_a_chain_on_cupy_equals_the_array_forms():
     executor = ArrayBatchExecutor(graph, device="gpu:0")
     executor.start({name: cupy.asarray(fields[name]) for name in fields}, draws)
 
-    made = executor.finish()
+    results = executor.finish()
     for name, expected in array_forms(graph, fields, draws).items():
-        np.testing.assert_allclose(made[name].get(), expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(results[name].get(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_of_images_that_become_views_few_are_in_memory_and_fewer_of_large_ones():
-    def count(num_bytes, **others):
+    def count(num_bytes, **fields):
         files = Ragged.of([np.zeros(num_bytes, np.uint8)] * 32, np.dtype(np.uint8))
-        return rows._copied_rows({"image": files, **others}, 32)
+        return rows._copied_rows({"image": files, **fields}, 32)
 
     assert [count(num_bytes) for num_bytes in (0, 100, 100_000, 250_000, 10_000_000)] == [16, 16, 16, 8, 4]
     assert count(100_000, second=[np.zeros(10_000_000, np.uint8)] * 32) == 4

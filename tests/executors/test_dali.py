@@ -92,7 +92,7 @@ class Same(Op):
         return x
 
     def check(self, xp: ModuleType, x: Any) -> Any:
-        return xp.stack([(one < 0).any() for one in x])
+        return xp.stack([(row < 0).any() for row in x])
 
     def complaint(self, value: Any) -> RowError:
         return RowError(0, f"it is negative: {value}")
@@ -161,7 +161,7 @@ def epoch(graph: Graph, batch_size: int, num_threads: int) -> Any:
 def expected(graph: Graph, records: Any) -> NDArray[np.float32]:
     """Decoded by Pillow and cut to the region that the graph says, then the ops' array form."""
     draws = draws_of(graph, records)
-    done = []
+    results = []
     for row, record in enumerate(records):
         pixels = np.asarray(Image.open(io.BytesIO(FILES[record].tobytes())))
         if draws[0]:
@@ -169,8 +169,8 @@ def expected(graph: Graph, records: Any) -> NDArray[np.float32]:
             pixels = pixels[top : top + height, left : left + width]
         for op, draw in list(zip(graph.ops, draws, strict=True))[1:]:
             pixels = op.array(np, pixels, {key: values[row] for key, values in draw.items()})
-        done.append(pixels)
-    return np.stack(done)
+        results.append(pixels)
+    return np.stack(results)
 
 
 def training() -> Graph:
@@ -307,10 +307,10 @@ class TestArrays:
         executor = of_arrays(Field("x", values.dtype, (3,)), Same())
         executor.start({"x": values}, [{}])
 
-        got = np.asanyarray(executor.finish()["x"])
+        result = np.asanyarray(executor.finish()["x"])
 
-        assert got.dtype == values.dtype
-        np.testing.assert_array_equal(got, values)
+        assert result.dtype == values.dtype
+        np.testing.assert_array_equal(result, values)
 
     def test_scalars_come_through(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.int64), ()), Same())
@@ -324,18 +324,18 @@ class TestArrays:
         draws = draws_of(executor.graph, range(4))
         executor.start({"x": Ragged.of(rows, np.dtype(np.float32)) if form == "ragged" else rows}, draws)
 
-        got = executor.finish()["x"]
+        result = executor.finish()["x"]
 
-        assert isinstance(got, Ragged)
-        for row, one in enumerate(got):
-            np.testing.assert_array_equal(one, rows[row] * draws[0]["factor"][row])
+        assert isinstance(result, Ragged)
+        for row, values in enumerate(result):
+            np.testing.assert_array_equal(values, rows[row] * draws[0]["factor"][row])
 
     def test_ragged_rows_that_happen_to_have_one_shape_are_ragged_too(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.float32), (None, 3)), Scale())
         executor.start({"x": [np.ones((2, 3), np.float32)] * 2}, draws_of(executor.graph, range(2)))
-        got = executor.finish()["x"]
-        assert isinstance(got, Ragged)
-        assert got.lengths.tolist() == [2, 2]
+        result = executor.finish()["x"]
+        assert isinstance(result, Ragged)
+        assert result.lengths.tolist() == [2, 2]
 
     def test_fields_of_which_several_axes_vary_are_lists(self) -> None:
         rows = [np.arange(n * n, dtype=np.float32).reshape(n, n) for n in (1, 4, 2)]
@@ -343,11 +343,11 @@ class TestArrays:
         draws = draws_of(executor.graph, range(3))
         executor.start({"x": rows}, draws)
 
-        got = executor.finish()["x"]
+        result = executor.finish()["x"]
 
-        assert isinstance(got, list)
-        for row, one in enumerate(got):
-            np.testing.assert_array_equal(one, rows[row] * draws[0]["factor"][row])
+        assert isinstance(result, list)
+        for row, values in enumerate(result):
+            np.testing.assert_array_equal(values, rows[row] * draws[0]["factor"][row])
 
     def test_encoded_images_come_as_ragged_too(self, executor: DaliExecutor, reference: Any) -> None:
         executor.start({"image": Ragged.of(FILES[:5], np.dtype(np.uint8))}, draws_of(executor.graph, range(5)))
@@ -361,9 +361,9 @@ class TestArrays:
         b = a[..., :1].astype(np.float32)
         executor.start({"a": a, "b": b}, draws_of(graph, range(5), np.full((5, 2), 9, np.int32)))
 
-        got = executor.finish()
+        results = executor.finish()
 
-        np.testing.assert_array_equal(np.asarray(got["a"])[..., :1], got["b"])
+        np.testing.assert_array_equal(np.asarray(results["a"])[..., :1], results["b"])
 
     @pytest.mark.parametrize("form", ["strided", "reversed", "read-only", "fortran"])
     def test_inputs_may_lie_in_memory_in_any_way(self, form: str) -> None:
@@ -383,8 +383,8 @@ class TestArrays:
         values = np.arange(24, dtype=np.float32).reshape(4, 6)
         executor = of_arrays(Field("x", np.dtype(np.float32), (6,)), Same())
         executor.start({"x": values}, [{}])
-        got = executor.finish()["x"]
-        assert not np.shares_memory(got, values)
+        result = executor.finish()["x"]
+        assert not np.shares_memory(result, values)
 
     def test_inputs_are_let_go_when_their_batch_is_finished(self) -> None:
         executor = of_arrays(Field("x", np.dtype(np.float32), (6,)), Same())
@@ -597,12 +597,12 @@ class TestEnd:
             begin(executor, range(4))
 
     def test_it_says_what_it_chose(self, executor: DaliExecutor) -> None:
-        said = executor.describe()
-        assert said["device"] == "cpu"
-        assert said["threads"] == "2"
-        assert "libjpeg-turbo" in said["decoder"]
-        assert said["executor"].startswith("dali 2.")
-        assert all("\n" not in line for line in said.values())
+        description = executor.describe()
+        assert description["device"] == "cpu"
+        assert description["threads"] == "2"
+        assert "libjpeg-turbo" in description["decoder"]
+        assert description["executor"].startswith("dali 2.")
+        assert all("\n" not in line for line in description.values())
 
 
 FORKING = """
@@ -636,9 +636,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 1 + sum(1 for _ in run
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("when", ["in an epoch", "between epochs"])
 def test_a_child_of_fork_is_told_so_works_with_arrays_and_ends_as_it_should(when: str) -> None:
-    done = forkserver.run(FORKING, when)
-    assert done.stdout.split() == ["7", "10" if when == "in an epoch" else "1"], done.stderr
-    assert "Exception ignored" not in done.stderr
+    process = forkserver.run(FORKING, when)
+    assert process.stdout.split() == ["7", "10" if when == "in an epoch" else "1"], process.stderr
+    assert "Exception ignored" not in process.stderr
 
 
 @pytest.mark.gpu
@@ -655,8 +655,8 @@ class TestGpu:
     def test_decoded_images_are_near_those_of_the_cpu(self, reference: Any) -> None:
         executor = self.on_gpu(training())
         for batch in (range(16), range(16, 23)):
-            got = devices.cupy().asnumpy(images(executor, batch))
-            assert np.abs(got - reference[batch]).mean() <= self.MEAN_LEVELS
+            pixels = devices.cupy().asnumpy(images(executor, batch))
+            assert np.abs(pixels - reference[batch]).mean() <= self.MEAN_LEVELS
 
     @pytest.mark.parametrize("batch_size", [1, 7, 64])
     def test_decoded_images_are_the_same_for_every_batch_size(self, batch_size: int) -> None:
@@ -673,13 +673,13 @@ class TestGpu:
         values = np.random.default_rng(0).random((5, 6), np.float32)
         executor = self.of_arrays(Scale())
         draws = draws_of(executor.graph, range(5))
-        given = values if where == "host" else devices.cupy().asarray(values)
+        array = values if where == "host" else devices.cupy().asarray(values)
         for _ in range(3):
-            executor.start({"x": given}, draws)
+            executor.start({"x": array}, draws)
 
         for _ in range(3):
-            got = executor.finish()["x"]
-            np.testing.assert_array_equal(devices.cupy().asnumpy(got), values * draws[0]["factor"][:, None])
+            result = executor.finish()["x"]
+            np.testing.assert_array_equal(devices.cupy().asnumpy(result), values * draws[0]["factor"][:, None])
 
     def test_ragged_fields_are_lists_on_the_gpu_too(self) -> None:
         rows = [np.arange(3 * n, dtype=np.float32).reshape(n, 3) for n in (1, 4, 2)]
@@ -687,18 +687,18 @@ class TestGpu:
         draws = draws_of(executor.graph, range(3))
         executor.start({"x": rows}, draws)
 
-        for row, one in enumerate(executor.finish()["x"]):
-            np.testing.assert_array_equal(devices.cupy().asnumpy(one), rows[row] * draws[0]["factor"][row])
+        for row, values in enumerate(executor.finish()["x"]):
+            np.testing.assert_array_equal(devices.cupy().asnumpy(values), rows[row] * draws[0]["factor"][row])
 
     def test_held_batches_stay_what_they_were(self) -> None:
         executor = self.of_arrays(Same())
-        held: list[Any] = []
+        batches: list[Any] = []
         for step in range(50):
             executor.start({"x": np.full((8, 6), step, np.float32)}, [{}])
-            held.append(executor.finish()["x"])
+            batches.append(executor.finish()["x"])
         executor.close()
 
-        assert [float(one.min()) for one in held] == [float(one.max()) for one in held] == list(range(50))
+        assert [float(batch.min()) for batch in batches] == [float(batch.max()) for batch in batches] == list(range(50))
 
     @pytest.mark.parametrize("kind", DAMAGED)
     def test_a_damaged_image_raises_its_row(self, kind: str) -> None:
@@ -735,6 +735,6 @@ def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path) -> None
     for number in range(12):
         Image.fromarray(np.full((40, 50, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
     for _ in range(3):
-        told = [sys.executable, "-c", ENDS_EARLY, str(tmp_path)]
-        script = subprocess.run(told, capture_output=True, text=True, timeout=60)
+        command = [sys.executable, "-c", ENDS_EARLY, str(tmp_path)]
+        script = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (script.returncode, script.stderr) == (0, "")

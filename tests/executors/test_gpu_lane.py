@@ -66,12 +66,12 @@ def test_batches_are_queued_ahead_and_have_the_pixels_of_the_cpu(sim):
         on_cpu.start(fields, draws)
 
     waits = len(sim.host_waits)
-    made = [finished(executor, lane) for _ in batches]
+    results = [finished(executor, lane) for _ in batches]
 
     assert waits == 0
-    for one in made:
+    for result in results:
         for name, expected in on_cpu.finish().items():
-            np.testing.assert_array_equal(on_host(lane, one[name]), expected)
+            np.testing.assert_array_equal(on_host(lane, result[name]), expected)
     lane.close()
 
 
@@ -96,9 +96,9 @@ def test_colours_and_windows_on_the_device_have_the_pixels_of_the_cpu(sim):
     started(executor, lane, fields, draws)
     on_cpu.start(fields, draws)
 
-    made = on_host(lane, finished(executor, lane)["image"])
+    images = on_host(lane, finished(executor, lane)["image"])
 
-    np.testing.assert_array_equal(made, on_cpu.finish()["image"])
+    np.testing.assert_array_equal(images, on_cpu.finish()["image"])
     assert len(sim.host_waits) == 1  # that of on_host
     lane.close()
 
@@ -135,14 +135,14 @@ def test_ragged_fields_keep_their_payload_on_the_device(sim):
     spec = Spec((Field("x", np.dtype(np.int16), (None,)),))
     graph, lane = compile_ops(spec, [ops.Cast("float32"), ops.Normalize(3, 2)]), devices.Lane("gpu:0")
     executor = ArrayBatchExecutor(graph, device="gpu:0")
-    given = Ragged(np.arange(9, dtype=np.int16), np.array([0, 4, 4, 9]))
+    values = Ragged(np.arange(9, dtype=np.int16), np.array([0, 4, 4, 9]))
     with lane:
-        executor.start({"x": given.with_payload(lane.upload(given.flat))}, [{}, {}])
+        executor.start({"x": values.with_payload(lane.upload(values.flat))}, [{}, {}])
 
-    made = finished(executor, lane)["x"]
+    result = finished(executor, lane)["x"]
 
-    assert made.lengths.tolist() == [4, 0, 5]
-    np.testing.assert_array_equal(on_host(lane, made.payload), (np.arange(9) - 3) / 2)
+    assert result.lengths.tolist() == [4, 0, 5]
+    np.testing.assert_array_equal(on_host(lane, result.payload), (np.arange(9) - 3) / 2)
     lane.close()
 
 

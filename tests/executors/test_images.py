@@ -126,7 +126,7 @@ def outcome(executor, values, draws, row):
     rows = slice(row, row + 1)
     try:
         return executor.run(
-            {"image": values[rows]}, [{key: some[rows] for key, some in one.items()} for one in draws], {}
+            {"image": values[rows]}, [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws], {}
         )
     except RowError as error:
         return error.row, str(error)
@@ -143,23 +143,23 @@ def assert_same(executor, values, draws, monkeypatch):
     with monkeypatch.context() as patch:
         by_python(patch)
         reference = [outcome(executor, values, draws, row) for row in rows]
-    for one, other in zip(by_core, reference, strict=True):
-        if isinstance(one, tuple) or isinstance(other, tuple):
-            assert one == other
+    for result, other in zip(by_core, reference, strict=True):
+        if isinstance(result, tuple) or isinstance(other, tuple):
+            assert result == other
             continue
-        assert one["image"].dtype == other["image"].dtype
-        np.testing.assert_array_equal(one["image"], other["image"])
-    return sum(isinstance(one, tuple) for one in by_core)
+        assert result["image"].dtype == other["image"].dtype
+        np.testing.assert_array_equal(result["image"], other["image"])
+    return sum(isinstance(result, tuple) for result in by_core)
 
 
 @pytest.fixture
 def singles(monkeypatch):
     """Return a list that takes the bytes of each file that goes the way of the forms in Python."""
-    seen, single = [], stages.ImageStage._single
+    files, single = [], stages.ImageStage._single
     monkeypatch.setattr(
-        stages.ImageStage, "_single", lambda stage, file, draws: seen.append(bytes(file)) or single(stage, file, draws)
+        stages.ImageStage, "_single", lambda stage, file, draws: files.append(bytes(file)) or single(stage, file, draws)
     )
-    return seen
+    return files
 
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if JOINED[name]])
@@ -265,14 +265,14 @@ def test_a_list_of_files_is_a_batch_too():
     graph, values, draws = batch(files, CHAINS["training"])
     executor = ArrayRowExecutor(graph)
 
-    made = [executor.run({"image": some}, draws, {})["image"] for some in (files, values)]
+    images = [executor.run({"image": column}, draws, {})["image"] for column in (files, values)]
 
-    np.testing.assert_array_equal(*made)
+    np.testing.assert_array_equal(*images)
 
 
 def test_draws_without_heads_do():
     graph, values, draws = batch([array(imagefiles.jpeg(40, 50)), array(imagefiles.png(40, 50))], CHAINS["training"])
-    plain = [{key: values for key, values in one.items() if key != "heads"} for one in draws]
+    plain = [{key: values for key, values in draw.items() if key != "heads"} for draw in draws]
     executor = ArrayRowExecutor(graph)
 
     assert "heads" in draws[0]
@@ -295,7 +295,9 @@ def test_a_part_of_a_batch_is_the_batch_cut():
     executor, rows = ArrayRowExecutor(graph), slice(4, 8)
 
     whole = executor.run({"image": values}, draws, {})["image"]
-    part = executor.run({"image": values[rows]}, [{key: some[rows] for key, some in one.items()} for one in draws], {})
+    part = executor.run(
+        {"image": values[rows]}, [{key: numbers[rows] for key, numbers in draw.items()} for draw in draws], {}
+    )
 
     np.testing.assert_array_equal(part["image"], whole[rows])
 
@@ -419,7 +421,7 @@ def test_damaged_files_are_replaced_or_skipped(folder, on_error, monkeypatch):
     def batches(**changes):
         settings = {"batch_size": 4, "seed": 3, "ops": chain, "device": "cpu", "executor": "array", **changes}
         with gl.images(folder, labels=None) as source, gl.Loader(source, **settings) as loader:
-            return [(one.records.tolist(), one.valid.tolist(), np.array(one["image"])) for one in loader]
+            return [(batch.records.tolist(), batch.valid.tolist(), np.array(batch["image"])) for batch in loader]
 
     by_core = batches(on_error=on_error, max_bad=0.5)
     with pytest.raises(RecordError, match=r"04\.jpg"):
@@ -427,6 +429,6 @@ def test_damaged_files_are_replaced_or_skipped(folder, on_error, monkeypatch):
     by_python(monkeypatch)
     reference = batches(on_error=on_error, max_bad=0.5)
 
-    assert [one[:2] for one in by_core] == [one[:2] for one in reference]
-    for one, other in zip(by_core, reference, strict=True):
-        np.testing.assert_array_equal(one[2], other[2])
+    assert [batch[:2] for batch in by_core] == [batch[:2] for batch in reference]
+    for batch, other in zip(by_core, reference, strict=True):
+        np.testing.assert_array_equal(batch[2], other[2])

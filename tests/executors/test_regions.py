@@ -54,7 +54,7 @@ def cases(chain, path):
         graph,
         plain,
         files,
-        *(one.draw(seed=7, epoch=0, records=np.arange(4), sizes=sizes) for one in (graph, plain)),
+        *(variant.draw(seed=7, epoch=0, records=np.arange(4), sizes=sizes) for variant in (graph, plain)),
     )
 
 
@@ -97,12 +97,12 @@ def test_single_columns_and_rows_have_the_colours_of_the_whole_image(sampling, o
     draws = graph.draw(seed=0, epoch=0, records=np.arange(60), sizes={"image": image_sizes(FILES["image"], files, 60)})
     whole = decode.decode(files[0], head.read(files[0]), "RGB")
 
-    made = by_rows(graph, files, draws)
+    images = by_rows(graph, files, draws)
 
     top, left = (draws[0]["start"] + draws[1]["start"]).T
     assert (left == 0).any()
-    np.testing.assert_array_equal(made[:, 0, 0], whole[top, left])
-    assert_identical(made, dali_form(graph, files, draws, "cpu"))
+    np.testing.assert_array_equal(images[:, 0, 0], whole[top, left])
+    assert_identical(images, dali_form(graph, files, draws, "cpu"))
 
 
 def operators(graph, device_id):
@@ -156,8 +156,8 @@ def test_a_mask_is_cut_at_the_same_place_as_its_image():
     files = Ragged.of([np.fromfile(GOLDEN / "Pillow" / "hopper_gray.jpg", np.uint8)] * 5, np.dtype(np.uint8))
     sizes = dict.fromkeys(both, image_sizes(spec["image"], files, 5))
 
-    made = ArrayRowExecutor(graph).run(
+    results = ArrayRowExecutor(graph).run(
         dict.fromkeys(both, files), graph.draw(seed=0, epoch=0, records=np.arange(5), sizes=sizes), {}
     )
 
-    assert_identical(made["image"][..., :1], made["mask"])
+    assert_identical(results["image"][..., :1], results["mask"])

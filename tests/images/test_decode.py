@@ -23,7 +23,7 @@ from gpuload.images.decode import ImageError, codec, decode
 from gpuload.images.head import Head, HeadError
 from gpuload.images.heads import png as pngs
 from tests import forkserver
-from tests import imagefiles as made
+from tests import imagefiles as parts
 from tests.images import by_dali
 from tests.images.test_head import FILES, animated, coded, in_jpeg, in_png, name_of
 
@@ -73,21 +73,21 @@ def jpeg(height, width, mode="RGB", **options):
 
 
 def without_adobe(data):
-    place = made.find_segment(data, (0xEE,))
+    place = parts.find_segment(data, (0xEE,))
     return data[:place] + data[place + 16 :]
 
 
 def as_ycck(data, transform=2):
     """Return a CMYK file whose Adobe segment says that its planes are YCCK, or something else."""
-    return made.replaced(data, made.find_segment(data, (0xEE,)) + 15, transform)
+    return parts.replaced(data, parts.find_segment(data, (0xEE,)) + 15, transform)
 
 
 def sampled(data, *factors):
     """Return a file of other sampling factors, with data for more blocks than it had; what is left over is ignored."""
-    frame, scan = made.find_segment(data, (0xC0,)), made.find_segment(data, (0xDA,))
+    frame, scan = parts.find_segment(data, (0xC0,)), parts.find_segment(data, (0xDA,))
     data = data[:-2] + 4 * data[scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big") : -2] + data[-2:]
     for channel, factor in enumerate(factors):
-        data = made.replaced(data, frame + 11 + 3 * channel, factor)
+        data = parts.replaced(data, frame + 11 + 3 * channel, factor)
     return data
 
 
@@ -107,12 +107,12 @@ JPEGS = {
     "CMYK of an unknown Adobe transform": as_ycck(jpeg(57, 83, "CMYK"), transform=8),
     "YCCK": as_ycck(jpeg(57, 83, "CMYK")),
     "RGB": jpeg(57, 83, keep_rgb=True),
-    **{f"turned {turn}": made.inserted(jpeg(57, 83), made.exif_segment(made.exif(made.turned(turn))))
+    **{f"turned {turn}": parts.inserted(jpeg(57, 83), parts.exif_segment(parts.exif(parts.turned(turn))))
        for turn in range(1, 9)},
-    **{f"CMYK turned {turn}": made.inserted(jpeg(57, 83, "CMYK"), made.exif_segment(made.exif(made.turned(turn))))
+    **{f"CMYK turned {turn}": parts.inserted(jpeg(57, 83, "CMYK"), parts.exif_segment(parts.exif(parts.turned(turn))))
        for turn in (2, 5)},
-    "CMYK without Adobe, turned": made.inserted(without_adobe(jpeg(57, 83, "CMYK")),
-                                                made.exif_segment(made.exif(made.turned(3)))),
+    "CMYK without Adobe, turned": parts.inserted(without_adobe(jpeg(57, 83, "CMYK")),
+                                                parts.exif_segment(parts.exif(parts.turned(3)))),
 }  # fmt: skip
 
 
@@ -123,24 +123,24 @@ def png(colour, bits, *chunks, interlace=0):
     for y, x, down, right in pngs.ADAM7 if interlace else ((0, 0, 1, 1),):
         row_bytes = -(-len(range(x, 21, right)) * pngs.SAMPLES[colour] * bits // 8)
         rows += [bytes([y % 5]) + rng.bytes(row_bytes) for y in range(len(range(y, 13, down))) if row_bytes]
-    palette = made.chunk(b"PLTE", rng.bytes(3 * 2**bits)) if colour == made.PALETTE else b""
-    head = b"\x89PNG\r\n\x1a\n" + made.png_header(13, 21, colour, bits, bytes([0, 0, interlace])) + palette
-    return head + b"".join(chunks) + coded(b"".join(rows), 3) + made.chunk(b"IEND")
+    palette = parts.chunk(b"PLTE", rng.bytes(3 * 2**bits)) if colour == parts.PALETTE else b""
+    head = b"\x89PNG\r\n\x1a\n" + parts.png_header(13, 21, colour, bits, bytes([0, 0, interlace])) + palette
+    return head + b"".join(chunks) + coded(b"".join(rows), 3) + parts.chunk(b"IEND")
 
 
-TRANSPARENT = {made.GRAY: bytes(2), made.RGB: bytes(6), made.PALETTE: b"\0\x80"}
+TRANSPARENT = {parts.GRAY: bytes(2), parts.RGB: bytes(6), parts.PALETTE: b"\0\x80"}
 PNGS = {
     **{f"colour type {colour}, {bits} bits{', interlaced' * interlace}": png(colour, bits, interlace=interlace)
        for colour, depths in pngs.DEPTHS.items() for bits in depths for interlace in (0, 1)},
-    **{f"colour type {colour}, transparency": png(colour, 8 if colour == made.RGB else 2, made.chunk(b"tRNS", content))
-       for colour, content in TRANSPARENT.items()},
-    "gamma": png(made.RGB, 8, made.chunk(b"gAMA", (100_000).to_bytes(4, "big"))),
-    "short palette": png(made.PALETTE, 8).replace(made.chunk(b"PLTE", np.random.default_rng(8).bytes(768)),
-                                                  made.chunk(b"PLTE", np.random.default_rng(8).bytes(300))),
-    "turned": png(made.RGB, 16, made.chunk(b"eXIf", made.exif(made.turned(6)))),
-    "animated": animated(pixels=made.png_pixels(16, 24)),
+    **{f"colour type {colour}, transparency": png(colour, 8 if colour == parts.RGB else 2, parts.chunk(b"tRNS", values))
+       for colour, values in TRANSPARENT.items()},
+    "gamma": png(parts.RGB, 8, parts.chunk(b"gAMA", (100_000).to_bytes(4, "big"))),
+    "short palette": png(parts.PALETTE, 8).replace(parts.chunk(b"PLTE", np.random.default_rng(8).bytes(768)),
+                                                  parts.chunk(b"PLTE", np.random.default_rng(8).bytes(300))),
+    "turned": png(parts.RGB, 16, parts.chunk(b"eXIf", parts.exif(parts.turned(6)))),
+    "animated": animated(pixels=parts.png_pixels(16, 24)),
 }  # fmt: skip
-MADE = {**JPEGS, **PNGS}
+IMAGES = {**JPEGS, **PNGS}
 
 
 def cases(images):
@@ -167,11 +167,11 @@ class TestPixels:
         else:
             np.testing.assert_array_equal(decoded(data), expected)
 
-    @cases(MADE)
+    @cases(IMAGES)
     def test_every_kind_of_image_is_decoded_as_dali_does(self, chosen, data):
         np.testing.assert_array_equal(decoded(data), by_dali(data))
 
-    @cases(MADE)
+    @cases(IMAGES)
     def test_gray_is_that_of_the_colours(self, chosen, data):
         np.testing.assert_array_equal(decoded(data, "GRAY"), by_dali(data, mode="GRAY"))
 
@@ -184,22 +184,22 @@ class TestPixels:
     @pytest.mark.parametrize("turn", range(1, 9))
     @pytest.mark.parametrize("put", [in_jpeg, in_png])
     def test_an_image_is_turned_as_its_exif_block_says(self, chosen, put, turn):
-        data = put(made.exif(made.turned(turn)))
+        data = put(parts.exif(parts.turned(turn)))
 
         upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
 
         np.testing.assert_array_equal(decoded(data), np.asarray(upright))
 
-    @pytest.mark.parametrize("colour", [made.GRAY, made.RGB, made.GRAY_ALPHA, made.RGBA])
+    @pytest.mark.parametrize("colour", [parts.GRAY, parts.RGB, parts.GRAY_ALPHA, parts.RGBA])
     def test_each_value_of_16_bits_becomes_the_nearest_of_8(self, chosen, colour):
         values = np.arange(65536, dtype=">u2").reshape(256, 256)
         samples = np.repeat(values[..., None], pngs.SAMPLES[colour], axis=2).reshape(256, -1).view(np.uint8)
         rows = np.concatenate([np.zeros((256, 1), np.uint8), samples], axis=1)
-        data = b"\x89PNG\r\n\x1a\n" + made.png_header(256, 256, colour, 16) + coded(rows.tobytes())
+        data = b"\x89PNG\r\n\x1a\n" + parts.png_header(256, 256, colour, 16) + coded(rows.tobytes())
 
         nearest = np.rint(values / 257).astype(np.uint8)
 
-        np.testing.assert_array_equal(decoded(data + made.chunk(b"IEND")), np.dstack([nearest] * 3))
+        np.testing.assert_array_equal(decoded(data + parts.chunk(b"IEND")), np.dstack([nearest] * 3))
 
     def test_the_pixels_lie_row_after_row_and_may_be_written(self, chosen):
         for data in (JPEGS["4:2:0"], JPEGS["turned 6"], PNGS["turned"], PNGS["colour type 3, 2 bits"]):
@@ -212,12 +212,12 @@ class TestPixels:
     @pytest.mark.parametrize("mode", ["RGB", "GRAY"])
     @pytest.mark.parametrize(
         ("colour", "bits"),
-        [(made.GRAY, 16), (made.RGB, 16), (made.RGBA, 16), (made.GRAY_ALPHA, 16), (made.RGBA, 8), (made.PALETTE, 8),
-         (made.GRAY, 1)],
+        [(parts.GRAY, 16), (parts.RGB, 16), (parts.RGBA, 16), (parts.GRAY_ALPHA, 16), (parts.RGBA, 8),
+         (parts.PALETTE, 8), (parts.GRAY, 1)],
     )  # fmt: skip
     def test_little_memory_but_the_pixels_is_taken(self, chosen, monkeypatch, colour, bits, mode):
         monkeypatch.setattr(decoding, "BLOCK_VALUES", 1 << 14, raising=False)
-        data = made.png(1200, 1300, colour, bits)
+        data = parts.png(1200, 1300, colour, bits)
         expected = 3 * 1200 * 1300 + (1200 * 1300 if mode == "GRAY" else 0)
         decoded(PNGS["gamma"])
 
@@ -240,12 +240,12 @@ class TestPixels:
         np.testing.assert_array_equal(decoded(data, "GRAY"), whole[1])
 
     def test_the_pixels_stay_when_others_are_decoded(self, chosen):
-        kept = [decoded(data) for data in MADE.values() for _ in range(3)]
+        images = [decoded(data) for data in IMAGES.values() for _ in range(3)]
 
-        again = [decoded(data) for data in MADE.values() for _ in range(3)]
+        again = [decoded(data) for data in IMAGES.values() for _ in range(3)]
 
-        for one, other in zip(kept, again, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for image, other in zip(images, again, strict=True):
+            np.testing.assert_array_equal(image, other)
 
     def test_the_bytes_may_be_read_only_and_have_gaps(self, chosen):
         data = np.frombuffer(JPEGS["4:2:0"], np.uint8)
@@ -273,7 +273,7 @@ def regions_of(head):
 
 
 class TestRegions:
-    @cases({name: data for name, data in MADE.items() if name != "one pixel"})
+    @cases({name: data for name, data in IMAGES.items() if name != "one pixel"})
     def test_a_region_is_that_cut_of_the_whole_image_and_dalis(self, chosen, data):
         whole, head = decoded(data), heads.read(data)
 
@@ -307,16 +307,16 @@ class TestRegions:
 
 
 class TestDamage:
-    whole = png(made.RGB, 8)
+    whole = png(parts.RGB, 8)
 
     @pytest.mark.parametrize(
         "pixels",
         [coded((b"\0" + bytes(63)) * 13)[:-12] + bytes(12), coded((b"\0" + bytes(63)) * 12), coded(b"\5" + bytes(831)),
-         made.chunk(b"IDAT", b"garbage"), made.chunk(b"IDAT", zlib.compress(bytes(832))[:-6]), made.chunk(b"IDAT")],
+         parts.chunk(b"IDAT", b"garbage"), parts.chunk(b"IDAT", zlib.compress(bytes(832))[:-6]), parts.chunk(b"IDAT")],
         ids=["checksum", "rows", "filter", "garbage", "cut off", "empty"],
     )  # fmt: skip
     def test_a_damaged_png_is_refused(self, chosen, pixels):
-        data = self.whole[:33] + pixels + made.chunk(b"IEND")
+        data = self.whole[:33] + pixels + parts.chunk(b"IEND")
 
         assert by_dali(data) is None
         with pytest.raises(ImageError, match=r"cannot be decoded|checksum of its chunk IDAT"):
@@ -324,7 +324,7 @@ class TestDamage:
 
     def test_a_jpeg_without_tables_is_refused(self, chosen):
         data = JPEGS["4:2:0"]
-        place = made.find_segment(data, (0xDB,))
+        place = parts.find_segment(data, (0xDB,))
         data = data[:place] + data[place + 2 + int.from_bytes(data[place + 2 : place + 4], "big") :]
 
         assert by_dali(data) is None
@@ -344,7 +344,7 @@ class TestDamage:
     def test_data_that_end_a_few_bytes_early_are_refused_or_make_what_dali_makes(self, chosen, turn, missing):
         file = io.BytesIO()
         Image.new("RGB", (83, 57), (5, 5, 5)).save(file, "JPEG", optimize=True)  # zeros are blocks, too
-        whole = made.inserted(file.getvalue(), made.exif_segment(made.exif(made.turned(turn))))
+        whole = parts.inserted(file.getvalue(), parts.exif_segment(parts.exif(parts.turned(turn))))
         data = whole[: -2 - missing] + whole[-2:]
 
         for top, left, height, width in regions_of(heads.read(data)):
@@ -395,9 +395,9 @@ class TestDamage:
 def run(program, files=()):
     """Run a program in a new process, where ``files`` is a list of bytes; return what it wrote to stdout and stderr."""
     program = f"import os, sys\nimport numpy as np\nfiles = {[*files]!r}\n" + program
-    done = forkserver.run(program, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr
+    process = forkserver.run(program, timeout=60)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip(), process.stderr
 
 
 class TestChoice:
@@ -451,13 +451,13 @@ class TestChoice:
 
 class TestProcess:
     def test_threads_decode_side_by_side(self, chosen):
-        expected = {name: decoded(data) for name, data in MADE.items()}
+        expected = {name: decoded(data) for name, data in IMAGES.items()}
         wrong = []
 
         def decode_all(begin):
-            names = list(MADE)
+            names = list(IMAGES)
             for name in 3 * (names[begin:] + names[:begin]):
-                if not np.array_equal(decoded(MADE[name]), expected[name]):
+                if not np.array_equal(decoded(IMAGES[name]), expected[name]):
                     wrong.append(name)
 
         threads = [threading.Thread(target=decode_all, args=(number * 5,)) for number in range(8)]
@@ -470,10 +470,10 @@ class TestProcess:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
     def test_a_child_of_fork_decodes_too(self, chosen):
-        own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+        function = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
-decode._process_codec = decode.{own}
+decode._process_codec = decode.{function}
 
 def decoded():
     arrays = [np.frombuffer(data, np.uint8) for data in files]
@@ -487,13 +487,13 @@ if not child:
 print(same, os.waitpid(child, 0)[1])
 """
 
-        assert run(program, MADE.values())[0] == "True 0"
+        assert run(program, IMAGES.values())[0] == "True 0"
 
     def test_the_codec_writes_nothing_about_a_file_that_it_refuses(self, chosen):
-        own = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
+        function = "_nvimagecodec" if chosen == "nvimgcodec" else "_pillow"
         program = f"""
 from gpuload.images import decode, head
-decode._process_codec = decode.{own}
+decode._process_codec = decode.{function}
 (whole,) = files
 for data in (whole[:-100], b""):
     try:

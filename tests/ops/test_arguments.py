@@ -49,10 +49,10 @@ def test_the_example_of_an_op_is_right(name):
     assert error_of(getattr(gl.ops, name), example_arguments(name)) is None
 
 
-def error_of(kind, given):
+def error_of(kind, settings):
     """Return what is raised by an op that is made of some arguments and brought together with records."""
     try:
-        op = kind(**given)
+        op = kind(**settings)
         compile_ops(FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES, [op])
     except GpuloadError as error:
         return error
@@ -81,6 +81,6 @@ def test_what_numpy_has_instead_of_numbers_is_taken_as_them():
     assert gl.ops.Normalize(np.float32(1), np.array([1.0, 2.0])) == gl.ops.Normalize(1.0, (1.0, 2.0))
 
 
-@pytest.mark.parametrize("given", ["float32", "f4", np.float32, np.dtype("<f4"), "<f4"])
-def test_a_dtype_has_one_name(given):
-    assert arguments.dtype_name(gl.ops.RandomFlip(), "dtype", given, ["float32"]) == "float32"
+@pytest.mark.parametrize("dtype", ["float32", "f4", np.float32, np.dtype("<f4"), "<f4"])
+def test_a_dtype_has_one_name(dtype):
+    assert arguments.dtype_name(gl.ops.RandomFlip(), "dtype", dtype, ["float32"]) == "float32"

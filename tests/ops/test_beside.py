@@ -18,7 +18,7 @@ MOVES = [ops.RandomFlip(), ops.RandomCrop(4), ops.CenterCrop(4), ops.Pad(20), op
          ops.RandomResizedCrop(4)]  # fmt: skip
 
 
-def told(caplog, chain, mask=MASKS["with channels"], **arguments):
+def warnings_of(caplog, chain, mask=MASKS["with channels"], **arguments):
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="gpuload"):
         gl.Loader(gl.arrays(image=IMAGES, mask=mask, x=np.zeros((4, 9))), 2, ops=chain, device="cpu", **arguments)
@@ -28,7 +28,7 @@ def told(caplog, chain, mask=MASKS["with channels"], **arguments):
 @pytest.mark.parametrize("op", MOVES, ids=lambda op: type(op).__name__)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=list(MASKS))
 def test_a_mask_that_stays_is_told_once_with_the_way_to_move_it(caplog, op, mask):
-    (line,) = told(caplog, [ops.Brightness(0.5, 1), op, ops.RandomFlip()], mask)
+    (line,) = warnings_of(caplog, [ops.Brightness(0.5, 1), op, ops.RandomFlip()], mask)
 
     assert type(op).__name__ in line
     assert "on=('image', 'mask')" in line
@@ -46,13 +46,13 @@ def test_a_mask_that_stays_is_told_once_with_the_way_to_move_it(caplog, op, mask
     ],
 )
 def test_nothing_is_told_where_the_user_said_what_is_meant_or_nothing_moves(caplog, chain):
-    assert told(caplog, chain) == []
+    assert warnings_of(caplog, chain) == []
 
 
 def test_nothing_is_told_of_what_is_no_mask_of_the_image(caplog):
-    assert told(caplog, [ops.RandomFlip()], np.zeros((4, 9, 8, 1), np.uint8)) == []
-    assert told(caplog, [ops.RandomFlip()], np.zeros((4, 8), np.uint8)) == []
-    assert told(caplog, [ops.RandomFlip()], output="image") == []
+    assert warnings_of(caplog, [ops.RandomFlip()], np.zeros((4, 9, 8, 1), np.uint8)) == []
+    assert warnings_of(caplog, [ops.RandomFlip()], np.zeros((4, 8), np.uint8)) == []
+    assert warnings_of(caplog, [ops.RandomFlip()], output="image") == []
 
 
 @pytest.mark.parametrize("shape", [(None, None), (None, None, 1)])

@@ -27,9 +27,21 @@ RAGGED = Field("x", np.dtype(np.float32), (None,))
 
 class TestCast(OpContract):
     cases = (
-        *((Cast(dtype), uniform(given, 6, 7, 3)) for dtype in INTEGERS for given in ("f2", "f4", "i4", "?")),
-        *((Cast(dtype), uniform(given, 5)) for dtype in ("int8", "uint32", "int64") for given in INTEGERS),
-        *((Cast(dtype), uniform(given, 4, 4, 3)) for dtype in FLOATS for given in (*FLOATS, "u1", "i8", "u8")),
+        *(
+            (Cast(dtype), uniform(source_dtype, 6, 7, 3))
+            for dtype in INTEGERS
+            for source_dtype in ("f2", "f4", "i4", "?")
+        ),
+        *(
+            (Cast(dtype), uniform(source_dtype, 5))
+            for dtype in ("int8", "uint32", "int64")
+            for source_dtype in INTEGERS
+        ),
+        *(
+            (Cast(dtype), uniform(source_dtype, 4, 4, 3))
+            for dtype in FLOATS
+            for source_dtype in (*FLOATS, "u1", "i8", "u8")
+        ),
         (Cast("float32"), varying(np.uint8, 3)),
         (Cast("uint8"), varying(np.float32, 3)),
         (Cast("int32"), uniform(np.uint8)),
@@ -52,7 +64,7 @@ class TestCast(OpContract):
 
 
 @pytest.mark.parametrize(
-    ("given", "dtype", "expected"),
+    ("numbers", "dtype", "expected"),
     [
         ([0.5, 1.5, 2.5, -0.5, -1.5], "int8", [1, 2, 3, -1, -2]),
         ([0.49999997, 254.5, 255.4, 255.5, -0.6], "uint8", [0, 255, 255, 255, 0]),
@@ -63,19 +75,19 @@ class TestCast(OpContract):
         ([4194304.5, 8388607.5, 8388609.0], "int32", [4194305, 8388608, 8388609]),
     ],
 )
-def test_floats_are_rounded_halves_away_from_zero_and_bounded(given, dtype, expected):
-    result = Cast(dtype).array(np, np.array(given, np.float32), {})
+def test_floats_are_rounded_halves_away_from_zero_and_bounded(numbers, dtype, expected):
+    result = Cast(dtype).array(np, np.array(numbers, np.float32), {})
 
     assert result.tolist() == expected
     assert result.dtype == dtype
 
 
 def test_integers_are_bounded():
-    given = np.array([-(2**63), -1, 0, 255, 256, 2**63 - 1], np.int64)
+    numbers = np.array([-(2**63), -1, 0, 255, 256, 2**63 - 1], np.int64)
 
-    assert Cast("uint8").array(np, given, {}).tolist() == [0, 0, 0, 255, 255, 255]
-    assert Cast("int8").array(np, given, {}).tolist() == [-128, -1, 0, 127, 127, 127]
-    assert Cast("uint64").array(np, given, {}).tolist() == [0, 0, 0, 255, 256, 2**63 - 1]
+    assert Cast("uint8").array(np, numbers, {}).tolist() == [0, 0, 0, 255, 255, 255]
+    assert Cast("int8").array(np, numbers, {}).tolist() == [-128, -1, 0, 127, 127, 127]
+    assert Cast("uint64").array(np, numbers, {}).tolist() == [0, 0, 0, 255, 256, 2**63 - 1]
     assert Cast("int64").array(np, np.array([2**64 - 1], np.uint64), {}).tolist() == [2**63 - 1]
 
 
@@ -126,10 +138,10 @@ def test_from_bfloat16_it_is_exact(dtype, behind, executor):
     load = gl.Loader(gl.arrays(x=numbers), 2, ops=[Cast(dtype), *behind], device="cpu", executor=executor)
 
     with load:
-        made = load.batch_at(0)["x"]
+        values = load.batch_at(0)["x"]
     expected = np.array([[1, -2.5, 0.10009765625], [3, 100, 0]], np.float64)
-    assert made.dtype == (behind[0].dtype if behind else dtype)
-    assert made.tolist() == (expected if dtype != "int32" else np.array([[1, -3, 0], [3, 100, 0]])).tolist()
+    assert values.dtype == (behind[0].dtype if behind else dtype)
+    assert values.tolist() == (expected if dtype != "int32" else np.array([[1, -3, 0], [3, 100, 0]])).tolist()
 
 
 def test_on_a_gpu_it_comes_from_the_host_and_does_not_go_back(monkeypatch):
@@ -157,12 +169,12 @@ def test_other_ops_say_that_bfloat16_wants_cast():
 
 
 def test_ragged_values_keep_their_lengths():
-    given = Ragged(np.array([9, 0.5, 1.5, -2.5, 300, 7], np.float32), np.array([1, 3, 3, 5]))
+    values = Ragged(np.array([9, 0.5, 1.5, -2.5, 300, 7], np.float32), np.array([1, 3, 3, 5]))
 
-    made = Cast("uint8").array_batch(np, given, {})
+    result = Cast("uint8").array_batch(np, values, {})
 
-    assert [one.tolist() for one in made] == [[1, 2], [], [0, 255]]
-    assert made.dtype == np.uint8
+    assert [row.tolist() for row in result] == [[1, 2], [], [0, 255]]
+    assert result.dtype == np.uint8
 
 
 def test_one_dtype_has_one_text():

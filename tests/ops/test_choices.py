@@ -96,8 +96,8 @@ def test_a_shuffle_applies_its_ops_in_the_order_that_was_drawn():
     results = images_of([ops.Shuffle([ops.Python(double, out={}), ops.Invert()])])
 
     forms = [255 - double(PIXELS), double(255 - PIXELS)]
-    found = [[(image == form[row]).all() for form in forms] for row, image in enumerate(results)]
-    assert {tuple(entry) for entry in found} == {(True, False), (False, True)}
+    matches = [[(image == form[row]).all() for form in forms] for row, image in enumerate(results)]
+    assert {tuple(entry) for entry in matches} == {(True, False), (False, True)}
 
 
 def test_numbers_of_an_op_are_its_own_and_drawn_for_what_it_is_applied_to_alone():

@@ -44,20 +44,20 @@ def first(load):
 )
 def test_an_operator_stands_between_other_ops(op):
     # DALI blurs in float32 as OpenCV does; bytes may differ by 1 where a value lies near a half.
-    made = first(loader_of(op, ops.CenterCrop(20, 30)))
+    result = first(loader_of(op, ops.CenterCrop(20, 30)))
 
     blurred = np.stack([cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]])
-    assert np.abs(made - blurred[:, 10:30, 10:40]).max() <= 0.51
+    assert np.abs(result - blurred[:, 10:30, 10:40]).max() <= 0.51
 
 
 def test_its_result_is_what_out_says():
     op = Dali("gaussian_blur", sigma=1.5, window_size=9, dtype="float32", out={"dtype": "float32"})
 
-    made = first(loader_of(op))
+    result = first(loader_of(op))
 
     expected = np.stack([cv2.GaussianBlur(image.astype(np.float32), (9, 9), 1.5) for image in IMAGES[:4]])
-    assert made.dtype == np.float32
-    np.testing.assert_allclose(made, expected, rtol=0, atol=1e-3)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
 
 
 def test_a_result_that_is_not_what_out_says_is_an_error():
@@ -77,8 +77,8 @@ def test_a_dtype_is_told_by_name_however_it_is_given():
         == "Dali(fn='cast', settings={'dtype': 'FLOAT'})"
     )
     for op in (named, enumerated, Dali("cast", dtype="float32")):
-        made = first(loader_of(Dali(op.fn, out={"dtype": "float32"}, **op.settings)))
-        np.testing.assert_array_equal(made, IMAGES[:4].astype(np.float32))
+        result = first(loader_of(Dali(op.fn, out={"dtype": "float32"}, **op.settings)))
+        np.testing.assert_array_equal(result, IMAGES[:4].astype(np.float32))
 
 
 @pytest.mark.parametrize("name", ["noise.gaussian", "random.uniform", "random_resized_crop", "jitter", "readers.file"])
@@ -160,9 +160,9 @@ def test_images_without_known_axes_get_the_layout_that_operators_need():
     field = uniform(np.uint8, 40, 50, 3)
     assert field.axes == ""
 
-    made = first(loader_of(Dali("rotate", angle=180.0, fill_value=0.0)))
+    result = first(loader_of(Dali("rotate", angle=180.0, fill_value=0.0)))
 
-    np.testing.assert_array_equal(made, IMAGES[:4, ::-1, ::-1])
+    np.testing.assert_array_equal(result, IMAGES[:4, ::-1, ::-1])
 
 
 def test_bytes_of_a_file_need_both_dtype_and_shape_in_out():

@@ -89,13 +89,13 @@ class TestDecode(OpContract):
     def values(self, field, count):
         return Ragged.of(list(MANY.values())[:count], np.dtype(np.uint8))
 
-    def compare_gpu(self, got, expected):
+    def compare_gpu(self, actual, expected):
         """The GPU's nvJPEG rounds otherwise: DALI's own tests bound the mean difference, with fancy upsampling at 1."""
-        for one, other in zip(got, expected, strict=True):
-            levels = 1 if one.dtype == np.uint8 else 257
-            assert np.abs(one.astype(np.float64) - other).mean() <= levels
-            error = (one.astype(np.float64) - other) ** 2
-            assert 10 * np.log10(float(np.iinfo(one.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
+        for image, other in zip(actual, expected, strict=True):
+            levels = 1 if image.dtype == np.uint8 else 257
+            assert np.abs(image.astype(np.float64) - other).mean() <= levels
+            error = (image.astype(np.float64) - other) ** 2
+            assert 10 * np.log10(float(np.iinfo(image.dtype).max) ** 2 / max(error.mean(), 1e-9)) > 35
 
 
 def decoded(data, mode="RGB"):
@@ -375,14 +375,14 @@ def test_an_image_of_another_size_than_the_named_is_an_error_that_names_the_file
 def test_behind_a_named_size_a_crop_is_what_it_is_behind_any_size():
     spec = Spec((FILES,))
     files = [saved(picture(seed=row)) for row in range(6)]
-    made = []
+    batches = []
     for op in (Decode(), Decode(size=(37, 45))):
         graph = compile_ops(spec, [op, gl.ops.RandomResizedCrop(8), gl.ops.RandomFlip()])
         sizes = {"image": image_sizes(FILES, files, 6)}
         draws = graph.draw(seed=0, epoch=0, records=np.arange(6), sizes=sizes)
-        made.append(array_form(graph, Ragged.of(files, np.dtype(np.uint8)), draws))
+        batches.append(array_form(graph, Ragged.of(files, np.dtype(np.uint8)), draws))
 
-    assert_identical(*made)
+    assert_identical(*batches)
 
 
 @pytest.mark.parametrize("size", [3, (3,), (3, 4, 5), (0, 4), (3.5, 4), "34"])

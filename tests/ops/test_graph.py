@@ -55,7 +55,9 @@ def test_a_box_becomes_the_region_and_is_all_of_it():
 
     box = drawn(plain)[2]
     assert rest["start"].tolist() == [[0, 0]] * 3
-    assert all((one[name] == box[name]).all() for one, name in ((region, "start"), (region, "shape"), (rest, "shape")))
+    assert all(
+        (draw[name] == box[name]).all() for draw, name in ((region, "start"), (region, "shape"), (rest, "shape"))
+    )
 
 
 def test_a_region_has_two_pixels_along_each_side_where_the_image_has_them():
@@ -100,8 +102,8 @@ def test_regions_change_no_draw_of_a_later_op():
     with_region = files.draw(seed=1, epoch=2, records=np.arange(3), sizes=sizes)[2:]
 
     without = compile_ops(spec, chain).draw(seed=1, epoch=2, records=np.arange(3), sizes=sizes)[1:]
-    for one, other in zip(with_region, without, strict=True):
-        assert all((one[name] == other[name]).all() for name in one)
+    for draw, other in zip(with_region, without, strict=True):
+        assert all((draw[name] == other[name]).all() for name in draw)
 
 
 def test_the_draws_of_no_records_have_the_names_and_kinds_of_all():
@@ -137,21 +139,21 @@ def test_an_op_that_is_none_is_refused():
         compile_ops(Spec((LABEL,)), [ops.OneHot(3), Op])
 
 
-@pytest.mark.parametrize("given", [ops.OneHot(3), None, "OneHot", (op for op in [ops.OneHot(3)]), {"a": ops.OneHot(3)}])
-def test_ops_that_are_no_list_are_refused_when_the_loader_is_made(given):
+@pytest.mark.parametrize("chain", [ops.OneHot(3), None, "OneHot", (op for op in [ops.OneHot(3)]), {"a": ops.OneHot(3)}])
+def test_ops_that_are_no_list_are_refused_when_the_loader_is_made(chain):
     with pytest.raises(SpecError, match=r"ops is .*\n.*a list of ops") as caught:
-        gl.Loader(gl.arrays(label=np.arange(3)), batch_size=1, ops=given, device="cpu")
+        gl.Loader(gl.arrays(label=np.arange(3)), batch_size=1, ops=chain, device="cpu")
 
     assert caught.value.remedy.startswith("write ops=[")
 
 
 @pytest.mark.parametrize(
-    ("given", "remedy"),
+    ("entry", "remedy"),
     [(ops.Cast, "gl.ops.Cast(...)"), (np.flip, "gl.ops.Python(flip)"), ("Decode", "gl.ops.RandomFlip()")],
 )
-def test_of_what_is_no_op_the_remedy_is_how_to_make_one_of_it(given, remedy):
+def test_of_what_is_no_op_the_remedy_is_how_to_make_one_of_it(entry, remedy):
     with pytest.raises(SpecError, match=r"ops\[0\] is") as caught:
-        compile_ops(Spec((LABEL,)), [given])
+        compile_ops(Spec((LABEL,)), [entry])
 
     assert remedy in caught.value.remedy
 

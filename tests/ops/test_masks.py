@@ -74,11 +74,11 @@ def test_masks_of_any_kind_are_resized_by_nearest(dtype, executor):
     masks = (MASKS * 17).astype(dtype)
     op = ops.Resize(25, 33, on=BOTH, interpolation=NEAREST)
 
-    made = batch_of([op], executor, mask=masks)["mask"]
+    result = batch_of([op], executor, mask=masks)["mask"]
 
     expected = batch_of([op], "array", mask=MASKS)["mask"]
-    assert made.dtype == dtype
-    np.testing.assert_array_equal(made, (expected * 17).astype(dtype))
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, (expected * 17).astype(dtype))
 
 
 @pytest.mark.parametrize("executor", ["array", "dali"])
@@ -106,8 +106,8 @@ def test_a_state_tells_the_plain_form_as_ever_and_the_fields_apart():
         state.canonical_text(ops.Resize(8, 8, interpolation="nearest"))
         == "Resize(height=8, width=8, interpolation='nearest')"
     )
-    told = state.canonical_text(ops.Resize(8, 8, on=BOTH, interpolation=NEAREST))
-    assert told == "Resize(on=('image', 'mask'), height=8, width=8, interpolation={'mask': 'nearest'})"
+    text = state.canonical_text(ops.Resize(8, 8, on=BOTH, interpolation=NEAREST))
+    assert text == "Resize(on=('image', 'mask'), height=8, width=8, interpolation={'mask': 'nearest'})"
     assert (
         state.canonical_text(ops.RandomCrop(8, pad=1, fill={"mask": 255}))
         == "RandomCrop(height=8, width=8, pad=1, fill={'mask': 255.0})"
@@ -121,9 +121,9 @@ def test_a_dict_of_nothing_but_the_default_is_the_default():
 
 
 def test_ops_with_dicts_can_be_hashed_and_pickled_and_keep_their_own_dict():
-    given = {"mask": "nearest"}
-    op = ops.Resize(8, 8, interpolation=given)
-    given["mask"] = "cubic"
+    interpolation = {"mask": "nearest"}
+    op = ops.Resize(8, 8, interpolation=interpolation)
+    interpolation["mask"] = "cubic"
 
     assert op.interpolation == NEAREST
     assert hash(op) == hash(ops.Resize(8, 8, interpolation=NEAREST))

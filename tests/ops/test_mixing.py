@@ -85,8 +85,8 @@ def cut_and_mixed(images, labels, records, alpha):
 
 
 CASES = {
-    "MixUp": (gl.ops.MixUp(0.4), lambda *given: mixed_up(*given, 0.4)),
-    "CutMix": (gl.ops.CutMix(0.9), lambda *given: cut_and_mixed(*given, 0.9)),
+    "MixUp": (gl.ops.MixUp(0.4), lambda *arguments: mixed_up(*arguments, 0.4)),
+    "CutMix": (gl.ops.CutMix(0.9), lambda *arguments: cut_and_mixed(*arguments, 0.9)),
 }
 
 
@@ -324,9 +324,9 @@ def test_cutmix_cuts_a_marked_mask_that_it_names_and_mixup_refuses_it():
         records = batch.records
 
     for row in range(4):
-        own, partner = records[row], records[row ^ 1]
-        is_cut = (images[row] != PIXELS[own, :8, :10]).any(axis=2)
-        assert set(masks[row].ravel().tolist()) <= {own, partner}
+        record, partner = records[row], records[row ^ 1]
+        is_cut = (images[row] != PIXELS[record, :8, :10]).any(axis=2)
+        assert set(masks[row].ravel().tolist()) <= {record, partner}
         assert (masks[row][..., 0][is_cut] == partner).all()
     with pytest.raises(SpecError, match="a class number cannot be blended"):
         loader([gl.ops.MixUp(on=("image", "mask", "label"))], 4, marked(mask="mask"))

@@ -37,10 +37,10 @@ class TestNormalize(OpContract):
         (Normalize(0, 1), uniform("S4", 3)),
     )
 
-    def compare_gpu(self, got, expected):
+    def compare_gpu(self, actual, expected):
         """The GPU fuses the subtraction and the product into one rounding."""
-        for one, other in zip(got, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-3 if other.dtype == np.float16 else 1e-6, atol=1e-5)
+        for image, other in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(image, other, rtol=2e-3 if other.dtype == np.float16 else 1e-6, atol=1e-5)
 
 
 def test_it_subtracts_the_mean_and_divides_by_the_standard_deviation():
@@ -68,9 +68,9 @@ def test_it_is_within_one_rounding_of_the_quotient_in_float64():
 def test_one_number_may_stand_for_all_channels():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 4, 3), dtype=np.uint8)
 
-    one, three = Normalize(9, (2, 3, 4)), Normalize((9, 9, 9), (2, 3, 4))
+    single, triple = Normalize(9, (2, 3, 4)), Normalize((9, 9, 9), (2, 3, 4))
 
-    assert_identical(one.array(np, pixels, {}), three.array(np, pixels, {}))
+    assert_identical(single.array(np, pixels, {}), triple.array(np, pixels, {}))
 
 
 def test_equal_parameters_have_equal_text_however_they_are_written():

@@ -62,7 +62,7 @@ def test_behind_the_values_stands_the_value(op):
 
     (batch,) = gl.Loader(source, 3, ops=[op], device="cpu")
 
-    assert batch["x"].tolist() == [(one + [op.value] * op.length)[: op.length] for one in lists]
+    assert batch["x"].tolist() == [(values + [op.value] * op.length)[: op.length] for values in lists]
 
 
 INTS = {"x": ("i4", (None,))}
@@ -90,13 +90,15 @@ def test_on_a_gpu_it_gives_what_the_cpu_gives(monkeypatch):
     source = gl.records(
         9, lambda rows: {"x": [np.arange(row, dtype="f4") for row in rows]}, fields={"x": ("f4", (None,))}
     )
-    made = {}
+    batches = {}
     for device in ("cpu", "gpu"):
         with gl.Loader(source, 4, ops=[PadTo(8, value=-1)], device=device, executor="array") as load:
-            made[device] = [np.asarray(one.get() if hasattr(one, "get") else one) for one in (b["x"] for b in load)]
+            batches[device] = [
+                np.asarray(rows.get() if hasattr(rows, "get") else rows) for rows in (b["x"] for b in load)
+            ]
 
-    for one, other in zip(made["cpu"], made["gpu"], strict=True):
-        np.testing.assert_array_equal(one, other)
+    for rows, other in zip(batches["cpu"], batches["gpu"], strict=True):
+        np.testing.assert_array_equal(rows, other)
 
 
 LISTS = Ragged.of([np.arange(3.0), np.arange(0.0), np.arange(2.0)], np.dtype("f8"))
@@ -112,7 +114,7 @@ def test_to_dense_fills_up_to_the_longest():
 
 def test_to_dense_keeps_the_other_axes_and_does_text():
     pairs = Ragged.of([np.ones((2, 2), "i2"), np.ones((1, 2), "i2")], np.dtype("i2"))
-    texts = Ragged.of([np.array(one, "U3") for one in WORDS], np.dtype("U3"))
+    texts = Ragged.of([np.array(words, "U3") for words in WORDS], np.dtype("U3"))
 
     assert pairs.to_dense(3).tolist() == [[[1, 1], [1, 1], [0, 0]], [[1, 1], [0, 0], [0, 0]]]
     assert texts.to_dense(value="").tolist() == [["a", "", ""], ["", "", ""], ["b", "cde", "f"]]
@@ -133,7 +135,7 @@ def test_to_dense_refuses_what_would_lose_something(arguments, text):
 
 def test_to_dense_is_made_by_the_library_of_the_payload():
     jnp = pytest.importorskip("jax.numpy")
-    made = LISTS.with_payload(jnp.asarray(LISTS.flat, jnp.float32)).to_dense(value=-1)
+    dense = LISTS.with_payload(jnp.asarray(LISTS.flat, jnp.float32)).to_dense(value=-1)
 
-    assert isinstance(made, jnp.ndarray)
-    assert made.tolist() == [[0, 1, 2], [-1, -1, -1], [0, 1, -1]]
+    assert isinstance(dense, jnp.ndarray)
+    assert dense.tolist() == [[0, 1, 2], [-1, -1, -1], [0, 1, -1]]

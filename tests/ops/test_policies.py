@@ -53,22 +53,22 @@ def assert_equal(op, draw, expected):
         np.testing.assert_array_equal(out, expected)
 
 
-def draw_of_one(name, level, **others):
+def draw_of_operation(name, level, **draws):
     """Return the draw of one operation."""
-    return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **others}
+    return {"op": np.int32([OPERATIONS.index(name)]), "level": np.float32([ast.literal_eval(level)]), **draws}
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("torchvision/")])
 def test_an_operation_of_torchvision(key):
     _, name, level, interpolation = key.split("/")
-    assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_one(name, level), GOLDEN[key])
+    assert_equal(ops.RandAugment(interpolation=interpolation, fill=FILL), draw_of_operation(name, level), GOLDEN[key])
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("timm/")])
 def test_an_operation_of_timm(key):
     _, name, level, interpolation, increases = key.split("/")
     policy = ops.TimmAugment(f"rand-inc{increases}", interpolation=interpolation, fill=FILL)
-    draw = draw_of_one(name, level, cubic=np.int32([interpolation == "cubic"]))
+    draw = draw_of_operation(name, level, cubic=np.int32([interpolation == "cubic"]))
     assert_equal(policy, draw, GOLDEN[key])
 
 
@@ -229,7 +229,7 @@ def test_the_operations_of_deit_iii_are_pillows(level):
 
     for name, image in expected.items():
         op = ops.TimmAugment("rand-t3a")
-        result = op.array(np, GOLDEN["image"], draw_of_one(name, str(level), cubic=np.int32([0])))
+        result = op.array(np, GOLDEN["image"], draw_of_operation(name, str(level), cubic=np.int32([0])))
         np.testing.assert_array_equal(result, np.asarray(image))
 
 

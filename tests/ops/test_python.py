@@ -32,7 +32,7 @@ def noisy(x, rng):
 
 
 def each_noisy(x, rng):
-    return np.stack([noisy(one, its) for one, its in zip(x, rng, strict=True)])
+    return np.stack([noisy(row, its) for row, its in zip(x, rng, strict=True)])
 
 
 class TestPython(OpContract):
@@ -80,9 +80,9 @@ def collected(load, name="image"):
 
 
 def test_a_function_stands_between_other_ops():
-    made = collected(loader_of(ops.CenterCrop(4), Python(inverted), ops.Normalize(5, 2)))
+    result = collected(loader_of(ops.CenterCrop(4), Python(inverted), ops.Normalize(5, 2)))
 
-    np.testing.assert_array_equal(made, (255 - IMAGES[:, 1:5, :4].astype(np.float32) - 5) / 2)
+    np.testing.assert_array_equal(result, (255 - IMAGES[:, 1:5, :4].astype(np.float32) - 5) / 2)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 10])
@@ -91,11 +91,11 @@ def test_a_function_stands_between_other_ops():
 def test_what_it_draws_depends_on_seed_epoch_and_record_alone(batch_size, num_threads, op):
     expected = collected(loader_of(ops.Cast("float32"), op, seed=3))
 
-    made = collected(
+    result = collected(
         loader_of(ops.Cast("float32"), op, seed=3, batch_size=batch_size, num_threads=num_threads, shuffle=True)
     )
 
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(result, expected)
     assert (collected(loader_of(ops.Cast("float32"), op, seed=4)) != expected).any()
     assert len({noise.tobytes() for noise in expected - IMAGES}) == 10
 
@@ -103,11 +103,11 @@ def test_what_it_draws_depends_on_seed_epoch_and_record_alone(batch_size, num_th
 def test_its_generator_is_philox_keyed_by_four_words_of_the_draw():
     words = np.array([1, -2, 3, -4], np.int32)
 
-    made = Python(noisy).array(np, np.zeros(5, np.float32), {"key": words})
+    result = Python(noisy).array(np, np.zeros(5, np.float32), {"key": words})
 
     key = np.array([1 | (2**32 - 2) << 32, 3 | (2**32 - 4) << 32], np.uint64)
     expected = np.random.Generator(np.random.Philox(key=key)).normal(size=5).astype(np.float32)
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_image_and_mask_get_the_same_numbers():
@@ -204,11 +204,11 @@ def test_what_it_returns_may_be_what_it_was_given():
 
 
 def test_without_out_it_is_called_with_zeros_when_the_loader_is_made():
-    seen = []
+    calls = []
 
-    with loader_of(Python(lambda x: seen.append((x.any(), x.shape, threading.current_thread().name)) or x)):
-        assert seen
-        assert set(seen) == {(False, (6, 5, 3), "gpuload-signalsafe-0")}
+    with loader_of(Python(lambda x: calls.append((x.any(), x.shape, threading.current_thread().name)) or x)):
+        assert calls
+        assert set(calls) == {(False, (6, 5, 3), "gpuload-signalsafe-0")}
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
@@ -234,8 +234,8 @@ def test_where_zeros_will_not_do_the_remedy_is_out():
         loader_of(Python(positive))
 
     assert "ZeroDivisionError" in caught.value.what
-    made = collected(loader_of(Python(positive, out={"dtype": "float64"})))
-    np.testing.assert_array_equal(made, [image / image.max() for image in IMAGES])
+    result = collected(loader_of(Python(positive, out={"dtype": "float64"})))
+    np.testing.assert_array_equal(result, [image / image.max() for image in IMAGES])
 
 
 def test_a_function_of_a_module_can_be_pickled_with_its_loader_and_a_lambda_cannot():
@@ -258,8 +258,8 @@ def test_masks_of_two_axes_become_images_of_one_channel():
     ]
     graph = compile_ops(masks, chain)
     images = [np.zeros((20, 30, 3), np.uint8), np.zeros((40, 9, 3), np.uint8)]
-    given = {"image": images, "mask": [image[..., 0] for image in images]}
-    sizes = {name: image_sizes(masks[name], values, 2) for name, values in given.items()}
+    fields = {"image": images, "mask": [image[..., 0] for image in images]}
+    sizes = {name: image_sizes(masks[name], values, 2) for name, values in fields.items()}
 
     _, draw = graph.draw(seed=0, epoch=0, records=np.arange(2), sizes=sizes)
 

@@ -38,16 +38,16 @@ def loader_of(*chain, **arguments):
 def rows_of(load, name):
     """Return the rows of a field in the order of the records."""
     with load:
-        rows = {record: one for batch in load for record, one in zip(batch.records, batch[name], strict=True)}
+        rows = {record: row for batch in load for record, row in zip(batch.records, batch[name], strict=True)}
     return [np.asarray(rows[record].get() if hasattr(rows[record], "get") else rows[record]) for record in sorted(rows)]
 
 
 def assert_same(rows, expected):
     assert len(rows) == len(expected)
-    for one, other in zip(rows, expected, strict=True):
+    for row, other in zip(rows, expected, strict=True):
         other = np.asarray(other)
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        np.testing.assert_array_equal(one, other)
+        assert (row.dtype, row.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(row, other)
 
 
 def flip(image, boxes, rng):
@@ -72,7 +72,7 @@ def by_hand(images, boxes, mirrored):
 @pytest.mark.parametrize("arguments", [{}, {"batch_size": 1}, {"batch_size": 10, "num_threads": 3, "shuffle": True}])
 def test_an_image_and_its_boxes_are_mirrored_by_one_draw(arguments):
     images = rows_of(loader_of(FLIP, seed=2, **arguments), "image")
-    mirrored = [not np.array_equal(one, other) for one, other in zip(images, IMAGES, strict=True)]
+    mirrored = [not np.array_equal(image, other) for image, other in zip(images, IMAGES, strict=True)]
     expected = by_hand(IMAGES, BOXES, mirrored)
 
     assert 0 < sum(mirrored) < 10
@@ -129,9 +129,9 @@ def test_one_for_many_gets_arrays_of_records():
         return {"image": image + 1, "noise": np.array(rng.random())}
 
     on = ("image", "label")
-    made = rows_of(loader_of(Python(many, on=on, batch=True), batch_size=7), "noise")
+    noise = rows_of(loader_of(Python(many, on=on, batch=True), batch_size=7), "noise")
 
-    assert_same(made, rows_of(loader_of(Python(single, on=on)), "noise"))
+    assert_same(noise, rows_of(loader_of(Python(single, on=on)), "noise"))
     assert_same(rows_of(loader_of(Python(many, on=on, batch=True)), "image"), IMAGES + 1)
 
 
@@ -143,12 +143,12 @@ def test_images_of_different_sizes_keep_theirs_and_are_cropped_behind_it():
     )  # fmt: skip
     chain = [Python(lambda image, n: (image[::-1], n), on=("image", "n"), out={}), ops.CenterCrop(6)]
 
-    made = rows_of(gl.Loader(read, 4, ops=chain, device="cpu"), "image")
+    results = rows_of(gl.Loader(read, 4, ops=chain, device="cpu"), "image")
 
-    tops = [round((len(one) - 6) / 2) if len(one) % 2 == 0 else None for one in images]
-    for one, image, top in zip(made, images, tops, strict=True):
+    tops = [round((len(image) - 6) / 2) if len(image) % 2 == 0 else None for image in images]
+    for result, image, top in zip(results, images, tops, strict=True):
         if top is not None:
-            np.testing.assert_array_equal(one, image[::-1][top : top + 6, 1:7])
+            np.testing.assert_array_equal(result, image[::-1][top : top + 6, 1:7])
 
 
 def test_a_new_image_whose_size_nobody_knows_is_not_drawn_for():
@@ -397,8 +397,8 @@ def test_decoded_images_go_through_it_to_dali(tmp_path):
 
     with_dali = rows_of(load(ops.Decode(), invert, Dali("flip", horizontal=1), *crop), "image")
     expected = rows_of(load(ops.Decode(), invert, Python(lambda x: x[:, ::-1], out={}), *crop), "image")
-    for one, other in zip(with_dali, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=0.5)  # a level, by resizing; Normalize divides it by 2
+    for row, other in zip(with_dali, expected, strict=True):
+        np.testing.assert_allclose(row, other, atol=0.5)  # a level, by resizing; Normalize divides it by 2
 
 
 @pytest.fixture(params=["sim", pytest.param("cupy", marks=pytest.mark.gpu)])

@@ -24,10 +24,10 @@ def rows_of(values):
 def made_by(source, op, name="text"):
     """Return what an op makes of each record, and the field that the loader says it is."""
     loader = gl.Loader(source, batch_size=7, shuffle=True, seed=1, ops=[op])
-    found = {}
+    rows = {}
     for batch in loader:
-        found.update(zip(batch.records.tolist(), rows_of(batch[name]), strict=True))
-    return [found[record] for record in range(len(LINES))], str(loader.spec_out[name])
+        rows.update(zip(batch.records.tolist(), rows_of(batch[name]), strict=True))
+    return [rows[record] for record in range(len(LINES))], str(loader.spec_out[name])
 
 
 FUNCTIONS = {
@@ -49,9 +49,9 @@ FUNCTIONS = {
 def test_a_function_gets_one_text_and_returns_text_or_numbers(source, kind):
     function, arguments, field = FUNCTIONS[kind]
 
-    found, declared = made_by(source, gl.ops.Python(function, on="text", **arguments))
+    rows, declared = made_by(source, gl.ops.Python(function, on="text", **arguments))
 
-    assert found == [np.asarray(one).tolist() for one in map(function, LINES)]
+    assert rows == [np.asarray(result).tolist() for result in map(function, LINES)]
     assert declared == field
 
 

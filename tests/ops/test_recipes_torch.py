@@ -33,8 +33,8 @@ def transforms(composed, kind):
     return transform
 
 
-def assert_same_interpolation(ours, theirs):
-    assert INTERPOLATIONS[ours] == getattr(theirs, "value", theirs)
+def assert_same_interpolation(interpolation, mode):
+    assert INTERPOLATIONS[interpolation] == getattr(mode, "value", mode)
 
 
 def assert_same_crop(op, crop):
@@ -60,29 +60,29 @@ TIMM = {
 @pytest.mark.parametrize("name", TIMM)
 def test_training_is_what_timm_makes_of_the_same_words(name):
     size, policy, erasing = TIMM[name]
-    theirs = timm_data.create_transform(
+    transform = timm_data.create_transform(
         size, is_training=True, auto_augment=policy, interpolation="bicubic", color_jitter=0.4, **erasing
     )
 
-    ours = getattr(gl.recipes, name)()
+    recipe = getattr(gl.recipes, name)()
 
-    assert_same_crop(only(ours, gl.ops.RandomResizedCrop), transforms(theirs, "RandomResizedCropAndInterpolation"))
-    assert only(ours, gl.ops.RandomFlip).p == transforms(theirs, "RandomHorizontalFlip").p
-    augment, operation = only(ours, gl.ops.TimmAugment), transforms(theirs, "RandAugment").ops[0]
+    assert_same_crop(only(recipe, gl.ops.RandomResizedCrop), transforms(transform, "RandomResizedCropAndInterpolation"))
+    assert only(recipe, gl.ops.RandomFlip).p == transforms(transform, "RandomHorizontalFlip").p
+    augment, operation = only(recipe, gl.ops.TimmAugment), transforms(transform, "RandAugment").ops[0]
     assert augment.config == policy
     assert f"m{operation.magnitude}" in policy
     assert augment.fill == operation.kwargs["fillcolor"]
     assert operation.kwargs["resample"] == Image.Resampling.BICUBIC
     assert augment.interpolation == "cubic"
-    assert_same_normalize(only(ours, gl.ops.Normalize), transforms(theirs, "Normalize"))
+    assert_same_normalize(only(recipe, gl.ops.Normalize), transforms(transform, "Normalize"))
     if erasing:
-        ours_erasing, theirs_erasing = only(ours, gl.ops.Erasing), transforms(theirs, "RandomErasing")
-        assert (ours_erasing.p, ours_erasing.count) == (theirs_erasing.probability, theirs_erasing.max_count)
-        assert ours_erasing.scale == (theirs_erasing.min_area, theirs_erasing.max_area)
-        assert np.log(ours_erasing.ratio).tolist() == pytest.approx(theirs_erasing.log_aspect_ratio)
-        assert theirs_erasing.per_pixel == (ours_erasing.mode == "pixel")
-    assert len(theirs.transforms) == 5 + bool(erasing)  # with MaybeToTensor
-    assert [type(op).__name__ for op in ours] == [
+        our_erasing, timm_erasing = only(recipe, gl.ops.Erasing), transforms(transform, "RandomErasing")
+        assert (our_erasing.p, our_erasing.count) == (timm_erasing.probability, timm_erasing.max_count)
+        assert our_erasing.scale == (timm_erasing.min_area, timm_erasing.max_area)
+        assert np.log(our_erasing.ratio).tolist() == pytest.approx(timm_erasing.log_aspect_ratio)
+        assert timm_erasing.per_pixel == (our_erasing.mode == "pixel")
+    assert len(transform.transforms) == 5 + bool(erasing)  # with MaybeToTensor
+    assert [type(op).__name__ for op in recipe] == [
         "Decode", "RandomResizedCrop", "RandomFlip", "TimmAugment", "Normalize", *(["Erasing"] if erasing else []),
         "OneHot", "OneOf",
     ]  # fmt: skip
@@ -95,12 +95,12 @@ def test_the_crop_of_mae_is_torchvisions_of_the_authors_words():
 
 
 def test_training_of_resnet_has_the_defaults_of_torchvisions_transforms():
-    ours = gl.recipes.resnet50_v2()
+    recipe = gl.recipes.resnet50_v2()
 
-    assert_same_crop(only(ours, gl.ops.RandomResizedCrop), v2.RandomResizedCrop(176))
-    assert only(ours, gl.ops.RandomFlip).p == v2.RandomHorizontalFlip().p
+    assert_same_crop(only(recipe, gl.ops.RandomResizedCrop), v2.RandomResizedCrop(176))
+    assert only(recipe, gl.ops.RandomFlip).p == v2.RandomHorizontalFlip().p
     erasing, policy = v2.RandomErasing(p=0.1), v2.TrivialAugmentWide(interpolation=BILINEAR)
-    our_erasing, our_policy = only(ours, gl.ops.Erasing), only(ours, gl.ops.TrivialAugmentWide)
+    our_erasing, our_policy = only(recipe, gl.ops.Erasing), only(recipe, gl.ops.TrivialAugmentWide)
     assert (our_erasing.p, our_erasing.scale, our_erasing.ratio) == (erasing.p, erasing.scale, erasing.ratio)
     assert (our_erasing.mode, our_erasing.fill) == ("const", erasing.value[0])
     assert our_policy.num_magnitude_bins == policy.num_magnitude_bins
@@ -109,10 +109,10 @@ def test_training_of_resnet_has_the_defaults_of_torchvisions_transforms():
 
 
 def test_ssd_has_the_defaults_of_torchvisions_transforms():
-    ours = gl.recipes.ssd()
+    recipe = gl.recipes.ssd()
 
     distort, crop, zoom = v2.RandomPhotometricDistort(), v2.RandomIoUCrop(), v2.RandomZoomOut()
-    brightness, choice, shuffle = (op for op in ours if type(op) in (gl.ops.Sometimes, gl.ops.OneOf))
+    brightness, choice, shuffle = (op for op in recipe if type(op) in (gl.ops.Sometimes, gl.ops.OneOf))
     first, second = choice.ops
     assert {brightness.p, shuffle.p, *(op.p for op in (*first, *second))} == {distort.p}
     steps = [brightness.ops[0], *(op.ops[0] for op in first)]
@@ -121,7 +121,7 @@ def test_ssd_has_the_defaults_of_torchvisions_transforms():
     assert [(op.low, op.high) for op in steps] == [tuple(pair) for pair in ranges]
     assert [second[2], second[0], second[1]] == list(first)
     assert isinstance(shuffle.ops[0], gl.ops.ChannelShuffle)
-    our_crop, our_zoom = only(ours, gl.ops.RandomIoUCrop), only(ours, gl.ops.RandomZoomOut)
+    our_crop, our_zoom = only(recipe, gl.ops.RandomIoUCrop), only(recipe, gl.ops.RandomZoomOut)
     assert our_crop.scale == (crop.min_scale, crop.max_scale)
     assert our_crop.ratio == (crop.min_aspect_ratio, crop.max_aspect_ratio)
     assert our_crop.options == tuple(crop.options)
@@ -132,14 +132,14 @@ def test_ssd_has_the_defaults_of_torchvisions_transforms():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_labels_are_those_of_timms_mixup_and_of_torchs_smoothing(smoothing):
     labels = np.array([3, 0, 9, 3])
-    theirs = mixup.mixup_target(torch.from_numpy(labels), 10, lam=1.0, smoothing=smoothing)
+    targets = mixup.mixup_target(torch.from_numpy(labels), 10, lam=1.0, smoothing=smoothing)
 
-    ours = gl.ops.OneHot(10, smoothing=smoothing).array(np, labels, {})
+    vectors = gl.ops.OneHot(10, smoothing=smoothing).array(np, labels, {})
 
-    np.testing.assert_array_equal(ours, theirs.numpy())
+    np.testing.assert_array_equal(vectors, targets.numpy())
     logits = torch.randn(4, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     expected = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), label_smoothing=smoothing)
-    result = torch.nn.functional.cross_entropy(logits, torch.from_numpy(ours.astype(np.float64)))
+    result = torch.nn.functional.cross_entropy(logits, torch.from_numpy(vectors.astype(np.float64)))
     assert float(result) == pytest.approx(float(expected), rel=1e-6)
 
 

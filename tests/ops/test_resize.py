@@ -19,23 +19,25 @@ from gpuload.testing.ops import OpContract, array_form, dali_form, uniform, vary
 class ResizeContract(OpContract):
     """Float results are DALI's bit for bit; bytes may differ by 1 where DALI's CPU rounds a half away from zero."""
 
-    def compare(self, got, expected):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected, strict=True):
-            assert (one.dtype, one.shape) == (other.dtype, other.shape)
-            if one.dtype == np.float32:
-                np.testing.assert_array_equal(one, other)
-        if got[0].dtype == np.uint8:
-            difference = np.concatenate([np.abs(a.astype(int) - b).ravel() for a, b in zip(got, expected, strict=True)])
+    def compare(self, actual, expected):
+        assert len(actual) == len(expected)
+        for image, other in zip(actual, expected, strict=True):
+            assert (image.dtype, image.shape) == (other.dtype, other.shape)
+            if image.dtype == np.float32:
+                np.testing.assert_array_equal(image, other)
+        if actual[0].dtype == np.uint8:
+            difference = np.concatenate(
+                [np.abs(a.astype(int) - b).ravel() for a, b in zip(actual, expected, strict=True)]
+            )
             assert difference.max() <= 1
             assert (difference > 0).mean() <= 1e-4  # of noise; for smooth images see below
 
-    def compare_gpu(self, got, expected):
+    def compare_gpu(self, actual, expected):
         """The GPU fuses products and sums, and resizes linearly without DALI's table."""
-        for one, other in zip(got, expected, strict=True):
-            difference = np.abs(one.astype(np.float64) - other)
-            assert difference.max() <= (1 if one.dtype == np.uint8 else 0.02)
-            assert (difference > 0).mean() <= (1e-3 if one.dtype == np.uint8 else 1)
+        for image, other in zip(actual, expected, strict=True):
+            difference = np.abs(image.astype(np.float64) - other)
+            assert difference.max() <= (1 if image.dtype == np.uint8 else 0.02)
+            assert (difference > 0).mean() <= (1e-3 if image.dtype == np.uint8 else 1)
 
 
 def without_noise(kind):
@@ -56,9 +58,9 @@ def test_of_smooth_images_dali_differs_by_one_level_on_few_values(kind, op):
     graph = compile_ops(Spec((uniform(np.uint8, 120, 160, 3),)), [op])
     draws = graph.draw(seed=0, epoch=0, records=np.arange(16), sizes={"image": np.full((16, 2), (120, 160), np.int32)})
 
-    made, expected = dali_form(graph, images, draws, "cpu"), array_form(graph, images, draws)
+    result, expected = dali_form(graph, images, draws, "cpu"), array_form(graph, images, draws)
 
-    difference = np.abs(np.asarray(made).astype(int) - expected)
+    difference = np.abs(np.asarray(result).astype(int) - expected)
     assert difference.max() <= 1
     assert (difference > 0).mean() <= 5e-4  # measured: up to 2e-4, where noise has 6e-5
 
@@ -166,14 +168,14 @@ def test_linear_without_antialias_is_within_one_level_of_opencv():
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "theirs"), [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)]
+    ("interpolation", "method"), [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)]
 )
-def test_antialias_is_near_pillow_inside_the_image(interpolation, theirs):
+def test_antialias_is_near_pillow_inside_the_image(interpolation, method):
     # Pillow leaves out the pixels outside the image where we repeat the edge, so only the inside is compared.
     image = smooth(240, 180)
 
     difference = resized(image, 60, 50, interpolation=interpolation).astype(int) - np.asarray(
-        Image.fromarray(image).resize((50, 60), theirs)
+        Image.fromarray(image).resize((50, 60), method)
     )
 
     assert np.abs(difference[3:-3, 3:-3]).max() <= 1
@@ -233,13 +235,13 @@ def test_bytes_differ_from_dali_only_at_exact_halves_and_by_one():
         image, op = noise(*size), Resize(*new, antialias=False)
         graph = compile_ops(Spec((uniform(np.uint8, *size, 3),)), [op])
 
-        ours = array_form(graph, image[None], [{}])[0].astype(int)
-        theirs = dali_form(graph, image[None], [{}], "cpu")[0]
+        result = array_form(graph, image[None], [{}])[0].astype(int)
+        of_dali = dali_form(graph, image[None], [{}], "cpu")[0]
 
         exact = op.array(np, image.astype(np.float32), {})
-        assert (np.abs(ours - theirs)[exact % 1 != 0.5] == 0).all()
-        assert np.abs(ours - theirs).max() <= 1
-        halves += (ours != theirs).sum()
+        assert (np.abs(result - of_dali)[exact % 1 != 0.5] == 0).all()
+        assert np.abs(result - of_dali).max() <= 1
+        halves += (result != of_dali).sum()
     assert halves > 0
 
 

@@ -31,10 +31,10 @@ class TestPerImageStandardization(OpContract):
         (PerImageStandardization(), uniform("U3")),
     )
 
-    def compare(self, got, expected):
-        for one, other in zip(got, expected, strict=True):
-            assert (one.dtype, one.shape) == (other.dtype, other.shape)
-            np.testing.assert_allclose(one, other, rtol=0, atol=TOLERANCE * max(1, np.abs(other).max()))
+    def compare(self, actual, expected):
+        for image, other in zip(actual, expected, strict=True):
+            assert (image.dtype, image.shape) == (other.dtype, other.shape)
+            np.testing.assert_allclose(image, other, rtol=0, atol=TOLERANCE * max(1, np.abs(other).max()))
 
 
 def standardised(image):
@@ -71,6 +71,6 @@ def test_a_large_image_is_as_exact_in_dali_as_a_small_one():
     sizes = {"image": np.array([[900, 1100]], np.int32)}
     draws = graph.draw(seed=0, epoch=0, records=np.arange(1), sizes=sizes)
 
-    got, expected = dali_form(graph, image, draws, "cpu"), array_form(graph, image, draws)
+    result, expected = dali_form(graph, image, draws, "cpu"), array_form(graph, image, draws)
 
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)

@@ -89,15 +89,15 @@ def on_host(values):
     return values if isinstance(values, np.ndarray) else values.get()
 
 
-def assert_same(ours, theirs):
-    assert np.array_equal(ours.records, theirs.records)
-    for name in theirs.keys():  # noqa: SIM118  a batch is iterated as its output says
-        mine = on_host(ours[name])
-        assert mine.dtype == theirs[name].dtype
-        if mine.dtype.kind == "f":
-            assert np.allclose(mine, theirs[name], rtol=0, atol=1e-6)  # a GPU may fuse multiply and add
+def assert_same(batch, reference):
+    assert np.array_equal(batch.records, reference.records)
+    for name in reference.keys():  # noqa: SIM118  a batch is iterated as its output says
+        values = on_host(batch[name])
+        assert values.dtype == reference[name].dtype
+        if values.dtype.kind == "f":
+            assert np.allclose(values, reference[name], rtol=0, atol=1e-6)  # a GPU may fuse multiply and add
         else:
-            assert np.array_equal(mine, theirs[name])
+            assert np.array_equal(values, reference[name])
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 5])
@@ -105,17 +105,17 @@ def test_the_batches_are_those_of_the_cpu(gpu, loaders, prefetch):
     cpu, on_gpu = loaders(prefetch=prefetch)
     with on_gpu:
         for epoch in range(2):
-            for ours, theirs in zip(on_gpu, cpu, strict=True):
-                assert ours.epoch == epoch
-                assert_same(ours, theirs)
+            for batch, reference in zip(on_gpu, cpu, strict=True):
+                assert batch.epoch == epoch
+                assert_same(batch, reference)
 
 
 def test_kept_batches_stay_what_they_were(gpu, loaders):
     cpu, on_gpu = loaders()
-    kept = list(on_gpu)
+    batches = list(on_gpu)
     on_gpu.close()
-    for ours, theirs in zip(kept, cpu, strict=True):
-        assert_same(ours, theirs)
+    for batch, reference in zip(batches, cpu, strict=True):
+        assert_same(batch, reference)
 
 
 def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
@@ -136,28 +136,28 @@ def test_what_a_stream_of_the_consumer_reads_late_is_right(gpu, loaders):
 def test_short_steps_are_uploaded_together_and_their_batches_are_those_of_the_cpu(sim, loaders):
     cpu, on_gpu = loaders(batch_size=2)
     with on_gpu:
-        kept = list(on_gpu)
-        assert len(sim.works("upload")) < len(kept) / 2
-        for ours, theirs in zip(kept, cpu, strict=True):
-            assert_same(ours, theirs)
+        batches = list(on_gpu)
+        assert len(sim.works("upload")) < len(batches) / 2
+        for batch, reference in zip(batches, cpu, strict=True):
+            assert_same(batch, reference)
 
 
 def test_where_much_is_kept_a_batch_keeps_no_memory_but_its_own(monkeypatch, gpu, loaders):
     monkeypatch.setattr(batches_module, "CROWDED_BYTES", -1)
     cpu, on_gpu = loaders(batch_size=2)
     with on_gpu:
-        kept = list(on_gpu)
-        for ours, theirs in zip(kept, cpu, strict=True):
-            assert_same(ours, theirs)
-        arrays = [values for batch in kept for values in batch.values() if not isinstance(values, np.ndarray)]
+        batches = list(on_gpu)
+        for batch, reference in zip(batches, cpu, strict=True):
+            assert_same(batch, reference)
+        arrays = [values for batch in batches for values in batch.values() if not isinstance(values, np.ndarray)]
         assert on_gpu._session.lane.bytes <= sum(512 + array.nbytes for array in arrays)
 
 
 def test_any_batch_is_made_again(gpu, loaders):
     cpu, on_gpu = loaders()
     with on_gpu:
-        made = [on_gpu.batch_at(step) for step in range(5)]  # in the same slot, one after the other
-        for step, batch in enumerate(made):
+        batches = [on_gpu.batch_at(step) for step in range(5)]  # in the same slot, one after the other
+        for step, batch in enumerate(batches):
             assert_same(batch, cpu.batch_at(step))
 
 
@@ -228,10 +228,10 @@ def test_without_keeping_the_slot_until_its_upload_has_run_a_test_fails(monkeypa
     release = batches_module._Board._release
 
     def at_once(self, lane):
-        for made in list(self._uploading):
-            if made.event is not None:
-                self._uploading.remove(made)
-                made.step.release()
+        for upload in list(self._uploading):
+            if upload.event is not None:
+                self._uploading.remove(upload)
+                upload.step.release()
         release(self, lane)
 
     monkeypatch.setattr(batches_module._Board, "_release", at_once)
@@ -258,12 +258,12 @@ def fails(monkeypatch, folder):
                         for batch in load:
                             total.append(batch["x"].sum())
                             del batch
-                    found = sum(float(one.get()) for one in total)
+                    result = sum(float(value.get()) for value in total)
                 gc.collect()
                 sim.finish()
             except (AssertionError, simdevice.Fault, RuntimeError, ValueError):
                 return True
-            if abs(found - expected) > 0.01:
+            if abs(result - expected) > 0.01:
                 return True
     return False
 

@@ -114,9 +114,9 @@ def test_permutations_of_many_keys_are_those_of_each_key(length):
     turns = np.random.default_rng(1).integers(0, 30 * length, 500)
 
     at_once = _in_own_order(turns, length, 9, 2)
-    one_by_one = [int(_in_own_order(np.array([turn]), length, 9, 2)[0]) for turn in turns]
+    singly = [int(_in_own_order(np.array([turn]), length, 9, 2)[0]) for turn in turns]
 
-    assert at_once.tolist() == one_by_one
+    assert at_once.tolist() == singly
     first = _in_own_order(np.arange(min(length, 5000)), length, 9, 2)
     assert len(set(first.tolist())) == min(length, 5000)
 

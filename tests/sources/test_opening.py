@@ -293,7 +293,7 @@ def test_a_table_without_an_end_is_not_read_whole(tmp_path):
 
 
 # Images that are damaged in their first bytes, and records whose layout no file says.
-NOT_TOLD = {"badheadersize.bmp", "broken.png", "test_batch.bin"}
+AMBIGUOUS = {"badheadersize.bmp", "broken.png", "test_batch.bin"}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared test files are not here")
@@ -316,7 +316,7 @@ def test_real_files_are_known_by_their_bytes(topic):
 
     rest = {name: call for name, call in results.items() if call != calls.get(topic, "gl.images")}
     assert len(results) > 7
-    assert set(rest) <= NOT_TOLD, rest
+    assert set(rest) <= AMBIGUOUS, rest
 
 
 @pytest.mark.parametrize(("suffix", "mode", "letters"), [(".tar", "w", "xf"), (".tar.gz", "w:gz", "xzf")])

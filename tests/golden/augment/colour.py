@@ -64,7 +64,9 @@ def call(name, image, number):
 def main():
     """Write the file."""
     results = {f"images/{name}": image for name, image in images().items()}
-    results["versions"] = np.array([f"{one.__name__} {one.__version__}" for one in (torch, torchvision, PIL, np)])
+    results["versions"] = np.array(
+        [f"{package.__name__} {package.__version__}" for package in (torch, torchvision, PIL, np)]
+    )
     for name, numbers in CALLS.items():
         for number in numbers:
             for image_name, image in images().items():

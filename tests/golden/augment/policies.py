@@ -91,11 +91,11 @@ def main() -> None:
         for number, (weights, share) in enumerate((((0.2, 0.5, 0.3), 0.7), ((0.01, 0.9, 0.09), 0.25))):
             hparams = {"img_mean": FILL, "interpolation": MODES[mode]}
             chains = [("Rotate", "Equalize"), ("ColorIncreasing", "ShearX"), ("SolarizeIncreasing", "TranslateYRel")]
-            made = iter(
+            operations = iter(
                 [[auto_augment.AugmentOp(name, 1.0, 3 + number, hparams) for name in chain] for chain in chains]
             )
             random.random = lambda: 0.9
-            np.random.choice = lambda *_, made=made, **__: next(made)
+            np.random.choice = lambda *_, operations=operations, **__: next(operations)
             mix = auto_augment.AugMixAugment([], depth=2)
             result = mix._apply_basic(photo, np.array(weights, np.float32), np.float32(share))
             values[f"augmix/{mode}/{number}/{weights}/{share}"] = np.asarray(result)
