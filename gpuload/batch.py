@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError
+from gpuload.errors import RecordIndexError, SpecError, UnknownFieldError, short_repr
 from gpuload.ragged import Ragged
 from gpuload.spec import Spec
 
@@ -92,7 +92,7 @@ class Batch:
             return self._parts()[place]
         except (IndexError, TypeError):
             raise RecordIndexError(
-                f"batch[{place!r}]",
+                f"batch[{short_repr(place)}]",
                 cause=f"a batch has {len(self)} parts, and the fields {list(self._fields)}",
                 remedy="take a part by its place (batch[0]), a field by its name, or a record of it: batch[name][0]",
             ) from None

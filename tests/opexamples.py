@@ -14,12 +14,40 @@ from typing import Any
 import numpy as np
 
 import gpuload as gl
+from gpuload.errors import SpecError
 from gpuload.ops.base import Op
+from gpuload.ops.graph import compile_ops
+from gpuload.spec import Field, Spec
 from tests.codeblocks import ROOT
 
 PAGE = ROOT / "docs" / "ops.md"
-TABLE = re.compile(r"\| op \| does \|\n(?:\|.*\|\n)+")
+TABLE = re.compile(r"\| op \| does \|.*\n(?:\|.*\|\n)+")
 NAMES = [name for name in gl.ops.__all__ if name != "Op" and isinstance(getattr(gl.ops, name), type)]
+
+DTYPES = (
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
+ELSE = {  # ops that take no images of pixels
+    "CleanBoxes": "marked boxes, and what goes with them",
+    "Copy": "any field",
+    "Dali": "those of the operator",
+    "Decode": "encoded images",
+    "OneHot": "whole numbers",
+    "PadTo": "numbers or text",
+    "Python": "any field",
+    "RandomIoUCrop": "all",  # beside marked boxes
+}
 
 
 def example_text(name: str) -> str:
@@ -56,12 +84,29 @@ def read_boxes(numbers: Any) -> dict[str, Any]:
     return {"boxes": [np.array(rows, np.float32).reshape(-1, 4) for rows in boxes]}
 
 
+def dtypes_taken(name: str) -> str:
+    """Return which of `DTYPES` an op takes as images of three channels, as text; of others what they take."""
+    if name in ELSE:
+        return ELSE[name]
+    taken = []
+    for dtype in DTYPES:
+        field = Field("image", np.dtype(dtype), (32, 32, 3))
+        try:
+            compile_ops(Spec((field,)), [example(name)])
+            taken.append(dtype)
+        except SpecError:
+            continue
+    if len(DTYPES) - len(taken) <= 1:
+        return " but ".join(["all", *(dtype for dtype in DTYPES if dtype not in taken)])
+    return ", ".join(taken)
+
+
 def table() -> str:
-    """Return the table of all ops in Markdown: the example and the first sentence of each docstring."""
-    lines = ["| op | does |", "|---|---|"]
+    """Return the table of all ops in Markdown: the example, the first sentence of each docstring, and dtypes."""
+    lines = ["| op | does | dtypes |", "|---|---|---|"]
     for name in NAMES:
         text = (inspect.getdoc(getattr(gl.ops, name)) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
-        lines.append(f"| `{example_text(name).removeprefix('gl.ops.')}` | {text} |")
+        lines.append(f"| `{example_text(name).removeprefix('gl.ops.')}` | {text} | {dtypes_taken(name)} |")
     return "\n".join(lines) + "\n"
 
 

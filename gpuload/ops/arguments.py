@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import RowError, SpecError
 from gpuload.spec import TEXTS, Field
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
+LARGEST_SIDE = 2**24 - 1  # pixels: places in an image are float32, which has all whole numbers up to here
 
 Output = dict[str, Any]  # the result of an op, as the user declares it: dtype and shape
 OUTPUT_FORMS = "a dtype, (dtype, shape), a Field, a dict with dtype or shape or both, or a dict from names to these"
@@ -36,13 +38,32 @@ def refuse(op: Any, name: str, value: Any, demand: str, remedy: str = "") -> Spe
     )
 
 
-def whole(op: Any, name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of at least ``least`` that int32 has, as draws and sizes are int32."""
+def whole(op: Any, name: str, value: Any, *, least: int = 1, largest: int = LARGEST_INT) -> int:
+    """Return a whole number from ``least`` to ``largest``, by default all that int32 has, as draws are int32."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise refuse(op, name, value, f"a whole number of at least {least}")
-    if value > LARGEST_INT:
-        raise refuse(op, name, value, f"a whole number of at most {LARGEST_INT}")
+    if value > largest:
+        raise refuse(op, name, value, f"a whole number of at most {largest}")
     return int(value)
+
+
+def side(op: Any, name: str, value: Any, *, least: int = 1) -> int:
+    """Return a number of pixels along a side of an image."""
+    return whole(op, name, value, least=least, largest=LARGEST_SIDE)
+
+
+def check_sides(op: Any, sides: NDArray[Any]) -> NDArray[Any]:
+    """Return the sides of images as they are, ``[N, ...]``, pixels; raises ``RowError`` for one that is too long."""
+    is_long: NDArray[np.bool_] = np.asarray(sides > LARGEST_SIDE)
+    if is_long.any():
+        row = int(is_long.reshape(len(sides), -1).any(axis=1).argmax())
+        raise RowError(
+            row,
+            f"{op}: the result would have {' x '.join(f'{side:.0f}' for side in sides[row])} pixels",
+            cause=f"a side of an image has at most {LARGEST_SIDE} pixels, up to which float32 counts them",
+            remedy="leave the record out with source.select(...), or let the op make smaller images",
+        )
+    return sides
 
 
 def number(op: Any, name: str, value: Any) -> float:
@@ -160,6 +181,8 @@ def _dtype(op: Any, name: str, value: Any, words: list[str]) -> np.dtype[Any] | 
         likely = next((word for word in ("float32", "int32", "uint8") if word in near), near[0])
         demand = f"a dtype that says how many bits it has, one of {near}"
         raise refuse(op, name, value, demand, f"write {likely!r}, say")
+    if isinstance(value, (np.generic, np.ndarray)):  # which NumPy takes for their own dtype
+        return None
     try:
         return None if value is None else np.dtype(value)
     except (TypeError, ValueError, SyntaxError):  # NumPy parses "(2" and raises the error of its parser

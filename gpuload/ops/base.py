@@ -132,6 +132,11 @@ class Op:
         )
 
     @property
+    def keeps_size(self) -> bool:
+        """True if images keep their sizes: the op has no ``size_after``."""
+        return type(self).size_after is Op.size_after
+
+    @property
     def moves_points(self) -> bool:
         """True if the op says where the points of an image go: it has ``move_points``."""
         return type(self).move_points is not Op.move_points

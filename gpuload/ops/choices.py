@@ -514,7 +514,7 @@ class Shuffle(_Nest):
         """The field does not change."""
         for op in self.ops:
             after = _inner_of(op, field.name, field).field_after(field)
-            if _form(after) != _form(field) or (not field.uniform and type(op).size_after is not Op.size_after):
+            if _form(after) != _form(field) or (not field.uniform and not op.keeps_size):
                 raise SpecError(
                     f"{self}: field {field} becomes {after} by {op}",
                     cause="in another order an op would get another dtype or size",

@@ -28,6 +28,7 @@ from gpuload.spec import Field
 
 f32 = np.float32
 RGB = 3  # channels
+MOST_TILES = 256  # down and across; each has a table of 256 levels
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class CLAHE(Chance):
             demand = "a number of more than 0, or two, low and high, with 0 < low <= high"
             raise arguments.refuse(self, "clip_limit", self.clip_limit, demand)
         grid = self.grid if isinstance(self.grid, (tuple, list)) else (self.grid, self.grid)
-        tiles = tuple(arguments.whole(self, "grid", count) for count in grid)
+        tiles = tuple(arguments.whole(self, "grid", count, largest=MOST_TILES) for count in grid)
         if len(tiles) != 2:
             raise arguments.refuse(self, "grid", self.grid, "one whole number, or two: tiles down and across")
         arguments.keep(self, clip_limit=limits, grid=tiles)

@@ -15,8 +15,10 @@ Source   torchvision 0.28, ``torchvision/transforms/v2/functional/_color.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +28,21 @@ from gpuload.ops import tables
 GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue
 LEVELS = 255.999  # torchvision's, from 0 to 1 to bytes: 256 - 0.001, then cut off
 RED, GREEN, BLUE = range(3)
+Arguments = ParamSpec("Arguments")
 
 
+def _quiet(function: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
+    """Return a function in which NumPy does not warn of nan and infinity: a float32 image may hold them."""
+
+    @wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Any:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+@_quiet
 def brightness(xp: ModuleType, x: Any, factor: Any) -> Any:
     """Return ``x * factor``, bounded."""
     return _bounded(x.astype(xp.float32) * across(xp, factor), x.dtype)
@@ -38,6 +53,7 @@ def contrast(xp: ModuleType, x: Any, factor: Any) -> Any:
     return blend(xp, x, mean(xp, gray(xp, x)), factor)
 
 
+@_quiet
 def contrast_about(xp: ModuleType, x: Any, factor: Any, center: float) -> Any:
     """Return ``x * factor + (center - factor * center)``; uint8 is rounded, halves up, and float32 not bounded."""
     middle, factor = np.float32(center), across(xp, factor)
@@ -50,6 +66,7 @@ def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
     return x if x.shape[-1] == 1 else blend(xp, x, gray(xp, x), factor)
 
 
+@_quiet
 def hue(xp: ModuleType, x: Any, shift: Any) -> Any:
     """Return images whose hue is turned by ``shift`` of a full turn, -0.5 to 0.5; one of one channel stays as it is."""
     if x.shape[-1] == 1:
@@ -62,6 +79,7 @@ def hue(xp: ModuleType, x: Any, shift: Any) -> Any:
     return to_dtype(xp, _rgb(xp, turns, saturations, values), x.dtype)
 
 
+@_quiet
 def gamma(xp: ModuleType, x: Any, exponent: Any, gain: float = 1) -> Any:
     """Return ``gain * x ** exponent`` of values from 0 to 1, bounded where ``gain`` is not 1."""
     if x.dtype == np.uint8:  # by a table of the host: powers of a GPU have other last bits
@@ -103,6 +121,7 @@ def autocontrast(xp: ModuleType, x: Any) -> Any:
     return stretch(xp, x, values.min(axis=(-3, -2), keepdims=True), values.max(axis=(-3, -2), keepdims=True))
 
 
+@_quiet
 def stretch(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
     """Return ``x`` with the values from ``low`` to ``high``, float32, over the whole range; see `autocontrast`."""
     is_flat = low == high
@@ -111,6 +130,7 @@ def stretch(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
     return _bounded((x.astype(xp.float32) - low) / scale, x.dtype)
 
 
+@_quiet
 def equalize(xp: ModuleType, x: Any) -> Any:
     """Return images of which the histogram of each channel is as even as a table of 256 values can make it."""
     levels = to_dtype(xp, x, np.dtype(np.uint8))
@@ -118,6 +138,7 @@ def equalize(xp: ModuleType, x: Any) -> Any:
     return result if x.dtype == np.uint8 else unit(xp, result)
 
 
+@_quiet
 def sharpness(xp: ModuleType, x: Any, factor: Any) -> Any:
     """Return ``x * factor + smooth * (1 - factor)``, bounded; the pixels at the edge stay as they are.
 
@@ -152,6 +173,7 @@ def smooth(xp: ModuleType, x: Any) -> Any:
     return ((2 * total + 13) // 26).astype(xp.float32) if scale is None else total
 
 
+@_quiet
 def gray(xp: ModuleType, x: Any) -> Any:
     """Return the gray of images, float32 with one channel, cut off to whole numbers for uint8; see `grayscale`."""
     if x.shape[-1] == 1:
@@ -169,6 +191,7 @@ def grayscale(xp: ModuleType, x: Any, channels: int) -> Any:
     return single if channels == 1 else xp.concatenate([single] * channels, axis=-1)
 
 
+@_quiet
 def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
     """Return ``x * factor + base * (1 - factor)``, bounded.
 
@@ -183,6 +206,7 @@ def blend(xp: ModuleType, x: Any, base: Any, factor: Any) -> Any:
     return _bounded(total.astype(xp.float32), x.dtype)
 
 
+@_quiet
 def mean(xp: ModuleType, x: Any) -> Any:
     """Return the mean of each image of one channel, float32 ``[..., 1, 1, 1]``."""
     total = x.astype(xp.float64).sum(axis=(-3, -2, -1), keepdims=True).astype(xp.float32)

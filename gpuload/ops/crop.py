@@ -27,9 +27,9 @@ class _Crop(Window):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        height = arguments.whole(self, "height", self.height)
-        width = height if self.width is None else arguments.whole(self, "width", self.width)
-        depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+        height = arguments.side(self, "height", self.height)
+        width = height if self.width is None else arguments.side(self, "width", self.width)
+        depth = None if self.depth is None else arguments.side(self, "depth", self.depth)
         arguments.keep(self, height=height, width=width, depth=depth)
 
     @property
@@ -115,7 +115,7 @@ class RandomCrop(_Crop):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(
-            self, pad=arguments.whole(self, "pad", self.pad, least=0), fill=window.check_fill(self, self.fill)
+            self, pad=arguments.side(self, "pad", self.pad, least=0), fill=window.check_fill(self, self.fill)
         )
         arguments.keep(self, pad_if_needed=arguments.flag(self, "pad_if_needed", self.pad_if_needed))
 

@@ -87,6 +87,12 @@ class Dali(Op):
                 cause="the result of decoding it is not declared",
                 remedy=f"put gl.ops.Decode(on={field.name!r}) before it, or declare dtype and shape in out=",
             )
+        if 0 in (field.shape or ()):
+            raise SpecError(
+                f"{self}: field {field.name!r} has shape {field.shape}",
+                cause="it holds no values, and operators of DALI may end the program for that",
+                remedy="name another field with on=, or mend the source",
+            )
         return arguments.declared(self.out or {}, field)
 
     @property

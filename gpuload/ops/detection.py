@@ -121,7 +121,7 @@ class RandomZoomOut(Region):
         """Return ``start``: where each canvas begins, not positive; and its ``shape``; int32 ``[N, 2]``, pixels."""
         low, high = self.side_range
         factor = np.where(u[:, :1] < self.p, low + u[:, 1:2] * (high - low), 1.0)
-        canvas = np.maximum((size * factor).astype(np.int64), size)
+        canvas = np.maximum(arguments.check_sides(self, size * factor).astype(np.int64), size)
         left, top = ((canvas - size)[:, ::-1] * u[:, 2:]).astype(np.int32).T
         return {"start": -np.stack([top, left], axis=1), "shape": canvas.astype(np.int32)}
 
@@ -158,11 +158,14 @@ class RandomIoUCrop(Region):
     def __post_init__(self) -> None:
         super().__post_init__()
         options = arguments.numbers(self, "options", self.options)
+        options = options if isinstance(options, tuple) else (options,)
+        if min(options) < 0:
+            raise arguments.refuse(self, "options", self.options, "numbers of at least 0; 1 leaves the image as it is")
         scale = arguments.interval(self, "scale", self.scale)
         if scale[1] > 1:
             raise arguments.refuse(self, "scale", self.scale, "two numbers, low and high, with 0 < low <= high <= 1")
         arguments.keep(self, scale=scale, ratio=arguments.interval(self, "ratio", self.ratio))
-        arguments.keep(self, options=options if isinstance(options, tuple) else (options,))
+        arguments.keep(self, options=options)
 
     def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
         """Return the marked boxes.
@@ -264,8 +267,8 @@ class ScaleJitter(SizeJitter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        height = arguments.whole(self, "height", self.height)
-        width = height if self.width is None else arguments.whole(self, "width", self.width)
+        height = arguments.side(self, "height", self.height)
+        width = height if self.width is None else arguments.side(self, "width", self.width)
         arguments.keep(self, height=height, width=width, scale=arguments.interval(self, "scale", self.scale))
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -273,7 +276,8 @@ class ScaleJitter(SizeJitter):
         window_size = np.array([self.height, self.width])
         fitting = (window_size / np.maximum(size, 1)).min(axis=1, keepdims=True)
         factor = fitting * (self.scale[0] + u * (self.scale[1] - self.scale[0]))
-        return {"size": np.maximum((size * factor).astype(np.int64), 1).astype(np.float32)}
+        sides = arguments.check_sides(self, size * factor)
+        return {"size": np.maximum(sides.astype(np.int64), 1).astype(np.float32)}
 
 
 def _overlaps(crops: NDArray[np.int64], boxes: Boxes) -> NDArray[np.float64]:

@@ -225,7 +225,7 @@ def _to_pixels(grid: Any, length: int) -> Any:
 def _between_pixels(field: NDArray[np.float64], points: Points) -> Points:
     """Return the values of a field ``[H, W, 2]`` at points, blended of those of four pixels."""
     last = np.array(field.shape[1::-1]) - 1
-    place = (points - 0.5).clip(0, last)
+    place = np.nan_to_num(points - 0.5).clip(0, last)  # a point of nan goes nowhere, and stays nan
     x, y = place.astype(np.int64).T
     right, low = np.minimum(x + 1, last[0]), np.minimum(y + 1, last[1])
     across, down = (place - np.floor(place)).T[:, :, None]

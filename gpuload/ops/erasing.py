@@ -18,6 +18,7 @@ from gpuload.spec import Field
 
 MODES = ("const", "rand", "pixel")
 TRIES = 10  # as in torchvision and timm
+MOST_BOXES = 1000  # of an image; the numbers of each are drawn
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Erasing(_Cover):
             ratio=arguments.interval(self, "ratio", self.ratio),
             mode=arguments.choice(self, "mode", self.mode, MODES),
             std=std,
-            count=arguments.whole(self, "count", self.count),
+            count=arguments.whole(self, "count", self.count, largest=MOST_BOXES),
         )
 
     @property
@@ -206,8 +207,8 @@ class Cutout(_Cover):
         super().__post_init__()
         arguments.keep(
             self,
-            size=arguments.whole(self, "size", self.size),
-            count=arguments.whole(self, "count", self.count),
+            size=arguments.side(self, "size", self.size),
+            count=arguments.whole(self, "count", self.count, largest=MOST_BOXES),
             p=arguments.probability(self, "p", self.p),
         )
 
@@ -267,7 +268,7 @@ class GridMask(_Cover):
     def __post_init__(self) -> None:
         super().__post_init__()
         pair = self.unit if isinstance(self.unit, (tuple, list)) else (self.unit, self.unit)
-        unit = tuple(arguments.whole(self, "unit", side, least=2) for side in pair)
+        unit = tuple(arguments.side(self, "unit", side, least=2) for side in pair)
         if len(unit) != 2 or unit[0] > unit[1]:
             raise arguments.refuse(self, "unit", self.unit, "two whole numbers, low and high, with 2 <= low <= high")
         arguments.keep(

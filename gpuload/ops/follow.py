@@ -266,6 +266,8 @@ class MoveAnnotations(Follower):
         move: Callable[[Any, Draw, Any], NDArray[np.float64]]
         if is_points:
             numbers, move = boxes.to_pixels(rows, self.kind, before), self.op.move_keypoints
+            if self.is_first:
+                check_points(self.on, numbers, lengths)
         else:
             numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
             if self.is_first:
@@ -311,7 +313,8 @@ def check_boxes(
     form = "xywh" if kind.endswith("xyxy") else "xyxy"
     remedy = f"mend the record; or its form is another one, source.mark({name}={form!r}) say"
     if not is_finite[place]:
-        cause, remedy = "it holds nan or inf", "mend the record, or leave the box out"
+        cause = "it holds nan or inf"
+        remedy = "mend the record; gl.ops.CleanBoxes() in front of all ops that move boxes drops such ones"
     elif not is_ordered[place]:
         cause = f"as {kind!r} it ends before it begins"
     else:
@@ -322,6 +325,26 @@ def check_boxes(
         cause=cause,
         remedy=remedy,
     )
+
+
+def check_points(name: Any, points: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
+    """Raise ``RowError`` for the first point that lies at infinity; nan is a point that is not there.
+
+    Args:
+        name: of the field.
+        points: those of some records, one after the other, float64 ``[M, 2]``, pixels.
+        lengths: how many each record has.
+    """
+    bad: NDArray[np.bool_] = np.asarray(np.isinf(points).any(axis=1))
+    if bad.any():
+        place = int(bad.argmax())
+        record = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        raise RowError(
+            record,
+            f"field {name!r}: point {place - int(lengths[:record].sum())} is {points[place].tolist()} in pixels",
+            cause="it holds inf",
+            remedy="mend the record; nan stands for a point that is not there",
+        )
 
 
 def check_mask_size(name: Any, masks: NDArray[Any], size: NDArray[np.int32], *, row: int = 0) -> None:

@@ -193,6 +193,8 @@ class Graph:
             RowError: an op cannot draw for the size of a record's image, or refuses to decode it.
         """
         self._check_heads(sizes)
+        for name in self._varying_images:
+            images.check_pixels(name, sizes[name])
         now = {name: np.broadcast_to(size, (records.size, len(size))) for name, size in self._sizes_beside.items()}
         now |= {name: size if size.shape[1] < len(COLUMNS) else size[:, :2] for name, size in sizes.items()}
         boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
@@ -263,6 +265,16 @@ class Graph:
         for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
             for name in on if op.codec else ():
                 op.check_heads(sizes[files.get(name, name)][:, :3])
+
+    @cached_property
+    def _varying_images(self) -> tuple[str, ...]:
+        """The decoded images whose sizes vary: ops need their pixels, and say so by the axes behind them."""
+        after = {name for spec in self.specs for name in spec.names if spec[name].axes}
+        fields = [
+            field for field in self.spec_in if field.name in self.touched and not (field.encoded or field.uniform)
+        ]
+        of_dali = {name for op, on in zip(self.ops, self.targets, strict=True) if op.needs_dali for name in on}
+        return tuple(field.name for field in fields if field.name in after | of_dali and _has_sizes(field))
 
     @cached_property
     def _head_fields(self) -> list[str | None]:
@@ -372,6 +384,9 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             unsized = {
                 field.name for field in now if _loses_size(previous, field, op.original(field.name, on), unsized)
             }
+        except RowError as error:  # of images that all have one size
+            problem = SpecError(error.reason, cause=error.cause, remedy=error.remedy)
+            raise problem.within(f"ops[{place}]") from None
         except (SpecError, UnknownFieldError) as error:
             raise error.within(f"ops[{place}]") from None
         entries.append((op, on, now, numbers[place]))

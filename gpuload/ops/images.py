@@ -13,13 +13,15 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpuload.errors import SpecError
+from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments
 from gpuload.spec import Field
 
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
 MOST_CHANNELS = 4
+NO_PIXELS = "it is an image without pixels"
 
 
 def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
@@ -49,6 +51,7 @@ def image(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:
             cause="ops act on HWC images, channels last",
             remedy=f"put gl.ops.Transpose('HWC', on={field.name!r}) before it",
         )
+    _require_pixels(op, field)
     return shape
 
 
@@ -61,8 +64,31 @@ def sides(op: Any, field: Field) -> tuple[int | None, ...]:
     if not field.is_volume or field.shape is None:
         return image(op, field)[:2]
     numeric(op, field)
+    _require_pixels(op, field)
     slices, height, width = field.shape[:3]
     return height, width, slices
+
+
+def _require_pixels(op: Any, field: Field) -> None:
+    """Raise ``SpecError`` for images of no height, no width or no channels."""
+    if 0 in (field.shape or ()):
+        raise SpecError(
+            f"{op}: field {field.name!r} has shape {field.shape}",
+            cause=NO_PIXELS,
+            remedy="name the field of the images with on=, or mend the source",
+        )
+
+
+def check_pixels(name: str, size: NDArray[np.int32]) -> None:
+    """Raise ``RowError`` for the first image of a field that has no pixels; ``size`` is int32 ``[N, 2 or 3]``."""
+    if size.size and size.min() < 1:
+        row = int(size.min(axis=1).argmin())
+        shape = " x ".join(map(str, size[row].tolist()))
+        reason, remedy = (
+            f"field {name!r}: it has {shape} pixels",
+            "mend the record, or leave it out: source.select(...)",
+        )
+        raise RowError(row, reason, cause=NO_PIXELS, remedy=remedy)
 
 
 def with_sides(field: Field, sizes: Sequence[int | None]) -> Field:
@@ -128,6 +154,7 @@ def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
 
 def check_dtype(op: Any, field: Field, names: Collection[str], cause: str) -> None:
     """Raise ``SpecError`` with this cause unless a field has a dtype of one of these names."""
+    numeric(op, field)
     if field.dtype.name not in names:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",

@@ -86,7 +86,7 @@ class Mosaic(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        height = arguments.whole(self, "height", self.height)
+        height = arguments.side(self, "height", self.height)
         center = arguments.numbers(self, "center", self.center)
         center = center if isinstance(center, tuple) else (center, center)
         if len(center) != 2 or not 0 <= center[0] <= center[1] <= 1:
@@ -100,7 +100,7 @@ class Mosaic(Op):
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.whole(self, "width", self.width),
+            width=height if self.width is None else arguments.side(self, "width", self.width),
             center=center,
             fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0),
             p=arguments.probability(self, "p", self.p),

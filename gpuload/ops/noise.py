@@ -126,6 +126,15 @@ class GaussianNoise(_Noise):
             clip=arguments.flag(self, "clip", self.clip),
         )
 
+    def field_after(self, field: Field) -> Field:
+        """Shape and dtype stay."""
+        low = self.sigma[0] if isinstance(self.sigma, tuple) else self.sigma
+        for name, value in (("sigma", low), ("mean", abs(self.mean))):
+            if field.dtype.kind == "u" and value > 1:
+                demand = f"a part of white, at most 1, for {field.dtype}"
+                raise arguments.refuse(self, name, getattr(self, name), demand, f"write {name}=25 / 255, say")
+        return super().field_after(field)
+
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``sigma``, float32 ``[N]``, and ``key``."""
         return {"sigma": arguments.between(self.sigma, u[:, 0]).astype(f32), "key": keys(u[:, 1:])}
@@ -133,8 +142,9 @@ class GaussianNoise(_Noise):
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """See ``Op``."""
         white = f32(WHITE[x.dtype.name])
-        scale = xp.asarray(draw["sigma"] * white)[:, None]
-        noise = (normal(xp, draw["key"], x[0].size) * scale + f32(self.mean) * white).reshape(x.shape)
+        with np.errstate(over="ignore"):  # what float32 does not hold is infinite, and bounded below
+            scale = xp.asarray(draw["sigma"] * white)[:, None]
+            noise = (normal(xp, draw["key"], x[0].size) * scale + f32(self.mean) * white).reshape(x.shape)
         if x.dtype == np.float32:
             result = x + noise
             return result.clip(f32(0), f32(1)) if self.clip else result

@@ -58,9 +58,9 @@ class Pad(Window):
                 remedy="write gl.ops.Pad(224, 224) or gl.ops.Pad(margin=4)",
             )
         if self.height is not None:
-            height = arguments.whole(self, "height", self.height)
-            width = height if self.width is None else arguments.whole(self, "width", self.width)
-            depth = None if self.depth is None else arguments.whole(self, "depth", self.depth)
+            height = arguments.side(self, "height", self.height)
+            width = height if self.width is None else arguments.side(self, "width", self.width)
+            depth = None if self.depth is None else arguments.side(self, "depth", self.depth)
             arguments.keep(self, height=height, width=width, depth=depth)
         else:
             arguments.keep(self, margin=self._checked_margin())
@@ -68,10 +68,10 @@ class Pad(Window):
 
     def _checked_margin(self) -> Margin:
         if not isinstance(self.margin, (tuple, list)):
-            return arguments.whole(self, "margin", self.margin, least=0)
+            return arguments.side(self, "margin", self.margin, least=0)
         if len(self.margin) != 4:
             raise arguments.refuse(self, "margin", self.margin, "one number, or four: left, top, right, bottom")
-        left, top, right, bottom = (arguments.whole(self, "margin", side, least=0) for side in self.margin)
+        left, top, right, bottom = (arguments.side(self, "margin", side, least=0) for side in self.margin)
         return left, top, right, bottom
 
     def _margins(self, num_axes: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -46,6 +46,7 @@ NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
 INTERPOLATIONS = ("nearest", "linear", "cubic")
 WIDEST_SHIFT = 150 / 331  # of the image's side, RandAugment's and AutoAugment's
 TIMM_LARGEST = 10.0  # timm's largest level, if mmax is not given
+MOST_BINS = 1000  # of magnitudes; a draw makes a table of them
 MOST_DEPTH = 3  # operations of a chain of AugMix
 TIMM_SHIFT = 0.45  # of the image's side
 
@@ -176,7 +177,7 @@ class RandAugment(_Torchvision):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2)
+        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS)
         magnitude = arguments.whole(self, "magnitude", self.magnitude, least=0)
         if magnitude >= bins:
             raise arguments.refuse(self, "magnitude", magnitude, f"less than num_magnitude_bins, which is {bins}")
@@ -219,7 +220,7 @@ class TrivialAugmentWide(_Torchvision):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2)
+        bins = arguments.whole(self, "num_magnitude_bins", self.num_magnitude_bins, least=2, largest=MOST_BINS)
         arguments.keep(self, num_magnitude_bins=bins)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

@@ -103,10 +103,10 @@ class RandomResize(SizeJitter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high, step = (arguments.whole(self, name, getattr(self, name)) for name in ("low", "high", "step"))
+        low, high, step = (arguments.side(self, name, getattr(self, name)) for name in ("low", "high", "step"))
         if high < low:
             raise arguments.refuse(self, "high", high, f"at least low, which is {low}")
-        longer = None if self.longer is None else arguments.whole(self, "longer", self.longer)
+        longer = None if self.longer is None else arguments.side(self, "longer", self.longer)
         arguments.keep(self, low=low, high=high, step=step, longer=longer)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -118,4 +118,5 @@ class RandomResize(SizeJitter):
         if self.longer is not None:
             is_long = longest * length > self.longer * before
             before, length = np.where(is_long, longest, before), np.where(is_long, self.longer, length)
-        return {"size": (sides * length // before).clip(1).astype(np.float32)}
+        after = arguments.check_sides(self, sides * length // before)
+        return {"size": after.clip(1).astype(np.float32)}

@@ -76,7 +76,7 @@ class Resize(Op):
             )
         for name in ("height", "width", "shorter", "longer"):
             if getattr(self, name) is not None:
-                arguments.keep(self, **{name: arguments.whole(self, name, getattr(self, name))})
+                arguments.keep(self, **{name: arguments.side(self, name, getattr(self, name))})
         arguments.keep(self, fit=arguments.flag(self, "fit", self.fit))
         arguments.choice(self, "rounding", self.rounding, ROUNDINGS)
         _check_filter(self)
@@ -98,7 +98,7 @@ class Resize(Op):
         sides = size.astype(np.int64).clip(1)
         before, after = self._scale(sides)
         half = before if self.rounding == "nearest" else 0
-        return np.asarray((2 * sides * after + half) // (2 * before), np.int32).clip(1)
+        return np.asarray(arguments.check_sides(self, (2 * sides * after + half) // (2 * before)), np.int32).clip(1)
 
     @property
     def _is_fixed(self) -> bool:
@@ -210,11 +210,11 @@ class RandomResizedCrop(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        height = arguments.whole(self, "height", self.height)
+        height = arguments.side(self, "height", self.height)
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.whole(self, "width", self.width),
+            width=height if self.width is None else arguments.side(self, "width", self.width),
             scale=arguments.interval(self, "scale", self.scale),
             ratio=arguments.interval(self, "ratio", self.ratio),
         )

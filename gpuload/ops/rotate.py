@@ -54,6 +54,11 @@ class Rotate(Warp):
         after = super().field_after(field)
         return after.with_(shape=(None, None, *after.shape[2:])) if self.expand and after.shape else after
 
+    @property
+    def keeps_size(self) -> bool:
+        """True without ``expand``."""
+        return not self.expand
+
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the sizes, larger with ``expand``."""
         return draw["size"] if self.expand else size

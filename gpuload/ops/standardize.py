@@ -99,8 +99,9 @@ class PerImageStandardization(Op):
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
         x = x.astype(xp.float32)
-        centred = x - _mean(xp, x).astype(xp.float32)
-        std = xp.sqrt(_mean(xp, centred * centred)).astype(xp.float32)
+        with np.errstate(invalid="ignore", over="ignore"):  # of images that hold infinity
+            centred = x - _mean(xp, x).astype(xp.float32)
+            std = xp.sqrt(_mean(xp, centred * centred)).astype(xp.float32)
         least = xp.asarray(draw["least"]).reshape(-1, 1, 1, 1) * _of_channels(x.shape[3])
         return centred / xp.maximum(std, least)
 

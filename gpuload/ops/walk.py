@@ -143,7 +143,7 @@ class Walker:
         walk = self._walk
         start, mirror = (np.ascontiguousarray(array[rows], np.int32) for array in (walk.start, walk.mirror))
         self._check(x, out, start, mirror)
-        if not len(x):
+        if not x.size:  # no records, or fields without elements
             return
         flat, stride = _flat(x)
         pixels = out if out.dtype != np.float16 else memory(out.shape, np.dtype(np.float32))

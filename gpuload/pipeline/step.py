@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gpuload import rawdecode
 from gpuload.batch import Batch
 from gpuload.core.face import Copies, Queue
-from gpuload.errors import RecordError, RowError
+from gpuload.errors import RecordError, RowError, TooLargeError
 from gpuload.ops.base import HEADS, PARTNER, Draw
 from gpuload.ops.graph import image_sizes
 from gpuload.order import Position
@@ -232,6 +232,15 @@ class Step:
                 raise self.record_error(error, begin) from None
             else:
                 raise
+        except MemoryError as error:
+            if isinstance(error, TooLargeError):
+                raise
+            place = self.recipe.source.where(int(self.records[begin]))
+            raise TooLargeError(
+                f"the ops of {end - begin} records, the first of them {place}",
+                cause=f"there is not so much memory: {error}",
+                remedy="have the ops make smaller images, or use a smaller batch_size",
+            ) from None
 
     def _bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the one behind it; records that are mixed are in one part."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gpuload import core
 from gpuload.core.face import Copies, Plan, Queue
+from gpuload.errors import RowError
 from gpuload.ops.base import Draw
 from gpuload.ops.graph import Graph, image_sizes
 from gpuload.order import Position
@@ -72,7 +73,10 @@ class Stretch:
         self._piece_rows, self._plan = recipe.piece_rows, self._copy_plan(recipe)
         self._draws: list[Draw] | None = None
         if recipe.draws_ahead:
-            self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
+            try:
+                self._draws = draw(recipe.graph, recipe, position.epoch, self.records, {}, self.partners)
+            except RowError as error:
+                raise recipe.source.record_error(int(self.records[error.row]), error) from None
 
     def _copy_plan(self, recipe: Recipe) -> Plan | None:
         """Return where the records lie, for threads of the core; None if these cannot read them."""

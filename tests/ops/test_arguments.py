@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import Any
 
@@ -44,6 +45,16 @@ def test_a_wrong_argument_is_an_error_of_ours_with_cause_and_remedy(name, argume
     assert errors or (name, argument) == ("Dali", "settings")  # those are for DALI to check
 
 
+@pytest.mark.parametrize(("name", "argument"), CASES, ids=["-".join(case) for case in CASES])
+def test_what_is_taken_for_an_argument_is_of_its_type(name, argument):
+    if name == "Dali":  # its settings are for DALI to check
+        return
+    annotation = next(str(field.type) for field in dataclasses.fields(getattr(gl.ops, name)) if field.name == argument)
+    for value in WRONG:
+        if error_of(getattr(gl.ops, name), {**example_arguments(name), argument: value}) is None:
+            assert is_plausible(annotation, value), (annotation, value)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_of_an_op_is_right(name):
     assert error_of(getattr(gl.ops, name), example_arguments(name)) is None
@@ -57,6 +68,19 @@ def error_of(kind, settings):
     except GpuloadError as error:
         return error
     return None
+
+
+def is_plausible(annotation: str, value: Any) -> bool:
+    """Return whether an argument of this type may have a value: no bool for a number, no nan, no array for a text."""
+    if isinstance(value, (bool, np.bool_)):
+        return "bool" in annotation or "Any" in annotation or "float | str" in annotation
+    if value is None:
+        return "None" in annotation or annotation == "Range"  # of ColorJitter: the image stays
+    if isinstance(value, (float, np.floating)):
+        return math.isfinite(value) and any(word in annotation for word in ("float", "Fill", "Any", "Range"))
+    if isinstance(value, (str, bytes)):
+        return "str" in annotation and bool(value)
+    return isinstance(value, (int, np.integer, dict, list, tuple, np.ndarray)) or callable(value)
 
 
 def check_what_it_says_to_type(remedy):
