@@ -1,10 +1,11 @@
 """Progress: one line on a terminal for a wait of more than a second, and a record of it in the log.
 
-    gpuload: reading headers: 412,000 of 1,300,000 files
+    gpuload: reading headers: 412,000 of 1,300,000 files, 98,100/s, 0:09 left [######--------------]
 
 When      From AFTER_S on, at most every EVERY_S. Each text is written over the one before it, the last one is wiped.
-Where     On the terminal of ``sys.stderr``. Nothing is written to a pipe, a file or a notebook, nothing by a job in the
-          background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
+Where     On the terminal of ``sys.stderr``, and in a notebook below its cell. Nothing is written to a pipe or a file,
+          nothing by a job in the background of its shell, and nothing under ``GPULOAD_PROGRESS=0``.
+Rate      and remaining time are those of the mean rate since the first ``show``.
 Log       Has a line after AFTER_S that names the work, and at the end one with its duration, for any ``sys.stderr``.
 Threads   All may show the same progress. If another thread writes now, this one does not; no lock is waited for, so
           that no signal handler hangs, nor a child that was forked meanwhile.
@@ -14,19 +15,23 @@ Cost      A look at the clock for each ``show``, below a microsecond.
 from __future__ import annotations
 
 import contextlib
+import html
 import logging
 import os
 import sys
 import threading
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 AFTER_S, EVERY_S = 1.0, 0.2
 SWITCH = "GPULOAD_PROGRESS"
 COLUMNS = 80  # of a terminal that does not say how many it has
+SHORTEST_BAR, LONGEST_BAR = 8, 20  # columns
 
 log = logging.getLogger("gpuload")
 _line_length = 0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
+_display: Any = None  # IPython's handle of what is below a cell of a notebook
 
 
 class Progress:
@@ -39,6 +44,7 @@ class Progress:
     def __init__(self, doing: str) -> None:
         self._doing = doing
         self._start_s: float | None = None
+        self._start = 0
         self._due = 0.0
         self._is_in_log = False
         self._busy = threading.Lock()
@@ -49,9 +55,9 @@ class Progress:
         return self._start_s is not None
 
     def show(self, how_far: int = 0, of: int = 0, things: str = "") -> None:
-        """Show the progress on the terminal, if it is due; ``of=0`` if the total is not known."""
-        if self._is_due():
-            self._tell(f"{self._doing}: {how_far:,} of {of:,} {things}".rstrip() if of else self._doing)
+        """Show the progress, if it is due; ``of=0`` if the total is not known, ``things`` is the unit of both."""
+        if self._is_due(how_far):
+            self._tell(how_far, of, things)
 
     def __enter__(self) -> Progress:
         return self
@@ -65,45 +71,101 @@ class Progress:
                 "%s: %s after %.1f s", self._doing, "broken off" if kind else "done", perf_counter() - self._start_s
             )
 
-    def _is_due(self) -> bool:
+    def _is_due(self, how_far: int) -> bool:
         now = perf_counter()
         if self._start_s is None:
-            self._start_s, self._due = now, now + AFTER_S
+            self._start_s, self._start, self._due = now, how_far, now + AFTER_S
         return now >= self._due
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, how_far: int, of: int, things: str) -> None:
         if not self._busy.acquire(blocking=False):
             return
         try:
-            self._due = perf_counter() + EVERY_S
+            now = perf_counter()
+            self._due = now + EVERY_S
+            text = self._doing
+            if of:
+                text = f"{text}: {how_far:,} of {of:,} {things}".rstrip()
+            elif how_far:
+                text = f"{text}: {how_far:,} {things}".rstrip()
             if not self._is_in_log:
                 self._is_in_log = True
                 log.info("%s", text)
-            _draw(text)
+            seconds = now - (self._start_s or now)
+            _draw(text + _pace(how_far - self._start, seconds, of - how_far), min(how_far / of, 1.0) if of else None)
         finally:
             self._busy.release()
 
 
+def _pace(num_done: int, seconds: float, num_left: int) -> str:
+    """Return the rate, and the remaining time where the total is known; "" as long as nothing is done."""
+    if num_done <= 0 or seconds <= 0:
+        return ""
+    rate = num_done / seconds
+    text = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
+    if num_left < 0:
+        return text
+    minutes, rest = divmod(round(num_left / rate), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{text}, {f'{hours}:{minutes:02}' if hours else minutes}:{rest:02} left"
+
+
 def wipe() -> None:
-    """Remove the line from the terminal, if there is one."""
-    global _line_length
+    """Remove the line from the terminal or the notebook, if there is one."""
+    global _line_length, _display
     if _line_length and (terminal := _terminal()) is not None:
         _write(terminal, f"\r{' ' * _line_length}\r")
     _line_length = 0
+    if _display is not None:
+        handle, _display = _display, None
+        handle.update({"text/plain": ""}, raw=True)
 
 
-def _draw(text: str) -> None:
-    """Put a line in the place of the one before it."""
+def _draw(text: str, share: float | None) -> None:
+    """Put a line in the place of the one before it.
+
+    Args:
+        text: the line.
+        share: of the work that is done, 0 to 1; None if it is not known.
+    """
     global _line_length
     if (terminal := _terminal()) is not None:
-        line = _fitting(terminal, text)
+        line = _fitting(terminal, text, share)
         _write(terminal, f"\r{' ' * _line_length}\r{line}")
         _line_length = len(line)
+    elif _is_notebook():
+        _draw_below_cell(text, share)
 
 
-def _fitting(terminal: int, text: str) -> str:
+def _fitting(terminal: int, text: str, share: float | None) -> str:
     """Return a line that is shorter than the terminal is wide: a longer one could not be written over."""
-    return f"gpuload: {text}"[: _num_columns(terminal) - 1]
+    num_columns = _num_columns(terminal) - 1
+    line = f"gpuload: {text}"[:num_columns]
+    width = min(num_columns - len(line) - len(" []"), LONGEST_BAR)
+    if share is None or width < SHORTEST_BAR:
+        return line
+    num_filled = int(share * width)
+    return f"{line} [{'#' * num_filled}{'-' * (width - num_filled)}]"
+
+
+def _is_notebook() -> bool:
+    """Return True in the kernel of a notebook, whose ``sys.stderr`` is what is below a cell."""
+    is_kernel = type(sys.stderr).__module__.startswith("ipykernel.") and "IPython" in sys.modules
+    return is_kernel and os.environ.get(SWITCH, "").strip() != "0"
+
+
+def _draw_below_cell(text: str, share: float | None) -> None:
+    """Show the progress as HTML, which every notebook has, and as text."""
+    global _display
+    value = "" if share is None else f' value="{share:.3f}"'
+    bundle = {
+        "text/plain": f"gpuload: {text}",
+        "text/html": f"<progress{value}></progress> gpuload: {html.escape(text)}",
+    }
+    if _display is None:
+        _display = sys.modules["IPython"].display.display(bundle, raw=True, display_id=True)
+    else:
+        _display.update(bundle, raw=True)
 
 
 def _terminal() -> int | None:

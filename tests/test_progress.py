@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,8 @@ def test_on_a_terminal_the_line_of_headers_is_written_over_and_wiped(shards, ter
     terminal.close()
 
     lines = [text.rstrip() for text in terminal.written.split("\r") if text.strip()]
-    assert lines[:2] == [f"gpuload: reading headers: {number} of 300 files" for number in (0, 64)]
+    assert lines[0] == f"gpuload: reading headers: 0 of 300 files [{'-' * 20}]"
+    assert_matches(lines[1], r"^gpuload: reading headers: 64 of 300 files, [\d,]+/s, 0:\d\d left \[###-+\]$")
     assert "\n" not in terminal.written
     assert terminal.screen == ""
     assert_matches(process.stdout, LOGGED)
@@ -194,6 +196,7 @@ def stderr_on(terminal, monkeypatch):
     with os.fdopen(os.dup(terminal.program_end), "w") as stderr, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stderr)
         patch.delenv(progress.SWITCH, raising=False)
+        patch.setattr(progress, "_line_length", 0)
         yield
     terminal.close()
 
@@ -208,7 +211,9 @@ def test_the_first_second_is_silent_and_after_it_five_texts_a_second_are_shown(t
                 assert caplog.messages == []
 
     lines = [text for text in terminal.written.split("\r") if text.strip()]
-    assert lines == [f"gpuload: counting: {number} of 192 things" for number in range(64, 192, 13)]
+    texts = [f"gpuload: counting: {number} of 192 things, 64/s, 0:0" for number in range(64, 192, 13)]
+    assert [line[: len(text)] for line, text in zip(lines, texts, strict=True)] == texts
+    assert lines[0].endswith(" of 192 things, 64/s, 0:02 left [######--------------]")
     assert caplog.messages == ["counting: 64 of 192 things", "counting: done after 3.0 s"]
 
 
@@ -229,6 +234,106 @@ def test_a_line_is_cut_where_the_terminal_ends(monkeypatch):
         counting.show(1, 1_000_000, "things")
 
     assert narrow.written == f"\r\rgpuload: counting: \r{' ' * 19}\r"
+
+
+@pytest.mark.parametrize(
+    ("num_columns", "line"),
+    [
+        (80, "gpuload: counting: 30 of 100 things, 3.0/s, 0:23 left [######--------------]"),
+        (70, "gpuload: counting: 30 of 100 things, 3.0/s, 0:23 left [###----------]"),
+        (60, "gpuload: counting: 30 of 100 things, 3.0/s, 0:23 left"),
+        (40, "gpuload: counting: 30 of 100 things, 3."),
+    ],
+)
+def test_the_bar_takes_the_rest_of_a_line(num_columns, line, clock, monkeypatch):
+    terminal = Terminal(num_columns)
+    with stderr_on(terminal, monkeypatch):
+        counting = progress.Progress("counting")
+        counting.show(0, 100, "things")
+        clock[0] += 10
+        counting.show(30, 100, "things")
+
+    assert terminal.written == f"\r\r{line}"
+    assert len(line) < num_columns
+
+
+@pytest.mark.parametrize(
+    ("how_far", "of", "text"),
+    [
+        (1500, 0, "counting: 1,500 things, 150/s"),
+        (0, 0, "counting"),
+        (100, 720_000, "counting: 100 of 720,000 things, 10/s, 19:59:50 left"),
+        (15, 15, "counting: 15 of 15 things, 1.5/s, 0:00 left"),
+    ],
+)
+def test_rate_and_remaining_time_are_shown_as_far_as_they_are_known(how_far, of, text, clock, monkeypatch):
+    terminal = Terminal(num_columns=200)
+    with stderr_on(terminal, monkeypatch):
+        counting = progress.Progress("counting")
+        counting.show(0, of, "things")
+        clock[0] += 10
+        counting.show(how_far, of, "things")
+
+    assert terminal.written.removeprefix("\r\rgpuload: ").partition(" [")[0] == text
+
+
+def test_work_that_goes_on_where_it_was_left_has_the_rate_of_this_time(clock, monkeypatch):
+    terminal = Terminal(num_columns=200)
+    with stderr_on(terminal, monkeypatch):
+        counting = progress.Progress("counting")
+        counting.show(900, 1000, "things")
+        clock[0] += 10
+        counting.show(950, 1000, "things")
+
+    assert "950 of 1,000 things, 5.0/s, 0:10 left" in terminal.written
+
+
+# --- a notebook
+
+
+def test_in_a_notebook_it_is_html_below_the_cell_and_nothing_is_left_at_the_end(clock, monkeypatch):
+    class OutStream:
+        """As ipykernel.iostream.OutStream, which is no terminal."""
+
+        __module__ = "ipykernel.iostream"
+
+        def isatty(self):
+            return False
+
+    bundles = []
+
+    class Handle:
+        def update(self, bundle, raw):
+            bundles.append(bundle)
+
+    def display(bundle, raw, display_id):
+        bundles.append(bundle)
+        return Handle()
+
+    monkeypatch.setattr(sys, "stderr", OutStream())
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=types.SimpleNamespace(display=display)))
+
+    with progress.Progress("counting <b>") as counting:
+        counting.show(0, 100, "things")
+        for number in (10, 20):
+            clock[0] += 5
+            counting.show(number, 100, "things")
+
+    assert [bundle["text/plain"] for bundle in bundles] == [
+        "gpuload: counting <b>: 10 of 100 things, 2.0/s, 0:45 left",
+        "gpuload: counting <b>: 20 of 100 things, 2.0/s, 0:40 left",
+        "",
+    ]
+    assert bundles[0]["text/html"] == (
+        '<progress value="0.100"></progress> gpuload: counting &lt;b&gt;: 10 of 100 things, 2.0/s, 0:45 left'
+    )
+    bundles.clear()
+    monkeypatch.setenv("GPULOAD_PROGRESS", "0")
+    with progress.Progress("counting") as counting:
+        counting.show(0, 100, "things")
+        clock[0] += 5
+        counting.show(10, 100, "things")
+    assert bundles == []
 
 
 @pytest.mark.parametrize("stderr", ["none", "closed", "no file"])
@@ -253,7 +358,7 @@ def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 0)
     monkeypatch.setattr(progress, "EVERY_S", 0)
     inside, go_on, draws = threading.Event(), threading.Event(), []
-    monkeypatch.setattr(progress, "_draw", lambda text: (draws.append(text), inside.set(), go_on.wait(20)))
+    monkeypatch.setattr(progress, "_draw", lambda text, share: (draws.append(text), inside.set(), go_on.wait(20)))
     counting = progress.Progress("counting")
     (second,) = threads.start(1, counting.show, 1, 2, stop=go_on.set)
     inside.wait(60)
@@ -262,7 +367,7 @@ def test_who_finds_another_thread_at_it_does_not_wait(monkeypatch):
 
     go_on.set()
     threads.join([second])
-    assert draws == ["counting: 1 of 2"]
+    assert [text.partition(",")[0] for text in draws] == ["counting: 1 of 2"]
 
 
 def assert_matches(text, pattern):

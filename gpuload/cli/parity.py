@@ -26,6 +26,7 @@ from gpuload import device as devices
 from gpuload.cli import parity_images, parity_ops, parity_peers
 from gpuload.cli.base import Output, verb
 from gpuload.cli.parity_rows import Comparison
+from gpuload.progress import Progress
 
 
 @verb
@@ -66,10 +67,16 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
         executors.append(("array", devices.choose("gpu")[0]))
     if signalsafe.is_installed("nvidia.dali"):
         executors += [("dali", place) for _, place in executors]
-    for call in () if files else parity_ops.calls():
-        yield from parity_ops.compare_executors(call, executors)
-        yield from parity_peers.compare_peer(call)
-    yield from parity_images.compare_files(files, executors)
+    calls = [] if files else list(parity_ops.calls())
+    total = len(calls) + len(files or parity_images.SAMPLES)
+    with Progress("comparing") as progress:
+        for number, call in enumerate(calls):
+            progress.show(number, total, "ops and files")
+            yield from parity_ops.compare_executors(call, executors)
+            yield from parity_peers.compare_peer(call)
+        for number, (title, source) in enumerate(parity_images.sources(files), len(calls)):
+            progress.show(number, total, "ops and files")
+            yield from parity_images.compare_source(title, source, executors)
 
 
 def machine(device: str = "cpu") -> str:

@@ -83,24 +83,30 @@ def samples() -> Iterator[tuple[str, bytes]]:
 
 
 def compare_files(paths: Sequence[str], executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
-    """Give the comparisons of image files.
+    """Give the comparisons of image files; without any path, samples are made.
 
-    Args:
-        paths: of the files; without any, samples are made.
-        executors: names and devices.
+    Raises:
+        FileError: a file cannot be read.
+    """
+    for title, source in sources(paths):
+        yield from compare_source(title, source, executors)
+
+
+def sources(paths: Sequence[str]) -> Iterator[tuple[str, Source]]:
+    """Give a title and a source of one image file for each path; without any, for each sample.
 
     Raises:
         FileError: a file cannot be read.
     """
     for path in paths:
-        yield from _compare(f"file {os.path.basename(path)}", gl.images([path], labels=None), executors)
+        yield f"file {os.path.basename(path)}", gl.images([path], labels=None)
     for title, data in () if paths else samples():
-        yield from compare_bytes(title, data, executors)
+        yield f"file {title}", _source_of(data)
 
 
 def compare_bytes(title: str, data: bytes, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
     """Give the comparisons of an image file that lies in memory."""
-    yield from _compare(f"file {title}", _source_of(data), executors)
+    yield from compare_source(f"file {title}", _source_of(data), executors)
 
 
 def _source_of(data: bytes) -> Source:
@@ -113,7 +119,7 @@ def _source_of(data: bytes) -> Source:
     return gl.records(1, read, fields={"image": ("uint8", (None,))}).mark(image="encoded")
 
 
-def _compare(title: str, source: Source, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
+def compare_source(title: str, source: Source, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
     """Give the comparisons of one file: libraries, then each executor, whole and by region."""
     data = bytes(source[0]["image"])
     try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import html
+import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from gpuload.loader import Loader
 from gpuload.ops import Decode, images
 from gpuload.order import check_count
 from gpuload.preview.pictures import Pixels, empty, grid, image_pixels, png, text_pixels, wrap
+from gpuload.progress import Progress
 from gpuload.spec import is_whole
 
 MAX_TEXT = 200  # characters of a value beside a picture
@@ -187,13 +189,23 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
     )  # fmt: skip
     if not loader.graph.mixes:  # what a record becomes does not depend on the order
         arrays = arrays.replace(shuffle=False)
-    with _decode_files(arrays.replace(ops=[], output=None)) as raw, _decode_files(arrays) as changed:
-        columns = [[_cell(raw, raw.batch_at(step)) for step in raw.steps_of(numbers)]]
+    with (
+        Progress("drawing") as progress,
+        _decode_files(arrays.replace(ops=[], output=None)) as raw,
+        _decode_files(arrays) as changed,
+    ):
+        count, total = itertools.count(1), len(numbers) * (1 + len(epoch_numbers))
+
+        def cell(of: Loader, step: int, epoch: int, partners: str) -> Cell:
+            result = _cell(of, of.batch_at(step, epoch), partners)
+            progress.show(next(count), total, "records")
+            return result
+
+        columns = [[cell(raw, step, 0, "") for step in raw.steps_of(numbers)]]
         for epoch in epoch_numbers:
             steps = changed.steps_of(numbers, epoch)
             partners = [_partners(raw, step, epoch, loader.graph.group) if loader.graph.mixes else "" for step in steps]
-            batches = [changed.batch_at(step, epoch) for step in steps]
-            columns.append([_cell(changed, *pair) for pair in zip(batches, partners, strict=True)])
+            columns.append([cell(changed, step, epoch, text) for step, text in zip(steps, partners, strict=True)])
     titles = ("as stored", *(f"epoch {epoch}" if is_random else "behind the ops" for epoch in epoch_numbers))
     return Preview(titles, tuple(numbers), tuple(zip(*columns, strict=True)), tuple(map(str, loader.ops)))
 
@@ -209,9 +221,11 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         with open(draft, "wb") as file:
             file.write(content)
         os.replace(draft, path)
-    except OSError as error:
+    except BaseException as error:  # also Ctrl-C
         with contextlib.suppress(OSError):
             os.unlink(draft)
+        if not isinstance(error, OSError):
+            raise
         raise FileError(
             f"{os.fspath(path)} is not written",
             cause=error.strerror or str(error),
