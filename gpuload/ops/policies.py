@@ -252,7 +252,10 @@ class AutoAugment(_Torchvision):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.choice(self, "policy", self.policy, POLICIES)
+        if isinstance(self.policy, str) and self.policy in TIMM_POLICIES:
+            demand, remedy = "a policy of torchvision's", f"write gl.ops.TimmAugment({self.policy!r}), which has timm's"
+            raise arguments.refuse(self, "policy", self.policy, demand, remedy)
+        arguments.choice(self, "policy", self.policy, AUTO_AUGMENT)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op`` and ``level``; see the module."""
@@ -296,13 +299,17 @@ class _Timm(_Policy):
 
 @dataclass(frozen=True)
 class TimmAugment(_Timm):
-    """Apply timm's RandAugment, told by its string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
+    """Apply timm's RandAugment or AutoAugment, told by its string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
 
-    As ``timm.data.rand_augment_transform`` on images of Pillow. The parts of the string, in any order: ``m`` magnitude
-    (10), ``n`` layers (2), ``p`` probability of each (0.5), ``mstd`` standard deviation of the magnitude (0; more than
-    100: uniform from 0 to the magnitude), ``mmax`` the largest magnitude (10), ``inc1`` operations that become stronger
-    with it; ``t3a``, ``t3aw`` or ``tweights`` another set of operations, which do so in any case: DeiT III's three
-    (solarize, desaturate, blur), these and others by weights, or all by weights. Those with weights are not repeated.
+    As timm's ``--aa``, on images of Pillow. ``"v0"``, ``"v0r"``, ``"original"``, ``"originalr"`` are AutoAugment's
+    policies for ImageNet, of whose 25 pairs of operations one is drawn; ``"3a"`` is one of DeiT III's three operations;
+    ``-mstd0.5`` is the standard deviation of their magnitudes.
+
+    ``"rand"`` is RandAugment. The parts of its string, in any order: ``m`` magnitude (10), ``n`` layers (2), ``p``
+    probability of each (0.5), ``mstd`` standard deviation of the magnitude (0; more than 100: uniform from 0 to the
+    magnitude), ``mmax`` the largest magnitude (10), ``inc1`` operations that become stronger with it; ``t3a``, ``t3aw``
+    or ``tweights`` another set of operations, which do so in any case: DeiT III's three (solarize, desaturate, blur),
+    these and others by weights, or all by weights. Those with weights are not repeated.
 
     Example:
         ``gl.ops.TimmAugment("rand-m9-mstd0.5-inc1")``
@@ -323,9 +330,20 @@ class TimmAugment(_Timm):
             raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
         self._parts()
 
+    @property
+    def _policy(self) -> str:
+        """The name of a policy of pairs; "" for RandAugment."""
+        kind = self.config.partition("-")[0]
+        return kind if kind in TIMM_POLICIES else ""
+
     def _parts(self) -> dict[str, float]:
         """Return the numbers in the string by name."""
         kind, *texts = self.config.split("-")
+        if self._policy:
+            deviations = [re.fullmatch(r"mstd(\d+(?:\.\d+)?)", text) for text in texts]
+            if None in deviations or len(texts) > 1:
+                raise arguments.refuse(self, "config", self.config, _TIMM_FORM, _TIMM_REMEDY)
+            return {"mstd": max((float(match[1]) for match in deviations if match), default=0.0)}
         parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5, "mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
         sets = [text.removeprefix("t") for text in texts if text.startswith("t")]
         texts = [text for text in texts if not text.startswith("t")]
@@ -344,17 +362,23 @@ class TimmAugment(_Timm):
     @property
     def _choices(self) -> tuple[str, ...] | dict[str, float]:
         """The operations; where they have weights, an image does not get one of them twice."""
+        if self._policy:
+            return tuple(OPERATIONS[number] for number in np.unique(_policy(TIMM_POLICIES[self._policy][0])[0]))
         sets = [text.removeprefix("t") for text in self.config.split("-") if text.startswith("t")]
         return TIMM_SETS[sets[0]] if sets else TIMM_OPERATIONS
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
-        """Six for each layer."""
+        """Six for each layer; of a policy one for the pair and six for each of its operations."""
+        if self._policy:
+            return 1 + 6 * _policy(TIMM_POLICIES[self._policy][0])[0].shape[1]
         return 6 * int(self._parts()["n"])
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``op``, ``level`` and ``cubic``, int32 ``[N, K]``: 1 where pixels are taken by cubic interpolation."""
         parts = self._parts()
+        if self._policy:
+            return self._draw_pairs(u, parts["mstd"])
         choice, applied, normal, turn, sign, cubic = np.split(u, 6, axis=1)
         choices = self._choices
         numbers = np.array([OPERATIONS.index(name) for name in choices], np.int32)
@@ -367,14 +391,34 @@ class TimmAugment(_Timm):
         if parts["mstd"] > 100:
             level = level * normal
         elif parts["mstd"]:
-            level += parts["mstd"] * np.sqrt(-2 * np.log1p(-normal)) * np.cos(2 * np.pi * turn)
+            level += parts["mstd"] * _normal(normal, turn)
         level = level.clip(0, parts["mmax"]).astype(np.float32)
         return {"op": number, "level": np.where(sign > 0.5, -level, level), "cubic": self.by_cubic(cubic)}
+
+    def _draw_pairs(self, u: NDArray[np.float64], deviation: float) -> Draw:
+        """Return the same of a policy of pairs; the level of GaussianBlur is its radius there, pixels."""
+        numbers, probabilities, magnitudes = _policy(TIMM_POLICIES[self._policy][0])
+        pair = np.floor(u[:, 0] * len(numbers)).astype(np.int64)
+        applied, normal, turn, sign, cubic, radius = np.split(u[:, 1:], 6, axis=1)
+        number = np.where(applied <= probabilities[pair], numbers[pair], 0).astype(np.int32)
+        level = (magnitudes[pair] + deviation * _normal(normal, turn)).clip(0, TIMM_LARGEST)
+        radii = 0.1 + radius * (2 * level / TIMM_LARGEST - 0.1)
+        level = np.where(number == OPERATIONS.index("GaussianBlur"), radii, np.where(sign > 0.5, -level, level))
+        return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
+
+    def argument(self, name: str, level: float, shape: tuple[int, ...]) -> float:
+        """See ``_Policy``."""
+        if self._policy and name == "GaussianBlur":
+            return level
+        if self._policy and name == "Posterize":  # of which timm has three forms
+            lowest, step = TIMM_POLICIES[self._policy][1:]
+            return lowest + step * int(abs(level) / TIMM_LARGEST * 4)
+        return super().argument(name, level, shape)
 
     @property
     def increases(self) -> bool:
         """See ``_Timm``."""
-        return bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS
+        return not self._policy and (bool(self._parts()["inc"]) or self._choices is not TIMM_OPERATIONS)
 
     def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """See ``Op``: but for the sets with Pillow's blur, which the core does not have."""
@@ -591,8 +635,13 @@ TIMM_SETS: dict[str, tuple[str, ...] | dict[str, float]] = {
     },
 }  # fmt: skip
 AUGMIX_OPERATIONS = tuple(name for name in TIMM_OPERATIONS if name not in ("Invert", "SolarizeAdd"))
+TIMM_POLICIES = {  # timm's policies: ours of these pairs, and the bits of Posterize: at level 0, and more for each 2.5
+    "v0": ("v0", 0, 1), "v0r": ("v0", 4, -1), "original": ("imagenet", 4, 1), "originalr": ("imagenet", 4, -1),
+    "3a": ("3a", 0, 1),
+}  # fmt: skip
 _TIMM_FORM = (
-    "timm's words: 'rand', then '-m9', '-n2', '-p0.5', '-mstd0.5', '-mmax10', '-inc1', '-t3a', '-t3aw' or '-tweights'"
+    "timm's words: 'v0', 'v0r', 'original', 'originalr' or '3a' and '-mstd0.5'; or 'rand', then '-m9', '-n2', '-p0.5', "
+    "'-mstd0.5', '-mmax10', '-inc1', '-t3a', '-t3aw' or '-tweights'"
 )
 _TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
 
@@ -611,6 +660,11 @@ def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
         places[:, layer] = (u[:, layer, None] * ends[:, -1:] >= ends).sum(axis=1).clip(0, len(weights) - 1)
         np.put_along_axis(left, places[:, layer, None], 0.0, axis=1)
     return places
+
+
+def _normal(u: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return normal numbers of two uniform ones each (Box and Muller)."""
+    return np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * np.pi * turn)
 
 
 def _levels(
@@ -688,14 +742,15 @@ def _checked_fill(op: Op, value: Any) -> float | tuple[float, ...]:
 
 @lru_cache(maxsize=8)
 def _policy(name: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return a policy: operations, probabilities and steps of its pairs, ``[25, 2]`` each."""
-    pairs = [re.findall(r"(\w+) ([\d.]+) (\d)", line) for line in POLICIES[name].strip().splitlines()]
+    """Return a policy: operations, probabilities and steps of its pairs, ``[25, 2]`` each (``[3, 1]`` of timm's 3a)."""
+    pairs = [re.findall(r"(\w+) ([\d.]+) (\d+)", line) for line in POLICIES[name].strip().splitlines()]
     numbers = np.array([[OPERATIONS.index(word) for word, _, _ in pair] for pair in pairs])
     probabilities = np.array([[float(p) for _, p, _ in pair] for pair in pairs])
     return numbers, probabilities, np.array([[int(step) for _, _, step in pair] for pair in pairs])
 
 
-# Each line is a pair: operation, probability, step of its range from 0 to 9.
+AUTO_AUGMENT = ("imagenet", "cifar10", "svhn")  # torchvision's
+# Each line is a pair: operation, probability, step of its range from 0 to 9; of timm's its level from 0 to 10.
 POLICIES = {
     "imagenet": """
         Posterize 0.4 8, Rotate 0.6 9
@@ -777,5 +832,37 @@ POLICIES = {
         ShearX 0.7 9, TranslateY 0.8 3
         ShearY 0.8 5, AutoContrast 0.7 0
         ShearX 0.7 2, Invert 0.1 0
+""",
+    "v0": """
+        Equalize 0.8 1, ShearY 0.8 4
+        Color 0.4 9, Equalize 0.6 3
+        Color 0.4 1, Rotate 0.6 8
+        Solarize 0.8 3, Equalize 0.4 7
+        Solarize 0.4 2, Solarize 0.6 2
+        Color 0.2 0, Equalize 0.8 8
+        Equalize 0.4 8, SolarizeAdd 0.8 3
+        ShearX 0.2 9, Rotate 0.6 8
+        Color 0.6 1, Equalize 1.0 2
+        Invert 0.4 9, Rotate 0.6 0
+        Equalize 1.0 9, ShearY 0.6 3
+        Color 0.4 7, Equalize 0.6 0
+        Posterize 0.4 6, AutoContrast 0.4 7
+        Solarize 0.6 8, Color 0.6 9
+        Solarize 0.2 4, Rotate 0.8 9
+        Rotate 1.0 7, TranslateY 0.8 9
+        ShearX 0.0 0, Solarize 0.8 4
+        ShearY 0.8 0, Color 0.6 4
+        Color 1.0 0, Rotate 0.6 2
+        Equalize 0.8 4, Equalize 0.0 8
+        Equalize 1.0 4, AutoContrast 0.6 2
+        ShearY 0.4 7, SolarizeAdd 0.6 7
+        Posterize 0.8 2, Solarize 0.6 10
+        Solarize 0.6 8, Equalize 0.6 1
+        Color 0.8 6, Rotate 0.4 5
+""",
+    "3a": """
+        Solarize 1.0 5
+        Desaturate 1.0 10
+        GaussianBlur 1.0 10
 """,
 }

@@ -21,6 +21,7 @@ from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "augment" / "policies.npz")
+TIMM = np.load(Path(__file__).parents[1] / "golden" / "augment" / "timm_policies.npz")
 FILL = (124, 116, 104)
 ops = gl.ops
 
@@ -34,6 +35,8 @@ class TestPolicies(OpContract):
         (ops.TimmAugment("rand-m9-n3-p0.9-mstd0.5-inc1", fill=FILL), uniform(np.uint8, 12, 15, 3)),
         (ops.TimmAugment("rand-m9-n3-p1-t3a"), varying(np.uint8, channels=3)),
         (ops.TimmAugment("rand-m9-p1-tweights"), uniform(np.uint8, 12, 15, 3)),
+        (ops.TimmAugment("v0-mstd0.5", fill=FILL), varying(np.uint8, channels=3)),
+        (ops.TimmAugment("3a-mstd2"), uniform(np.uint8, 12, 15, 3)),
         (ops.AugMix(5, interpolation="linear"), uniform(np.uint8, 12, 15, 3)),
     ]
     refused: ClassVar = [
@@ -70,6 +73,40 @@ def test_an_operation_of_timm(key):
     policy = ops.TimmAugment(f"rand-inc{increases}", interpolation=interpolation, fill=FILL)
     draw = draw_of_operation(name, level, cubic=np.int32([interpolation == "cubic"]))
     assert_equal(policy, draw, GOLDEN[key])
+
+
+@pytest.mark.parametrize("key", [key for key in TIMM.files if "/" in key])
+def test_a_pair_of_a_policy_of_timm(key):
+    name, pair, sign = key.split("/")
+    numbers, _, magnitudes = (values[int(pair)] for values in policies._policy(policies.TIMM_POLICIES[name][0]))
+    is_blur = numbers == OPERATIONS.index("GaussianBlur")
+    level = np.where(is_blur, 1.3, int(sign) * np.where(magnitudes, magnitudes, 0.0)).astype(np.float32)
+    draw = {"op": numbers.astype(np.int32), "level": np.copysign(level, np.where(is_blur, 1, int(sign)))}
+    draw["cubic"] = np.zeros_like(draw["op"])
+
+    op = ops.TimmAugment(name, interpolation="linear", fill=FILL)
+
+    np.testing.assert_array_equal(op.array(np, GOLDEN["image"], draw), TIMM[key])
+    if not is_blur.any() and name != "3a":
+        assert_equal(op, draw, TIMM[key])
+
+
+def test_the_draws_of_a_policy_of_timm():
+    draw = draw_of(ops.TimmAugment("v0-mstd0.5"))
+    names, levels = np.array(OPERATIONS)[draw["op"]], np.abs(draw["level"])
+
+    # ShearX stands in two of the 25 pairs, first in both, with 0.2 at level 9 and 0.0 at level 0.
+    assert (names[:, 0] == "ShearX").mean() == pytest.approx(0.2 / 25, abs=0.002)
+    shears = levels[:, 0][names[:, 0] == "ShearX"]
+    assert np.median(shears) == pytest.approx(9, abs=0.1)
+    assert shears[shears < 10].std() == pytest.approx(0.5, abs=0.05)
+    assert (names[:, 1] == "Equalize").mean() == pytest.approx(
+        (0.6 + 0.4 + 0.8 + 1.0 + 0.6 + 0.0 + 0.6) / 25, abs=0.006
+    )
+    assert draw["cubic"].mean() == pytest.approx(0.5, abs=0.01)
+    radii = draw_of(ops.TimmAugment("3a"))
+    radii = radii["level"][radii["op"] == OPERATIONS.index("GaussianBlur")]  # timm: uniform from 0.1 to 2
+    assert [radii.min(), radii.mean(), radii.max()] == pytest.approx([0.1, 1.05, 2.0], abs=0.02)
 
 
 @pytest.mark.parametrize("key", [key for key in GOLDEN.files if key.startswith("augmix/")])
@@ -206,6 +243,9 @@ def test_on_a_gpu(monkeypatch):
         (lambda: ops.TimmAugment("rand-n15-t3aw"), "timm's words"),
         (lambda: ops.TimmAugment("augmix-m3"), "timm's words"),
         (lambda: ops.TimmAugment("rand-m9.5"), "timm's words"),
+        (lambda: ops.TimmAugment("v0-m9"), "timm's words"),
+        (lambda: ops.TimmAugment("v1"), "timm's words"),
+        (lambda: ops.AutoAugment("v0"), "a policy of torchvision's"),
         (lambda: ops.TimmAugment("rand-m9", interpolation="lanczos"), "interpolation must be one of"),
     ],
 )
