@@ -65,6 +65,19 @@ def test_bytes_that_are_the_field_already_need_no_decoding(layout, direct):
 
 
 @pytest.mark.parametrize(
+    ("part", "strides"),
+    [
+        (Part(X, F4), (12, 4)),
+        (Part(X, F4, fortran=True), (4, 8)),
+        (Part(X, F4, strides_bytes=(60, 20)), (60, 20)),
+        (Part(X.with_(shape=()), F4), ()),
+    ],
+)
+def test_strides_are_those_of_the_file_or_of_elements_side_by_side(part, strides):
+    assert part.strides == strides
+
+
+@pytest.mark.parametrize(
     ("shape", "ragged"),
     [
         ((None,), True),

@@ -30,6 +30,7 @@ from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.order import Position  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from tests import simdevice  # noqa: E402
 from tests.sources.tfrecordfiles import example, write  # noqa: E402
 from tests.threads import none_left  # noqa: E402
 
@@ -448,6 +449,18 @@ def test_with_restart_every_iterator_begins_at_the_position_which_moves_with_the
     assert labels_of(data.prefetch(8)) == expected[1]
     assert (loader.position.epoch, loader.position.step) == (2, 0)
     assert not caplog.records
+
+
+def test_on_a_gpu_a_dataset_with_weights_goes_through_the_host_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    simdevice.install(monkeypatch, seed=5)
+
+    with loader_of(device="gpu", executor="array") as loader:
+        gltf.dataset(loader, weights=True)
+
+        assert "by a generator, through the host (the weights come from the host)" in loader.describe()
+    assert "tf.data copies the batches from gpu:0 to the host and back" in caplog.text
 
 
 HAS_PLUGIN = importlib.util.find_spec("nvidia.dali_tf_plugin") is not None

@@ -7,7 +7,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import DeviceError, SpecError
-from gpuload.ops import Cast, Normalize
+from gpuload.ops import Cast, Normalize, cast
 from gpuload.ragged import Ragged
 from gpuload.spec import Field
 from gpuload.testing.ops import OpContract, numbers, uniform, varying
@@ -175,6 +175,16 @@ def test_ragged_values_keep_their_lengths():
 
     assert [row.tolist() for row in result] == [[1, 2], [], [0, 255]]
     assert result.dtype == np.uint8
+
+
+def test_a_kernel_bounds_integers_and_no_booleans():
+    def kernel(before, after):
+        return cast._kernel(np.dtype(before), np.dtype(after))
+
+    assert "to[channel] = (Out)(value < (In)0ULL ? (In)0ULL : value > (In)255ULL ? (In)255ULL : value);" in kernel(
+        "i2", "u1"
+    )
+    assert "to[channel] = (Out)value;" in kernel("?", "i4")
 
 
 def test_one_dtype_has_one_text():

@@ -118,6 +118,8 @@ def test_a_dict_of_nothing_but_the_default_is_the_default():
     assert ops.Resize(8, 8, interpolation={"image": "linear"}) == ops.Resize(8, 8)
     assert ops.Resize(8, 8, interpolation={"image": "linear", **NEAREST}).interpolation == NEAREST
     assert ops.Pad(8, fill={}) == ops.Pad(8)
+    assert ops.Rotate(9, interpolation={"image": "nearest"}) == ops.Rotate(9)
+    assert ops.Rotate(9, interpolation={"image": "linear", **NEAREST}).interpolation == {"image": "linear"}
 
 
 def test_ops_with_dicts_can_be_hashed_and_pickled_and_keep_their_own_dict():

@@ -200,6 +200,12 @@ class TestNumbers:
         assert "f.tfrecord, record 1, byte " in results
         assert f"feature 'x' is {value}" in results
 
+    def test_of_numbers_at_the_limits_of_a_dtype_none_is_named_in_place_of_that_beyond(self, tmp_path):
+        results = refused(tmp_path, [example(x=[-128, 127]), example(x=[-128, 128])], {"x": ("i1", (2,))})
+
+        assert "f.tfrecord, record 1, byte " in results
+        assert "feature 'x' is 128" in results
+
     def test_floats_keep_their_bits(self, tmp_path):
         bits = np.array([0x7F800001, 0xFFC00001, 0x80000000, 1], np.uint32)  # not-a-numbers, -0, the smallest one
         payload = files.message(1, files.entry("x", files.message(2, files.message(1, bits.tobytes()))))
