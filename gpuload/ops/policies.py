@@ -371,7 +371,7 @@ class TimmAugment(_Timm):
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
         """Six for each layer; of a policy one for the pair and six for each of its operations."""
         if self._policy:
-            return 1 + 6 * _policy(TIMM_POLICIES[self._policy][0])[0].shape[1]
+            return 1 + 6 * int(_policy(TIMM_POLICIES[self._policy][0])[0].shape[1])
         return 6 * int(self._parts()["n"])
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
@@ -664,7 +664,7 @@ def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
 
 def _normal(u: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return normal numbers of two uniform ones each (Box and Muller)."""
-    return np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * np.pi * turn)
+    return np.asarray(np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * np.pi * turn))
 
 
 def _levels(
