@@ -468,6 +468,17 @@ class Native(Protocol):
             out: the result, like the image.
         """
 
+    def clahe(self, image: NDArray[np.uint16], limit: float, rows: int, columns: int, out: NDArray[np.uint16]) -> None:
+        """Make the histogram of each tile even, of each channel by itself; see `ops.clahe`.
+
+        Args:
+            image: uint16 ``[height, width, channels]``; images of bytes are edited, see ``edit``.
+            limit: how many times its share of the pixels a level may have.
+            rows: tiles down.
+            columns: tiles across.
+            out: the result, like the image, in other memory.
+        """
+
     def resize_as_pillow(
         self, image: Bytes, offset: int, stride: int, height: int, width: int, rows: Int32s, row_count: Int32s,
         row_weights: Int32s, columns: Int32s, column_count: Int32s, column_weights: Int32s, out: Bytes,

@@ -3,10 +3,11 @@
 Tiles      The image is cut into ``grid`` tiles, ``(rows, columns)``. Where its sides are no multiples of these, pixels
            are added at the bottom and right, mirrored in the last ones, so many that both sides are; where one of the
            sides is one already, as many as it has tiles.
-Histogram  of each tile, 256 levels. What is more than ``limit * pixels / 256`` in a level, rounded down and at least 1,
-           is cut off and given to all levels alike, the rest to every ``256 // rest``-th level, from 0 on.
-Values     A level becomes ``255 / pixels * (values up to it)`` in the tile; each pixel is the mean of what it becomes
-           in the four tiles about it, weighed by the distance from their middles. float32, rounded to nearest.
+Histogram  of each tile, 256 levels, of uint16 65536. What is more than ``limit * pixels / levels`` in a level, rounded
+           down and at least 1, is cut off and given to all levels alike, the rest to every ``levels // rest``-th level,
+           from 0 on.
+Values     A level becomes ``(levels - 1) / pixels * (values up to it)`` in the tile; each pixel is the mean of what it
+           becomes in the four tiles about it, weighed by the distance from their middles. float32, rounded to nearest.
 Source     Zuiderveld, "Contrast Limited Adaptive Histogram Equalization", Graphics Gems IV, 1994; OpenCV (Apache-2.0),
            ``modules/imgproc/src/clahe.cpp``, read and written anew.
 Equals     ``cv2.createCLAHE(...).apply`` of OpenCV 5.0, every value; of red, green and blue that of its L of Lab.
@@ -21,9 +22,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import arguments, images, lab, tables
-from gpuload.ops.base import Draw, Sizes
+from gpuload import core
+from gpuload.errors import SpecError
+from gpuload.ops import arguments, clahe_cuda, edits, edits_cuda, images, lab, tables
+from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour_tones import Chance
+from gpuload.ops.edits import Edits
 from gpuload.spec import Field
 
 f32 = np.float32
@@ -33,11 +37,12 @@ MOST_TILES = 256  # down and across; each has a table of 256 levels
 
 @dataclass(frozen=True)
 class CLAHE(Chance):
-    """Make the histogram of each tile of an image even, within a limit (CLAHE); uint8, HWC.
+    """Make the histogram of each tile of an image even, within a limit (CLAHE); uint8 or uint16, HWC.
 
-    Of images of three channels L of Lab is changed, as by Albumentations' ``CLAHE``; of others, gray ones say, each
-    channel by itself. Every value is OpenCV's: `ops.clahe` has the formula. `Equalize` takes a whole image without a
-    limit; torchvision, timm, Keras and DALI have no CLAHE, Kornia's works on values from 0 to 1.
+    Of images of three channels L of Lab is changed, as by Albumentations' ``CLAHE``, which is for uint8 alone; of
+    others, gray ones say, each channel by itself. Every value is OpenCV's: `ops.clahe` has the formula. `Equalize`
+    takes a whole image without a limit; torchvision, timm, Keras and DALI have no CLAHE, Kornia's works on values from
+    0 to 1.
 
     Example:
         ``gl.ops.CLAHE(clip_limit=(1, 4), grid=(8, 8), p=0.5)``
@@ -75,8 +80,18 @@ class CLAHE(Chance):
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
-        images.check_dtype(self, field, ("uint8",), "it counts the 256 levels of uint8 images")
-        return super().field_after(field)
+        cause = "it counts the levels of uint8 or uint16 images"
+        remedy = f"put gl.ops.Cast('uint8', on={field.name!r}) before it"
+        images.check_dtype(self, field, ("uint8", "uint16"), cause, remedy)
+        shape = images.image(self, field)
+        if field.dtype == np.uint16 and shape[2] in (RGB, None):
+            raise SpecError(
+                f"{self}: field {field.name!r} is uint16 of {shape[2] or 'any number of'} channels",
+                cause="of three channels L of Lab is changed, which OpenCV has for uint8 alone",
+                remedy="make uint8 of it before it: "
+                f"gl.ops.Python(lambda x: (x >> 8).astype('uint8'), out='uint8', on={field.name!r})",
+            )
+        return field.with_(shape=shape, axes="HWC")
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``apply``, int32 ``[N]``: 1 where an image is changed; and ``clip_limit``, float32 ``[N]``."""
@@ -96,6 +111,28 @@ class CLAHE(Chance):
             result = xp.moveaxis(planes.reshape(count, channels, height, width), 1, -1)
         return result.reshape(x.shape)
 
+    def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
+        """See ``ColourOp``."""
+        if x[0].dtype == np.uint16:
+            return clahe_cuda.equalize(xp, x, draw["apply"], draw["clip_limit"], self._tiles)
+        return edits_cuda.edit(xp, x, self.edit_form(draw, np.empty((len(x), 2), np.int32), x[0].shape[2]))
+
+    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits:
+        """See ``Op``."""
+        return edits.keep_rows(edits.of(len(size), edits.CLAHE, draw["clip_limit"], *self._tiles), draw["apply"])
+
+    def row_form(self, field: Field) -> RowForm | None:
+        """In the core, of uint16; uint8 is an edit."""
+        return self._write if core.native is not None and field.dtype == np.uint16 else None
+
+    def _write(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
+        if core.native is None:
+            raise RuntimeError(f"CLAHE: {core.problem}")
+        if draw["apply"]:
+            core.native.clahe(x if x.flags.aligned else x.copy(), float(draw["clip_limit"]), *self._tiles, out)
+        else:
+            np.copyto(out, x)
+
     @property
     def _limits(self) -> tuple[float, float]:
         limits: Any = self.clip_limit
@@ -108,14 +145,18 @@ class CLAHE(Chance):
 
 
 def equalize_tiles(xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid: tuple[int, int]) -> Any:
-    """Return planes whose tiles have even histograms, uint8 ``[N, H, W]``.
+    """Return planes whose tiles have even histograms, ``[N, H, W]``, of the dtype of ``x``.
 
     Args:
         xp: NumPy or CuPy.
-        x: uint8 ``[N, H, W]``.
+        x: uint8 or uint16 ``[N, H, W]``.
         clip_limit: float32 ``[N]``, on the host: see `CLAHE`.
         grid: tiles down and across.
     """
+    levels = 256 if x.dtype == np.uint8 else 1 << 16
+    if levels > 256 and len(x) > 1:  # one by one: tables of so many levels are large
+        rows = (slice(row, row + 1) for row in range(len(x)))
+        return xp.concatenate([equalize_tiles(xp, x[row], clip_limit[row], grid) for row in rows])
     count, sides = len(x), x.shape[1:]
     are_whole = all(side % tiles == 0 for side, tiles in zip(sides, grid, strict=True))
     added = [0 if are_whole else tiles - side % tiles for side, tiles in zip(sides, grid, strict=True)]
@@ -124,7 +165,8 @@ def equalize_tiles(xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid
         enlarged = enlarged.take(xp.asarray(_mirrored_places(side, side + extra)), axis=axis) if extra else enlarged
     height, width = ((side + extra) // tiles for side, extra, tiles in zip(sides, added, grid, strict=True))
     pieces = enlarged.reshape(count, grid[0], height, grid[1], width).swapaxes(2, 3).reshape(-1, height, width, 1)
-    curves = _curves(xp, tables.counts_up_to(xp, pieces).reshape(count, -1, 256), height * width, clip_limit)
+    up_to = tables.counts_up_to(xp, pieces, levels).reshape(count, -1, levels)
+    curves = _curves(xp, up_to, height * width, clip_limit)
     return _blend(xp, x, curves, (height, width), grid)
 
 
@@ -136,23 +178,24 @@ def _mirrored_places(length: int, new_length: int) -> NDArray[np.int64]:
 
 
 def _curves(xp: ModuleType, up_to: Any, pixels: int, clip_limit: NDArray[np.float32]) -> Any:
-    """Return what each level of a tile becomes, float32 ``[N, tiles, 256]``.
+    """Return what each level of a tile becomes, float32 ``[N, tiles, levels]``.
 
     Args:
         xp: NumPy or CuPy.
-        up_to: integers ``[N, tiles, 256]``: how many values of a tile are at most 0, 1, ... 255.
+        up_to: integers ``[N, tiles, levels]``: how many values of a tile are at most 0, 1, ...
         pixels: of a tile.
         clip_limit: float32 ``[N]``, on the host.
     """
+    levels = up_to.shape[-1]
     counts = xp.concatenate([up_to[..., :1], up_to[..., 1:] - up_to[..., :-1]], axis=-1)
-    largest = (clip_limit.astype(np.float64) * pixels / 256).clip(1, pixels).astype(np.int32)
+    largest = (clip_limit.astype(np.float64) * pixels / levels).clip(1, pixels).astype(np.int32)
     limit = xp.asarray(largest)[:, None, None]
     excess = xp.maximum(counts - limit, 0).sum(axis=-1, keepdims=True)
-    rest, levels = excess % 256, xp.arange(256)
-    step = 256 // xp.maximum(rest, 1)
-    has_one_more = (levels % step == 0) & (levels // step < rest)
-    counts = xp.minimum(counts, limit) + excess // 256 + has_one_more
-    return xp.rint(tables.sums_up_to(xp, counts).astype(f32) * (f32(255) / f32(pixels)))
+    rest, level = excess % levels, xp.arange(levels)
+    step = levels // xp.maximum(rest, 1)
+    has_one_more = (level % step == 0) & (level // step < rest)
+    counts = xp.minimum(counts, limit) + excess // levels + has_one_more
+    return xp.rint(tables.sums_up_to(xp, counts).astype(f32) * (f32(levels - 1) / f32(pixels)))
 
 
 def _blend(xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tuple[int, int]) -> Any:
@@ -161,17 +204,17 @@ def _blend(xp: ModuleType, x: Any, curves: Any, tile: tuple[int, int], grid: tup
         _neighbours(*lengths) for lengths in zip(x.shape[1:], tile, grid, strict=True)
     )
     first = np.arange(len(x), dtype=np.int32)[:, None, None] * (grid[0] * grid[1])
-    flat, values = curves.reshape(-1), x.astype(xp.int32)
+    flat, values, levels = curves.reshape(-1), x.astype(xp.int32), curves.shape[-1]
 
     def become(rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Any:
-        begins = (first + rows[:, None] * grid[1] + columns) * 256
+        begins = (first + rows[:, None] * grid[1] + columns) * levels
         return flat.take(values + xp.asarray(begins.astype(np.int32)))
 
     lower, after = xp.asarray(lower_part)[:, None], xp.asarray(right_part)
     upper, before = f32(1) - lower, f32(1) - after
     above = become(top, left) * before + become(top, right) * after
     below = become(bottom, left) * before + become(bottom, right) * after
-    return xp.rint(above * upper + below * lower).astype(xp.uint8)
+    return xp.rint(above * upper + below * lower).astype(x.dtype)
 
 
 def _neighbours(length: int, tile: int, tiles: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:

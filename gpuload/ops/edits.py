@@ -39,7 +39,8 @@ Edits = NDArray[np.float64]
     PIL_AFFINE,  # which of `FILTERS`, six numbers of a matrix, the fill of three channels
     PIL_TURN,  # quarters of a turn, 1 to 3, counter-clockwise
     PIL_MIX,  # share of the mix, number of chains; of each chain its weight, the count of its numbers, and its edits
-) = range(18)
+    CLAHE,  # limit, tiles down, tiles across; see `ops.clahe`
+) = range(19)
 FILTERS = ("nearest", "linear", "cubic")
 TABLE_NUMBERS = 32
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuload.ops import colour_cuda, colour_pillow, edits
+from gpuload import device
+from gpuload.ops import clahe_cuda, colour_cuda, colour_pillow, edits, lab
 from gpuload.ops.base import Draw, Op
 from gpuload.ops.blur import MEAN
 from gpuload.ops.edits import Edits
@@ -25,10 +26,11 @@ Numbers = NDArray[np.float64]
 CODES = (
     "SKIP", "TABLE", "BRIGHTNESS", "CONTRAST", "SATURATION", "HUE", "SHARPNESS", "GRAY", "AUTOCONTRAST", "EQUALIZE",
     "BLUR", "PIL_CONTRAST", "PIL_SATURATION", "PIL_SHARPNESS", "PIL_AUTOCONTRAST", "PIL_AFFINE", "PIL_TURN",
-    "PIL_MIX",
+    "PIL_MIX", "CLAHE",
 )  # fmt: skip
 COUNTING = (edits.CONTRAST, edits.AUTOCONTRAST, edits.EQUALIZE, edits.PIL_CONTRAST, edits.PIL_AUTOCONTRAST)
 LOOK_UPS = (edits.TABLE, edits.BRIGHTNESS, *COUNTING)
+RGB = 3  # channels
 
 HEAD = f"""{colour_cuda.FUNCTIONS}
 enum {{ {", ".join(f"{name} = {getattr(edits, name)}" for name in CODES)} }};
@@ -42,12 +44,26 @@ __device__ inline float pillow_blend(float base, float value, float factor) {{
     return floorf(within(base + factor * (value - base)));
 }}
 """
-# Of each image that needs it, how many values each channel has of each level, and the gray, which comes last.
-COUNT = f"""{HEAD}typedef int Stats;
+# Of each image that needs it, how many values each channel has of each level, and the gray, which comes last; of CLAHE
+# how many each tile has, of L of Lab where there are three channels.
+COUNT = f"""{HEAD}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}typedef int Stats;
+__device__ inline void count_tile(const Image& image, int y, int x, const double* numbers, const int* tables,
+    int* counts)
+{{
+    Tiling tiles = tiling(image, (int)numbers[1], (int)numbers[2]);
+    float color[NUMBERS];
+    read(image, reflected(y, image.height), reflected(x, image.width), color);
+    if (CHANNELS == {RGB}) color[0] = (float)to_lab(tables, color).lightness;
+    for (int channel = 0; channel < (CHANNELS == {RGB} ? 1 : CHANNELS); ++channel) {{
+        Long tile = (channel * tiles.rows + y / tiles.height) * tiles.columns + x / tiles.width;
+        atomicAdd(counts + 256 * tile + (int)color[channel], 1);
+    }}
+}}
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
 {{
     int code = words[0], *counts = (int*)stats;
+    if (code == CLAHE) return count_tile(image, y, x, (const double*)(words + 2), (const int*)table, counts);
     if ({" && ".join(f"code != {code}" for code in COUNTING)}) return;
     float color[NUMBERS];
     read(image, y, x, color);
@@ -55,13 +71,28 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     atomicAdd(counts + 256 * CHANNELS + (code == PIL_CONTRAST ? pillow_gray(color) : (int)gray(color)), 1);
 }}
 """
-# One pixel for each entry of a table: a row for each channel.
-TABLES = f"""{HEAD}typedef int Stats;
+# One pixel for each entry of a table: a row for each channel, of CLAHE for each tile of each channel.
+TABLES = f"""{HEAD}{clahe_cuda.FUNCTIONS}typedef int Stats;
+__device__ inline float tile_entry(const Image& image, int level, const double* numbers, const int* counts) {{
+    Tiling tiles = tiling(image, (int)numbers[1], (int)numbers[2]);
+    int limit = limit_of(tiles, numbers[0], 256), up_to = 0, excess = 0;
+    for (int other = 0; other < 256; ++other) {{
+        int count = counts[other] < limit ? counts[other] : limit;
+        excess += counts[other] - count;
+        up_to += other <= level ? count : 0;
+    }}
+    return curve_at(tiles, level, up_to, excess, 256);
+}}
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
 {{
     const double* numbers = (const double*)(words + 2);
     const int *counts = stats + 256 * y, *grays = stats + 256 * CHANNELS;
+    if (words[0] == CLAHE) {{
+        *to = (Out)tile_entry(image, x, numbers, counts);
+        return;
+    }}
+    if (y >= CHANNELS) return;
     float value = (float)x, factor = (float)numbers[0];
     int before = 0, total = 0, low = 255, high = 0;
     long long sum = 0;
@@ -164,7 +195,25 @@ __device__ inline void take_affine(const Image& image, const double* numbers, in
     }}
 }}
 """
-EDIT = f"""{HEAD}{colour_cuda.SMOOTH}{MEAN}{AFFINE}typedef unsigned char Stats;
+EDIT = f"""{HEAD}{colour_cuda.SMOOTH}{MEAN}{AFFINE}{clahe_cuda.FUNCTIONS}{clahe_cuda.LAB}typedef unsigned char Stats;
+__device__ inline void blend_tiles(const Image& image, const double* numbers, int y, int x, const Stats* stats,
+    const int* tables, Out* to)
+{{
+    int rows = (int)numbers[1], columns = (int)numbers[2];
+    Tiling tiles = tiling(image, rows, columns);
+    float color[NUMBERS];
+    read(image, y, x, color);
+    if (CHANNELS == {RGB}) {{
+        Lab lab = to_lab(tables, color);
+        lab.lightness = (int)blended(image, stats, rows, columns, 256, y, x, lab.lightness);
+        from_lab(tables, lab, color);
+    }}
+    for (int channel = 0; channel < CHANNELS; ++channel) {{
+        const Stats* curves = stats + (Long)channel * tiles.rows * tiles.columns * 256;
+        if (CHANNELS != {RGB}) color[channel] = blended(image, curves, rows, columns, 256, y, x, (int)color[channel]);
+        to[channel] = (Out)color[channel];
+    }}
+}}
 __device__ inline float blurred(const Image& image, const double* numbers, int y, int x, int channel) {{
     int down = (int)numbers[0], across = (int)numbers[1];
     float total = 0.0f;
@@ -196,6 +245,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     const double* numbers = (const double*)(words + 2);
     int code = words[0];
     if (code == PIL_AFFINE) return take_affine(image, numbers, y, x, to);
+    if (code == CLAHE) return blend_tiles(image, numbers, y, x, stats, (const int*)table, to);
     if (code == PIL_TURN) {{
         int turn = (int)numbers[0], row = turn == 1 ? x : turn == 2 ? image.height - 1 - y : image.height - 1 - x;
         int column = turn == 1 ? image.width - 1 - y : turn == 2 ? image.width - 1 - x : y;
@@ -272,16 +322,32 @@ def _edit_once(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> Any:
         codes[row, 0], arguments[row, : len(values)] = code, values
     images = Pixels(xp, x, codes, arguments)
     counts, tables, channels = 0, 0, images.channels
-    if np.isin(codes[:, 0], COUNTING).any():
-        counts = xp.zeros((len(turn), 256 * (channels + 1)), np.int32)
-        images.change(COUNT, stats=counts, step=counts.shape[1])
-    if np.isin(codes[:, 0], LOOK_UPS).any():
-        size = np.broadcast_to(np.array([channels, 256]), (len(turn), 2))
+    tiled_size, num_tables = _tiles(x, codes[:, 0] == edits.CLAHE, arguments, channels)
+    constants = 0 if tiled_size is None else device.constant(lab.join_tables)
+    step = 256 * max(channels + 1, num_tables)
+    if np.isin(codes[:, 0], (*COUNTING, edits.CLAHE)).any():
+        counts = xp.zeros((len(turn), step), np.int32)
+        larger_images = images if tiled_size is None else Pixels(xp, x, codes, arguments, size=tiled_size)
+        larger_images.change(COUNT, stats=counts, step=step, table=constants)
+    if np.isin(codes[:, 0], (*LOOK_UPS, edits.CLAHE)).any():
+        size = np.broadcast_to(np.array([num_tables, 256]), (len(turn), 2))
         entries = Pixels(xp, x, codes, arguments, size=size)
-        tables = entries.change(TABLES, stats=counts, step=256 * (channels + 1) if np.ndim(counts) else 0, channels=1)
-    result = images.change(EDIT, stats=tables, step=256 * channels)
+        tables = entries.change(TABLES, stats=counts, step=step if np.ndim(counts) else 0, channels=1)
+    result = images.change(EDIT, stats=tables, step=256 * num_tables, table=constants)
     del chains  # the kernel that reads them is queued
     return result
+
+
+def _tiles(x: Any, has_tiles: NDArray[np.bool_], arguments: Numbers, channels: int) -> tuple[Any, int]:
+    """Return the size of what is counted of each image, None if no image has tiles; and how many tables one needs."""
+    if not has_tiles.any():
+        return None, channels
+    size = np.array([image.shape[:2] for image in x], np.int64)
+    grid = arguments[has_tiles, 1:3].astype(np.int64)
+    num_tiles = clahe_cuda.count_tiles(size[has_tiles], grid)
+    size[has_tiles] = num_tiles * clahe_cuda.tile_sizes(size[has_tiles], grid)
+    planes = 1 if channels == RGB else channels
+    return size, max(channels, planes * int(num_tiles.prod(axis=1).max()))
 
 
 def _with_chains(xp: ModuleType, x: Any, turn: list[tuple[int, Numbers]]) -> tuple[list[tuple[int, Numbers]], Any]:

@@ -152,14 +152,14 @@ def bytes_or_floats(op: Any, field: Field, cause: str) -> None:
     check_dtype(op, field, ("uint8", "float32"), cause)
 
 
-def check_dtype(op: Any, field: Field, names: Collection[str], cause: str) -> None:
+def check_dtype(op: Any, field: Field, names: Collection[str], cause: str, remedy: str | None = None) -> None:
     """Raise ``SpecError`` with this cause unless a field has a dtype of one of these names."""
     numeric(op, field)
     if field.dtype.name not in names:
         raise SpecError(
             f"{op}: field {field.name!r} has dtype {field.dtype}",
             cause=cause,
-            remedy=f"put gl.ops.Cast('float32', on={field.name!r}) before it",
+            remedy=remedy or f"put gl.ops.Cast('float32', on={field.name!r}) before it",
         )
 
 

@@ -13,6 +13,7 @@ Equals   ``cv2.cvtColor`` of uint8 (OpenCV 5.0), ``COLOR_RGB2LAB`` and ``COLOR_L
 from __future__ import annotations
 
 from functools import cache
+from itertools import accumulate
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,12 @@ ONE_LINEAR, ONE_ROOT, ONE_LIGHT, ONE_RESULT = 255 << 3, 1 << 15, 1 << 14, 1 << 1
 MATRIX_BITS = 12
 LEAST_ROOT, NUM_LIGHTS = -8145, ONE_LIGHT * 9 // 4  # of the table of third powers: its first root, and its length
 SCALE, SHIFT = (116 * 255 + 50) // 100, (16 * 255 * ONE_ROOT + 50) // 100  # of L: 1.16 root - 0.16, from 0 to 255
+NUM_ROOTS = 256 * 3 // 2 * 8
+LENGTHS = {
+    "linear": 256, "roots": NUM_ROOTS, "y": 256, "root_of_y": 256, "lights": NUM_LIGHTS, "values": ONE_RESULT,
+    "to_xyz": 9, "from_xyz": 9,
+}  # fmt: skip
+PLACES = dict(zip(LENGTHS, accumulate(LENGTHS.values(), initial=0), strict=False))  # of each table in `join_tables`
 
 Table = NDArray[np.int32]
 f32, f64 = np.float32, np.float64
@@ -53,7 +60,7 @@ def tables() -> Tables:
     light = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
     linear = f32(ONE_LINEAR) * light.astype(f32)
 
-    places = (f32(1) / f32(ONE_LINEAR)) * np.arange(256 * 3 // 2 * 8, dtype=f32)
+    places = (f32(1) / f32(ONE_LINEAR)) * np.arange(NUM_ROOTS, dtype=f32)
     low = places.astype(f64) * (f32(841) / f32(108)) + (f32(16) / f32(116))
     root = np.where(places < f32(216) / f32(24389), low.astype(f32), _cube_root(places))
     roots = f32(ONE_ROOT) * root
@@ -87,6 +94,11 @@ def tables() -> Tables:
         to_xyz,
         from_xyz,
     )
+
+
+def join_tables() -> Table:
+    """Return all tables one after the other, int32; `PLACES` has where each begins."""
+    return np.concatenate([np.ravel(table) for table in tables()]).astype(np.int32)
 
 
 def _whole(numbers: NDArray[Any]) -> Table:

@@ -34,32 +34,34 @@ def look_up(xp: ModuleType, x: Any, tables: Any) -> Any:
     return tables.reshape(-1).take((x + begins).reshape(x.shape))
 
 
-def counts_up_to(xp: ModuleType, x: Any) -> Any:
-    """Return of each channel how many values are at most 0, 1, ... 255: integers ``[N, C, 256]``.
+def counts_up_to(xp: ModuleType, x: Any, levels: int = 256) -> Any:
+    """Return of each channel how many values are at most 0, 1, ... levels - 1: integers ``[N, C, levels]``.
 
     Args:
         xp: NumPy or CuPy.
-        x: uint8 ``[H, W, C]``, where the result is ``[C, 256]``, or ``[N, H, W, C]``.
+        x: uint8 ``[H, W, C]``, where the result is ``[C, levels]``, or ``[N, H, W, C]``; uint16 of 65536 levels.
+        levels: how many there are.
     """
     channels = x.shape[-1]
     of_images = x.reshape(-1, x.shape[-3] * x.shape[-2], channels)
     count = len(of_images) * channels
-    begins = xp.arange(0, 256 * count, 256, dtype=xp.int32).reshape(-1, 1, channels)
-    bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, 256)
+    begins = xp.arange(0, levels * count, levels, dtype=xp.int32).reshape(-1, 1, channels)
+    bins, shape = (of_images + begins).reshape(-1), (*x.shape[:-3], channels, levels)
     if xp is np:
-        return sums_up_to(np, np.bincount(bins, minlength=256 * count).reshape(shape))
-    counts = xp.zeros(256 * count, xp.int32)
+        return sums_up_to(np, np.bincount(bins, minlength=levels * count).reshape(shape))
+    counts = xp.zeros(levels * count, xp.int32)
     xp.add.at(counts, bins, xp.int32(1))  # cupy.bincount would have the host wait for the largest bin
     return sums_up_to(xp, counts.reshape(shape))
 
 
 def sums_up_to(xp: ModuleType, counts: Any) -> Any:
-    """Return the sums of the first 1, 2, ... 256 numbers along the last axis."""
+    """Return the sums of the first 1, 2, ... numbers along the last axis."""
     if xp is np:
         return counts.cumsum(axis=-1)
-    up_to = counts
-    for step in (1, 2, 4, 8, 16, 32, 64, 128):  # sums of 2, 4, ... 256 neighbours, for all tables at once
+    up_to, step = counts, 1
+    while step < counts.shape[-1]:  # sums of 2, 4, ... neighbours, for all tables at once
         up_to = up_to + xp.concatenate([up_to[..., :step] * 0, up_to[..., :-step]], axis=-1)
+        step *= 2
     return up_to
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import gpuload as gl
 from gpuload import core
-from gpuload.ops import blur, colour, colour_pillow, edits, pillow, policies, tables
+from gpuload.ops import CLAHE, blur, colour, colour_pillow, edits, lab, pillow, policies, tables
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 RNG = np.random.default_rng(8)
@@ -174,6 +174,60 @@ def test_quarters_of_a_turn_are_those_of_numpy(channels):
             np.testing.assert_array_equal(edit(image, of(edits.PIL_TURN, turn)), np.rot90(image, turn))
 
 
+def clahe(image, limit, *grid):
+    return CLAHE(limit, grid).array(np, image, {"apply": np.int32(1), "clip_limit": np.float32(limit)})
+
+
+GRIDS = ((0.5, 8, 8), (2, 1, 1), (4, 2, 3), (40, 5, 8), (1000, 3, 4), (1, 90, 70), (1e30, 1, 256), (1e-30, 2, 1))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_tiles_are_made_even_as_in_numpy(channels):
+    for image in images(channels, [*SIZES, (97, 89), (5, 300)]):
+        for limit, rows, columns in GRIDS:
+            result = edit(image, of(edits.CLAHE, np.float32(limit), rows, columns))
+
+            expected = clahe(image, limit, rows, columns)
+            np.testing.assert_array_equal(result, expected, str((image.shape, limit, rows, columns)))
+
+
+def test_tiles_behind_the_image_are_never_made():
+    image = RNG.integers(0, 256, (5, 60, 3)).astype(np.uint8)
+
+    result = edit(image, of(edits.CLAHE, 2, 3, 2**31 - 1))
+
+    np.testing.assert_array_equal(result, clahe(image, 2, 3, 61))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_tiles_of_16_bits_are_made_even_as_in_numpy(channels):
+    for size in ((1, 1), (3, 7), (40, 33)):
+        for low, high in ((0, 65536), (900, 1000), (65_000, 65_536)):
+            image = RNG.integers(low, high, (*size, channels)).astype(np.uint16)
+            for limit, rows, columns in ((0.5, 2, 2), (40, 3, 2), (60_000, 1, 3), (1e30, 7, 2)):
+                out = np.empty_like(image)
+
+                core.native.clahe(image, limit, rows, columns, out)
+
+                expected = clahe(image, limit, rows, columns)
+                np.testing.assert_array_equal(out, expected, str((size, limit, rows, columns)))
+
+
+def test_each_colour_of_a_flat_tile_goes_to_lab_and_back_as_in_numpy():
+    """A limit of no use and one tile make white of each lightness, so each colour shows its a and b."""
+    for red in range(0, 256, 15):
+        green, blue = np.meshgrid(np.arange(256), np.arange(256))
+        image = np.stack([np.full_like(green, red), green, blue], axis=-1).astype(np.uint8)
+
+        result = edit(image, of(edits.CLAHE, 3.0, 16, 16))
+
+        np.testing.assert_array_equal(result, clahe(image, 3.0, 16, 16))
+        lightness, a, b = lab.to_lab(np, image)
+        assert lightness.max() - lightness.min() > 100
+        assert len(np.unique(a)) > 60
+        assert len(np.unique(b)) > 60
+
+
 TABLE = RNG.integers(0, 256, (1, 256), np.uint8)
 ROTATION = pillow.rotation(20, (24, 31))
 STEPS = {  # an edit, and what it means
@@ -191,6 +245,7 @@ STEPS = {  # an edit, and what it means
         lambda x: pillow.affine(np, x, ROTATION, "linear", (9, 8, 7)[: x.shape[2]]),
     ),
     "turn": (of(edits.PIL_TURN, 2), lambda x: np.rot90(x, 2)),
+    "clahe": (of(edits.CLAHE, 2.5, 3, 2), lambda x: clahe(x, 2.5, 3, 2)),
     "skip": (of(edits.SKIP, math.nan, math.inf), lambda x: x),
 }  # fmt: skip
 
@@ -254,6 +309,13 @@ AFFINE = [0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("numbers", [
+    [edits.CLAHE, 2, 2, 8],
+    [edits.CLAHE, 3, 2, 0, 8],
+    [edits.CLAHE, 3, 2, 8, 1.5],
+    [edits.CLAHE, 3, 2, 8, 2**31],
+    [edits.CLAHE, 3, 0, 8, 8],
+    [edits.CLAHE, 3, NAN, 8, 8],
+    [edits.CLAHE, 3, INF, 8, 8],
     [edits.GRAY],
     [edits.GRAY, 1],
     [edits.GRAY, -1],
@@ -261,7 +323,7 @@ AFFINE = [0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
     [edits.GRAY, 1e300],
     [0.5, 0],
     [-1, 0],
-    [18, 0],
+    [19, 0],
     [NAN, 0],
     [INF, 0],
     [edits.GRAY, 0, edits.BRIGHTNESS, 0],

@@ -58,6 +58,7 @@ def edits_of_rgb():
         of(1, edits.BLUR, 3, 5, *[0.25] * 8), of(1, edits.PIL_CONTRAST, 2), of(1, edits.PIL_SATURATION, 2),
         of(1, edits.PIL_SHARPNESS, 2), of(1, edits.PIL_AUTOCONTRAST), of(1, edits.PIL_AFFINE, 0, *AFFINE, 1, 2, 3),
         of(1, edits.PIL_TURN, 2), of(1, edits.PIL_MIX, 0.5, 1, 0.5, inner.size, *inner[0]), of(1, edits.SKIP, 1, 2),
+        of(1, edits.CLAHE, 2.5, 3, 2),
     ]  # fmt: skip
     return np.concatenate(parts, axis=1)[0]
 
@@ -114,6 +115,7 @@ CALLS = {
     "blur": lambda: (
         pixels(4, 5, 3, dtype="f4"), np.ones(5, np.float32), np.ones(3, np.float32), np.zeros((4, 5, 3), np.float32),
     ),
+    "clahe": lambda: (pixels(4, 5, 2, dtype="u2"), 2.5, 3, 2, np.zeros((4, 5, 2), np.uint16)),
     "resize_as_pillow": lambda: (
         pixels(7 * 40 + 31), 5, 40, 6, 8, *steps(4, 3, 6), *steps(5, 2, 8), np.zeros((4, 5, 3), np.uint8),
     ),

@@ -22,7 +22,6 @@ from tests import emulated_gpu, opexamples
 BATCH_SIZE, SIDE = 64, 32
 LEFT_OUT = ("Dali", "Python", "Copy")  # what the user gives; Copy copies nothing
 MOST_LAUNCHES = 3  # of an op and batch
-ARRAY_FORMS = ("CLAHE",)  # these have no kernel: their array forms are run, of images of different sizes one by one
 # These draw ops for each record. All records go through their first op together, then through their second: each time
 # there are 3 launches at most, whatever was drawn. Ops that `ops.edits` does not know are launched one by one.
 DRAW_OPS = (
@@ -33,8 +32,7 @@ One batch of {BATCH_SIZE} images of {SIDE} x {SIDE} pixels, or a little smaller,
 for a batch: the op of its docstring's example. Crops, flips and normalisations that follow one another are one kernel
 in a loader. An op may have {MOST_LAUNCHES} launches. Those that draw ops for each record
 ({", ".join(DRAW_OPS)})
-may have as many for the first ops of all records together, for the second ones, and so on.
-{", ".join(ARRAY_FORMS)} has its array form alone, of images of different sizes one by one."""
+may have as many for the first ops of all records together, for the second ones, and so on."""
 
 FORMS = ("images of one size", "images of different sizes")
 COUNTS = {"launches": "cuLaunchKernel", "uploads": "uploads"}
@@ -116,5 +114,5 @@ def above(counts: dict[str, dict[str, float]]) -> list[str]:
         f"{name}: {row[column]:g} {column}, at most {MOST_LAUNCHES}"
         for name, row in counts.items()
         for column in row
-        if column.startswith("launches") and name not in (*DRAW_OPS, *ARRAY_FORMS) and row[column] > MOST_LAUNCHES
+        if column.startswith("launches") and name not in DRAW_OPS and row[column] > MOST_LAUNCHES
     ]

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+import gpuload as gl
 from gpuload.errors import SpecError
 from gpuload.ops import CLAHE, lab
 from gpuload.testing.ops import OpContract, uniform, varying
@@ -24,11 +25,13 @@ class TestCLAHE(OpContract):
         (CLAHE((1, 2), (2, 2), p=0.5), varying(np.uint8, 3)),
         (CLAHE(4, (4, 2)), uniform(np.uint8, 16, 24, 5)),
         (CLAHE(4), uniform(np.uint8, 3, 2, 1)),
+        (CLAHE((0.5, 40), (3, 2), p=0.5), uniform(np.uint16, 13, 10, 1)),
+        (CLAHE(40, (2, 1)), varying(np.uint16, 2)),
     )
     neutral = ((CLAHE(p=0), uniform(np.uint8, 9, 8, 3)), (CLAHE(p=0), varying(np.uint8, 2)))
     refused = (
         (CLAHE(), uniform(np.uint8, 3, 32, 32)),
-        (CLAHE(), uniform(np.uint16, 9, 8, 1)),
+        (CLAHE(), uniform(np.uint16, 9, 8, 3)),
         (CLAHE(), uniform(np.float32, 9, 8, 3)),
     )
 
@@ -101,6 +104,17 @@ def test_limits_are_drawn_between_two_and_every_image_has_its_own():
     assert draw["clip_limit"].mean() == pytest.approx(4, abs=0.05)
     assert CLAHE((1, 2), p=1).is_random
     assert not CLAHE(2, p=1).is_random
+
+
+def test_three_channels_of_16_bits_are_refused_and_the_remedy_works():
+    source = gl.arrays(image=np.full((4, 9, 8, 3), 0x1234, np.uint16))
+    with pytest.raises(SpecError, match="OpenCV has for uint8 alone") as error:
+        gl.Loader(source, batch_size=4, ops=[CLAHE()])
+    remedy = eval(str(error.value).split("before it: ")[1].splitlines()[0], {"gl": gl})
+
+    batch = next(iter(gl.Loader(source, batch_size=4, ops=[remedy, CLAHE(2, 1)])))
+
+    assert batch["image"].dtype == np.uint8
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "blur.hpp"
 #include "colour.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t LEVELS = 256, RGB = 3;
 constexpr int64_t TABLE_NUMBERS = LEVELS / int64_t(sizeof(double)), FILL = 7, AFFINE_NUMBERS = FILL + RGB;
+constexpr int64_t MOST_TILES = std::numeric_limits<int32_t>::max();  // along an axis
 
 // As in `ops.edits`.
 enum class Code {
@@ -41,8 +43,9 @@ enum class Code {
     PIL_AFFINE,
     PIL_TURN,
     PIL_MIX,
+    CLAHE,
 };
-constexpr auto LAST = int64_t(Code::PIL_MIX);
+constexpr auto LAST = int64_t(Code::CLAHE);
 
 bool is_whole(double number, int64_t least, int64_t most) {
     return number >= double(least) && number <= double(most) && number == std::floor(number);
@@ -75,7 +78,8 @@ struct Editor::Edit {
             case Code::PIL_SHARPNESS:
             case Code::PIL_AFFINE:
             case Code::PIL_TURN:
-            case Code::PIL_MIX: return true;
+            case Code::PIL_MIX:
+            case Code::CLAHE: return true;
             default: return false;
         }
     }
@@ -119,6 +123,9 @@ struct Editor::Edit {
                        std::all_of(numbers + FILL, numbers + AFFINE_NUMBERS, [](double byte) { return is_whole(byte, 0, 255); });
             case Code::PIL_TURN: return count >= 1 && is_whole(numbers[0], 1, 3) && (whole(0) == 2 || size.height == size.width);
             case Code::PIL_MIX: return !is_inner && has_chains(size);
+            case Code::CLAHE:
+                return size.pixels() <= MOST_TILED && count >= 3 && std::isfinite(numbers[0]) && numbers[0] > 0 && is_whole(numbers[1], 1, MOST_TILES) &&
+                       is_whole(numbers[2], 1, MOST_TILES);
         }
         return false;
     }
@@ -221,6 +228,11 @@ void Editor::move(const Edit& edit, const uint8_t* from, uint8_t* to) {
             return pillow::affine(image, edit.numbers + 1, pillow::Interpolation(edit.whole(0)), fill, to);
         }
         case Code::PIL_TURN: return pillow::turn(image, int(edit.whole(0)), to);
+        case Code::CLAHE: {
+            const Tiling tiling{edit.whole(1), edit.whole(2), edit.numbers[0]};
+            const Image<uint8_t> result{to, image.stride, height, width, channels};
+            return channels == RGB ? tiles_.equalize_lightness(image, tiling, result) : tiles_.equalize(image, tiling, result);
+        }
         default: return mix(edit, from, to);
     }
 }

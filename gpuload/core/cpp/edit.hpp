@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "clahe.hpp"
+
 namespace core {
 
 struct Size {
@@ -54,6 +56,7 @@ class Editor {
     std::vector<uint8_t> spare_, tables_, new_tables_, chain_;
     std::vector<int64_t> counts_;
     std::vector<float> sums_;
+    TileEqualizer tiles_;
     std::unique_ptr<Editor> inner_;  // does the chains of a mix
 };
 

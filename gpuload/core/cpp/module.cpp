@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <list>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "arrays.hpp"
 #include "blur.hpp"
+#include "clahe.hpp"
 #include "codec.hpp"
 #include "colour.hpp"
 #include "copies.hpp"
@@ -632,6 +634,17 @@ void blur(const Array<const T, 3>& image, const Array<const float, 1>& down, con
     core::blur(from, {down.data(), down.size()}, {across.data(), across.size()}, to);
 }
 
+void clahe(const Array<const uint16_t, 3>& image, double limit, int64_t rows, int64_t columns, const Array<uint16_t, 3>& out) {
+    const core::Image<const uint16_t> from = image_of(image);
+    const core::Image<uint16_t> to = image_of(out);
+    require(from.height == to.height && from.width == to.width && from.channels == to.channels, "clahe: sizes");
+    require(from.height * from.width <= core::MOST_TILED, "clahe: sizes");
+    require(std::isfinite(limit) && limit > 0 && is_side(rows) && is_side(columns), "clahe: a limit and tiles");
+    require(image.data() != out.data(), "clahe: a result in other memory");
+    Release lock;
+    core::TileEqualizer().equalize(from, {rows, columns, limit}, to);
+}
+
 // Checks that what Python makes of an axis reads pixels of the image alone, and that its sums fit into 32 bits.
 core::Steps steps_of(const Array<const int32_t, 1>& first, const Array<const int32_t, 1>& count,
                      const Array<const int32_t, 2>& weights, int64_t length) {
@@ -839,6 +852,7 @@ NB_MODULE(_native, module) {
     module.def("blur", blur<uint8_t>);
     module.def("blur", blur<uint16_t>);
     module.def("blur", blur<float>);
+    module.def("clahe", clahe);
     module.def("resize_as_pillow", resize_as_pillow);
     module.def("warp_linear", warp_linear<uint8_t>);
     module.def("warp_linear", warp_linear<uint16_t>);

@@ -7,7 +7,7 @@
 namespace fuzz {
 namespace {
 
-constexpr int64_t NUM_CODES = 18, MIX = 17;  // as in edit.cpp; there is no code 18
+constexpr int64_t NUM_CODES = 19, MIX = 17, CLAHE = 18;  // as in edit.cpp; there is no code 19
 constexpr int64_t MOST_EDITS = 5;
 
 double number_of(Input& input) {  // mostly a small number, else any
@@ -22,7 +22,7 @@ std::vector<double> arguments_of(Input& input, int64_t code, int64_t depth);
 
 // An edit: its code, the number of its arguments, and these.
 std::vector<double> edit_of(Input& input, int64_t depth) {
-    const int64_t code = input.number(0, depth > 0 ? NUM_CODES - 2 : NUM_CODES);
+    const int64_t code = input.number(0, NUM_CODES);
     const std::vector<double> arguments = arguments_of(input, code, depth);
     std::vector<double> edit{double(code), double(arguments.size())};
     if (input.byte() >= 250) edit[size_t(input.number(0, 1))] = number_of(input);
@@ -47,6 +47,9 @@ std::vector<double> arguments_of(Input& input, int64_t code, int64_t depth) {
         for (int c = 0; c < 3; ++c) numbers.push_back(input.byte());
     } else if (code == 16) {  // a turn by quarters
         numbers = {double(input.number(0, 4))};
+    } else if (code == CLAHE) {  // a limit, tiles down and across
+        numbers = {input.flag() ? number_of(input) : double(input.number(1, 300)) / 4, double(input.number(0, 30)),
+                   input.byte() >= 250 ? number_of(input) : double(input.number(0, 30))};
     } else if (code == MIX && depth == 0) {
         numbers = {number_of(input), double(input.number(0, 3))};
         for (auto chain = int64_t(numbers[1]); chain > 0; --chain) {

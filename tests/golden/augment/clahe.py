@@ -2,7 +2,7 @@
 
     python tests/golden/augment/clahe.py        with opencv-python-headless
 
-``images/NAME`` is an image, uint8 ``[H, W, C]``; ``NAME/LIMIT/ROWS/COLUMNS`` the result with so many tiles;
+``images/NAME`` is an image, uint8 or uint16 ``[H, W, C]``; ``NAME/LIMIT/ROWS/COLUMNS`` the result with so many tiles;
 ``lab/NAME`` what OpenCV's ``COLOR_RGB2LAB`` makes of it; ``versions`` are the packages.
 """
 
@@ -22,6 +22,7 @@ def images():
     """Return the images by name: sides that are multiples of the tiles, that are not, and one that is smaller."""
     photo = Image.open(HERE.parent / "images" / "Pillow" / "hopper.jpg").convert("RGB").resize((48, 40))
     rng = np.random.default_rng(25)
+    ramp = 300 * np.indices((40, 48)).sum(axis=0)[..., None]
     return {
         "photo": np.asarray(photo),
         "noise": rng.integers(0, 256, (33, 47, 3), np.uint8),
@@ -29,6 +30,8 @@ def images():
         "dark": (rng.integers(20, 45, (24, 24, 1))).astype(np.uint8),
         "small": rng.integers(0, 256, (5, 3, 3), np.uint8),
         "line": rng.integers(0, 256, (1, 19, 1), np.uint8),
+        "noise16": rng.integers(0, 65536, (33, 47, 1), np.uint16),
+        "scan16": (rng.normal(1200, 90, (40, 48, 1)) + ramp).astype(np.uint16),
     }
 
 
