@@ -1,12 +1,12 @@
-"""``gpuload parity [FILES]``: what each executor of this machine makes of each op and image format.
+"""``gpuload parity [FILES]``: compares the results of each executor of this machine for each op and image format.
 
     gpuload parity                      each op and each format: executors, Pillow, OpenCV
     gpuload parity --device gpu         on a GPU, too
     gpuload parity photos/*.jpg         these files alone
     gpuload parity --json               all comparisons in a document
 
-Ops      by the executors beside their array forms, which are what they mean; these beside independent libraries.
-Files    by the executors, whole and by region, beside the array executor on the CPU; that beside Pillow and OpenCV.
+Ops      on each executor beside their array forms, which are their meaning; these beside independent libraries.
+Files    on each executor, whole and by region, beside the array executor on the CPU; that beside Pillow and OpenCV.
 Bounds   are in one table, `cli/parity_bounds.py`, with their reasons.
 
 Exit status 0 if all differences are within their bounds, 1 if one is not, 2 for an error.
@@ -80,7 +80,7 @@ def compare(files: Sequence[str] = (), device: str = "cpu") -> Iterator[Comparis
 
 
 def machine(device: str = "cpu") -> str:
-    """Return a line about the machine and the versions of what was compared."""
+    """Return a line about the machine and the versions of the libraries that were compared."""
     parties = [f"gpuload {gl.__version__} (core: {core.how()})", f"NumPy {np.__version__}"]
     parties += [f"{name} {version}" for name in parity_peers.LIBRARIES if (version := parity_peers.version_of(name))]
     if signalsafe.is_installed("nvidia.dali"):

@@ -1,7 +1,7 @@
-"""How far results may be from what an op means, or a file holds: the one table of tolerances, with their reasons.
+"""Tolerances: how far results may be from an op's meaning, or a file's pixels, each with its reason.
 
 A bound belongs to a subject (an op, a kind of file) and a party: an executor (``"dali on cpu"``, ``"array on gpu"``) or
-an independent library (``"Pillow"``, ``"OpenCV"``). What the table does not name is exact.
+an independent library (``"Pillow"``, ``"OpenCV"``). Results that the table does not name are exact.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
 
 def bound_of(subject: str, party: str) -> Bound:
     """Return the tolerance of a subject beside a party."""
-    if party == "array on cpu":  # what ops mean, bit for bit
+    if party == "array on cpu":  # the meaning of ops, bit for bit
         return EXACT
     fits = (bound for name, pattern, bound in TABLE if fnmatchcase(subject, name) and fnmatchcase(party, pattern))
     return next(fits, EXACT)

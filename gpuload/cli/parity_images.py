@@ -2,8 +2,8 @@
 
 Samples  a file of each format that Pillow writes here, of one picture: half of it smooth, half of it noise; and files
          that are named.
-Regions  are cut by a random crop behind the decoder, which then decodes no more than it must; beside the same cut of
-         the whole image.
+Regions  are cut by a random crop behind the decoder, which then decodes no more than the crop needs; they are compared
+         with the same cut of the whole image.
 Others   Pillow, and OpenCV. Files of 16 bits are rounded to 8 as gpuload does it, ``rint(x / 257)``.
 """
 

@@ -1,8 +1,8 @@
-"""What each executor of this machine makes of each op, beside what the op means: its array form, record by record.
+"""Results of each op on each executor of this machine, beside the op's meaning: its array form, record by record.
 
 Meaning  the op's array form in NumPy. Executors run the same draws on the same values, by a loader.
-Images   of bytes: half of them noise, half of them smooth, for rounding shows at exact halves, which noise has few of.
-Beside   them, for ops that act on something else: boxes, labels, rows of varying number.
+Images   are of bytes, half of them noise and half smooth: rounding differs at exact halves, of which noise has few.
+Others   are boxes, labels and rows of varying number, for the ops that act on these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUM_IMAGES, SIDE = 64, 32
 SEED, EPOCH = 3, 1
 Fields = dict[str, Any]
 
-# More calls than the examples of docstrings, which make images larger, and take what is drawn by nearest.
+# More calls than the examples of docstrings: images become larger, or pixels are taken by nearest.
 EXTRA_CALLS = (
     "gl.ops.Resize(24, 20)",
     "gl.ops.Resize(16, 16)",
@@ -49,7 +49,7 @@ ELSEWHERE = {  # ops whose example is not compared here
 
 
 def calls() -> Iterator[str]:
-    """Give what is compared as text: the example of each op, as its docstring has it, and some more."""
+    """Give the calls that are compared, as text: the example in each op's docstring, and some more."""
     for name in gl.ops.__all__:
         match = re.search(r"Example:\n\s+``(.*)``", inspect.getdoc(getattr(gl.ops, name)) or "")
         if match is not None and name not in ELSEWHERE:
@@ -58,7 +58,7 @@ def calls() -> Iterator[str]:
 
 
 def op_of(call: str) -> Op:
-    """Return the op that a text means: calls of gl.ops, names of NumPy, and what Python writes plainly."""
+    """Return the op of a text, which may have calls of gl.ops, names of NumPy, and Python's plain values."""
     value = _value(ast.parse(call, mode="eval").body)
     if not isinstance(value, Op):
         raise TypeError(f"{call} is no op")
@@ -113,7 +113,7 @@ def _read_boxes(numbers: Any) -> Fields:
 
 
 def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
-    """Return an op on a source as a graph, what it draws for all records, and the records."""
+    """Return an op on a source as a graph, its draws for all records, and the values of the records."""
     graph, records = compile_ops(source.spec, [op]), np.arange(len(source))
     partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]  # of p: p xor 1, 2, 3
     values = source.read(records)
@@ -127,7 +127,7 @@ def draw_for(op: Op, source: Source) -> tuple[Graph, list[Draw], Fields]:
 
 
 def array_form(graph: Graph, draws: Sequence[Draw], values: Fields) -> Fields:
-    """Return the fields behind the array forms of the ops of a graph, record by record: what the ops mean."""
+    """Return the fields behind the array forms of the ops of a graph, record by record: the meaning of the ops."""
     fields = dict(values)
     for place, (op, on, draw) in enumerate(zip(graph.ops, graph.targets, draws, strict=True)):
         if op.joint:
@@ -142,7 +142,7 @@ def array_form(graph: Graph, draws: Sequence[Draw], values: Fields) -> Fields:
 
 
 def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
-    """Give the comparison of an op's array form with what each executor makes of it.
+    """Give the comparisons of each executor's results with an op's array form.
 
     Args:
         call: the op as text.

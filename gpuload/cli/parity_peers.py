@@ -1,7 +1,7 @@
-"""What independent libraries make of the same images by the same draws: Pillow and OpenCV, each where it is installed.
+"""Results of independent libraries for the same images and draws: Pillow and OpenCV, each where it is installed.
 
-Each function returns what its library makes of one image for one row of an op's draw. The libraries are called as their
-users call them, by the numbers that were drawn; nothing here comes from our own code for pixels.
+Each function returns its library's result for one image and one row of an op's draw. The libraries are called as their
+users call them, with the numbers that were drawn; no pixel comes from our own code.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _warp(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
     height, width = image.shape[:2]
     numbers = draw["matrix"].astype(float).tolist()
     method = images.Transform.PERSPECTIVE
-    if len(numbers) == 6:  # which count from the middles of the images, Pillow's from their corners
+    if len(numbers) == 6:  # places count from the middle of the image; in Pillow from its corner
         a, b, c, d, e, f = numbers
         middle_x, middle_y = width / 2, height / 2
         numbers = [
@@ -145,7 +145,7 @@ def _policy(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
 
 
 def _operate(image: Any, name: str, level: float) -> Any:
-    """Return what torchvision makes of an image of Pillow by an operation of a policy."""
+    """Return an image of Pillow behind an operation of a policy, as torchvision does it."""
     from PIL import Image as images
     from PIL import ImageEnhance, ImageOps
 
@@ -167,7 +167,7 @@ def _operate(image: Any, name: str, level: float) -> Any:
     return functions[name](image) if name in functions else image
 
 
-# Pillow: what covers and mixes
+# Pillow: covering and mixing
 
 
 def _cover(op: Any, image: Image, draw: Row, partner: Image) -> NDArray[Any]:
@@ -346,5 +346,5 @@ def compare_peer(call: str) -> Iterator[Comparison]:
         ]
         expected = [np.asarray(mean) for mean in means]
         yield measure(subject, "array form", f"{library} {version_of(library)}", bound, expected, results)
-    except Exception as error:  # the line names it, and the other ops are compared all the same
+    except Exception as error:  # the comparison names the error, and the other ops are still compared
         yield failure(subject, "array form", f"{library} {version_of(library)}", bound, error)

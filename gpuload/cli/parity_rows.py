@@ -1,4 +1,4 @@
-"""A comparison: how far results are from what is expected, and whether that is within its bound."""
+"""A comparison: how far results are from expected values, and whether the difference is within its bound."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Comparison:
 
     Attributes:
         subject: a call of an op, or a file.
-        party: whose results they are: ``"dali on cpu"``, ``"Pillow 13.0.0"``.
-        against: what they are compared with: ``"array form"``, say.
-        bound: what is allowed.
-        largest, mean: of all differences, in units of the values.
-        share: of values that differ.
-        error: what was raised; "" if nothing.
-        is_refusal: True if the party does not do this, and says so: that breaks nothing.
+        party: the executor or library that made the results: ``"dali on cpu"``, ``"Pillow 13.0.0"``.
+        against: the other side of the comparison: ``"array form"``, say.
+        bound: the difference that is allowed.
+        largest, mean: the largest difference, and the mean of all, in units of the values.
+        share: the share of values that differ.
+        error: the error that the party raised, as text; "" if none.
+        is_refusal: True if the party says that it does not do this: no bound is broken then.
     """
 
     subject: str
@@ -75,7 +75,7 @@ def measure(
     subject: str, party: str, against: str, bound: Bound, results: Sequence[NDArray[Any]],
     expected: Sequence[NDArray[Any]],
 ) -> Comparison:  # fmt: skip
-    """Return how far results are from what is expected, value by value; NaN equals NaN."""
+    """Return the comparison of results with expected values, value by value; NaN equals NaN."""
     differences = []
     for result, value in zip(results, expected, strict=True):
         if (result.dtype, result.shape) != (value.dtype, value.shape):

@@ -1,11 +1,11 @@
-"""Edits: what ops do to uint8 images whose size stays, as numbers for the core.
+"""Edits: ops on uint8 images that keep their size, written as numbers for the core.
 
-The core does all edits of an image, of however many ops, while it lies in the cache: ``Op.edit_form`` makes them, and
-``Native.edit`` does them. The result equals that of the array forms of the ops bit for bit.
+``Op.edit_form`` returns the edits of an op, and ``Native.edit`` applies those of all ops to an image while it lies in
+the cache. The result equals that of the array forms of the ops bit for bit.
 
 Numbers  An edit is its code, the number of its arguments, and these. Those of N images are float64 ``[N, L]``: the
-         edits of an image fill its row, one after the other. `SKIP` does nothing, whatever its arguments are: so images
-         need not have the same number of edits.
+         edits of an image fill its row, one after the other. `SKIP` does nothing, whatever its arguments are: with it,
+         images may have different numbers of edits.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def of(count: int, code: int, *numbers: Any) -> Edits:
     """Return an edit of each of ``count`` images.
 
     Args:
-        count: how many images.
-        code: what is done to all of them.
-        numbers: each argument: of all images, or of each, ``[count]``.
+        count: the number of images.
+        code: the edit's code, the same for all images.
+        numbers: each argument: one number for all images, or one for each, ``[count]``.
     """
     edits = np.empty((count, 2 + len(numbers)))
     edits[:, 0], edits[:, 1] = code, len(numbers)

@@ -4,8 +4,8 @@ graph = compile_ops(spec, ops)         errors here, when the loader is made, not
 draws = graph.draw(...)                host, pure; one Draw for each op
 
 Regions  Where an op that uses a region of its images follows the op that makes them (RandomResizedCrop after Decode),
-         only that region is made: ``draw`` gives the first op the region and the second one what is left to do within
-         it. Executors need not know of this; sizes and draws of all other ops are what they would be without it.
+         only that region is made: ``draw`` gives the first op the region and the second one its place within it.
+         Executors need not know of this; sizes and draws of all other ops stay the same.
 Marks    Beside an op that moves an image stands an op that moves its boxes, with the same random stream (`follow.py`).
          So a graph may have more ops than the user wrote.
 Heads    of encoded images are read once, to draw: an op that decodes finds them in its draw, as ``"heads"``.
@@ -42,8 +42,8 @@ class Graph:
         targets: for each op the fields that it acts on.
         specs: the spec after each op.
         streams: the random stream of each op.
-        crops: for each op that makes a region of its images alone the place of the op that says which, else None;
-            `ELSEWHERE` where that op is in another part of a graph.
+        crops: for each op that makes only a region of its images: the place of the op that draws the region, else
+            None; `ELSEWHERE` where that op is in another part of a graph.
         by_mark: the fields that ops act on because they are marked.
     """
 
@@ -57,7 +57,7 @@ class Graph:
 
     @property
     def marks(self) -> str:
-        """The marks of the source's fields that change what ops make of records, as a text; "" if none do."""
+        """The marks of the source's fields that change the results of ops, as a text; "" if there are none."""
         return ", ".join(f"{field.name}={field.mark!r}" for field in self.spec_in if field.name in self.by_mark)
 
     @property
@@ -87,12 +87,12 @@ class Graph:
 
     @cached_property
     def mixes(self) -> bool:
-        """True if an op makes records of several each, so that the partners of each must be there."""
+        """True if an op makes each record of several, so that a record's partners must be there."""
         return self.group > 1
 
     @cached_property
     def group(self) -> int:
-        """Of how many records the ops make each at most, 1 to 4."""
+        """The largest number of records that an op makes one of, 1 to 4."""
         return max((op.group for op in self.ops if op.mixes), default=1)
 
     def before(self, place: int) -> Spec:
@@ -102,7 +102,7 @@ class Graph:
     def only(self, names: Sequence[str]) -> Graph:
         """Return the graph that makes these fields; ops that act neither on them nor beside them are left out.
 
-        A field that shares an op with one of these is made too: the op needs them all. So is the image of boxes.
+        Fields that share an op with one of these are made, too, as the op needs them all; and the image of boxes is.
         """
         fields = set(names)
         sources = [{*on, *([name] if name else [])} for on, name in zip(self.outputs, self._size_fields, strict=True)]
@@ -115,14 +115,14 @@ class Graph:
 
     @cached_property
     def without_regions(self) -> Graph:
-        """The same graph with the draws of whole images: no op makes a region of them alone."""
+        """The same graph with the draws of whole images: no op makes only a region of them."""
         return replace(self, crops=(None,) * len(self.ops))
 
     def part(self, places: Sequence[int], spec: Spec | None = None) -> Graph:
-        """Return the graph of some of the ops, whose draws are those that they have here.
+        """Return the graph of some of the ops; their draws stay the same.
 
         Args:
-            places: of the ops, ascending; no op between them acts on their fields.
+            places: the places of the ops, ascending; no op between them acts on their fields.
             spec: the fields before the first of them; ``spec_in`` if left out.
         """
         before = self.spec_in if spec is None else spec
@@ -149,7 +149,7 @@ class Graph:
 
     @cached_property
     def behind_dali(self) -> frozenset[int]:
-        """The places of the ops that act on what an op has made that DALI alone runs, but of those that it runs."""
+        """The places of the ops that act on results of an op that only DALI runs, but of those that only DALI runs."""
         places: list[int] = []
         fields: set[str] = set()
         for place, op in enumerate(self.ops):
@@ -184,9 +184,9 @@ class Graph:
             seed: the loader's seed.
             epoch: the epoch.
             records: int64 ``[N]``.
-            sizes: for each field that an op acts on what ``image_sizes`` says.
-            partners: of the rows, int32 ``[N, 1]`` or ``[N, 3]``, see ``order.Groups``; needed where an op mixes.
-            values: those of ``fields_to_draw``, the records along the first axis.
+            sizes: for each field that an op acts on, the result of ``image_sizes``.
+            partners: the partners of the rows, int32 ``[N, 1]`` or ``[N, 3]``, see ``order.Groups``; where an op mixes.
+            values: the values of ``fields_to_draw``, the records along the first axis.
 
         Raises:
             SpecError: an op mixes, and there are no partners.
@@ -200,7 +200,7 @@ class Graph:
         boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as they are before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
-        leader_draws: dict[int, Draw] = {}  # by stream: what moves boxes beside an image has the image's
+        leader_draws: dict[int, Draw] = {}  # by stream: an op that moves boxes beside an image has the image's draw
         no_numbers = np.empty((records.size, 0))
         unknown: Sizes = np.zeros((records.size, 2), np.int32)  # of a field that an op makes anew, and of no other
         columns = self.targets, self.streams, self._known_sizes, self._head_fields, self._size_fields
@@ -230,21 +230,21 @@ class Graph:
 
     @cached_property
     def fields_to_draw(self) -> tuple[str, ...]:
-        """The fields of boxes whose values must be there before anything is drawn."""
+        """The fields of boxes that ops read before they draw."""
         return tuple(dict.fromkeys(name for names in self._draw_fields for name in names))
 
     @cached_property
     def _draw_fields(self) -> list[tuple[str, ...]]:
-        """For each op the fields of boxes that it looks at to draw."""
+        """For each op the fields of boxes that it reads to draw."""
         return [op.leader.fields_to_draw(self.before(place)) for place, op in enumerate(self.ops)]
 
     @cached_property
     def _last_draw_of_boxes(self) -> int:
-        """The place of the last op that looks at boxes to draw; -1 if none does."""
+        """The place of the last op that reads boxes to draw; -1 if none does."""
         return max((place for place, names in enumerate(self._draw_fields) if names), default=-1)
 
     def _draw_op(self, place: int, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]) -> Draw:
-        """Return what the op at a place draws; ``boxes`` are those before it."""
+        """Return the draw of the op at a place; ``boxes`` are the boxes before it."""
         op, spec = self.ops[place].leader, self.before(place)
         if not (names := self._draw_fields[place]):
             return op.draw(u, size)
@@ -261,7 +261,7 @@ class Graph:
         return records[np.arange(records.size) + np.minimum(partners[:, 0], 0)]
 
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
-        """Let ops refuse images before they are decoded: all files of all executors come by here."""
+        """Let ops refuse images by their heads, before they are decoded: every executor draws here first."""
         for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
             for name in on if op.codec else ():
                 op.check_heads(sizes[files.get(name, name)][:, :3])
@@ -278,7 +278,7 @@ class Graph:
 
     @cached_property
     def _head_fields(self) -> list[str | None]:
-        """For each op the field whose heads it needs to decode: of files that no other op has changed, else None.
+        """For each op the field of files with the heads that it needs to decode; None if another op has changed it.
 
         An op that decodes several fields has one draw for all of them, and reads their heads itself.
         """
@@ -287,12 +287,12 @@ class Graph:
 
     @cached_property
     def _size_fields(self) -> list[str | None]:
-        """For each op the field whose sizes it draws for, where it does not act on that; else None."""
+        """For each op the field with the sizes that it draws for, if it does not act on that field; else None."""
         return [op.sized_by(self.before(place)) for place, op in enumerate(self.ops)]
 
     @cached_property
     def _sizes_beside(self) -> dict[str, Sizes]:
-        """The sizes of images that no op acts on, and for which ops draw all the same, int32 ``[2]``."""
+        """The sizes of images that ops draw for, although none acts on them, int32 ``[2]``."""
         names = set(filter(None, self._size_fields)) - self.touched
         sizes = {name: _known_size(self.spec_in[name]) for name in names if name in self.spec_in}
         return {name: size for name, size in sizes.items() if size is not None}
@@ -323,7 +323,7 @@ class Graph:
         return [{name: _known_size(spec[name]) for name in names} for names, spec in ops]
 
     def _with_regions(self, draws: list[Draw], before: Sequence[Sizes]) -> list[Draw]:
-        """Return the draws where each crop and what it crops share their work; ``before`` are the sizes at each op."""
+        """Return the draws with regions, which crops share with the op before; ``before`` are the sizes at each op."""
         for crop in {crop for crop in self.crops if crop is not None}:
             makers = [place for place, crop_of_op in enumerate(self.crops) if crop_of_op == crop]
             if crop == ELSEWHERE:  # the whole graph draws regions; in a part alone they are whole images
@@ -412,8 +412,8 @@ def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) ->
     Args:
         before: the spec before the op.
         after: the field after the op.
-        original: the field before the op whose size it has.
-        unsized: the fields before the op that had lost theirs.
+        original: the field before the op that has the same size.
+        unsized: the fields before the op with unknown sizes.
     """
     if not _has_sizes(after) or after.uniform:
         return False
@@ -421,7 +421,7 @@ def _loses_size(before: Spec, after: Field, original: str, unsized: set[str]) ->
 
 
 def _check_draw_order(op: Op, spec: Spec, entries: Sequence[tuple[Op, tuple[str, ...], Spec, int]]) -> None:
-    """Raise ``SpecError`` if an op looks at boxes to draw, and an op before it makes these together with other fields.
+    """Raise ``SpecError`` if an op reads boxes to draw, and an op before it makes these together with other fields.
 
     Args:
         op: the op.
@@ -474,7 +474,7 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
 
 
 def check_mixes(graph: Graph, names: Sequence[str]) -> None:
-    """Raise ``SpecError`` if records of two each are made, and what is marked beside their image stays that of one.
+    """Raise ``SpecError`` if an op makes a record of two, but does not act on the marked fields beside their image.
 
     Args:
         graph: the ops.

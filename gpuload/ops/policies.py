@@ -53,7 +53,7 @@ TIMM_SHIFT = 0.45  # of the image's side
 
 @dataclass(frozen=True)
 class _Policy(Op):
-    """What policies share: uint8 images of 1 or 3 channels, whose size stays."""
+    """The base of all policies: they act on uint8 images of 1 or 3 channels and keep their size."""
 
     interpolation: str = field(default="nearest", kw_only=True)
     fill: float | tuple[float, ...] = field(default=0.0, kw_only=True)
@@ -72,7 +72,7 @@ class _Policy(Op):
         return field.with_(shape=shape, axes="HWC")
 
     def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
-        """Refuse masks: labels have no colours, which the operations change, too; torchvision refuses them as well.
+        """Refuse masks: the operations change colours, too, and the labels of a mask are no colours; as in torchvision.
 
         Raises:
             SpecError: always.
@@ -130,7 +130,7 @@ class _Policy(Op):
 
 @dataclass(frozen=True)
 class _Torchvision(_Policy):
-    """What torchvision's policies share."""
+    """The base of torchvision's policies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,9 +156,9 @@ class _Torchvision(_Policy):
 class RandAugment(_Torchvision):
     """Apply some operations, drawn for each image with replacement, at one magnitude; uint8, HWC.
 
-    As ``torchvision.transforms.RandAugment`` on images of Pillow: 14 operations, one of which does nothing; where an
-    operation has a direction, it is drawn. Its magnitude is step ``magnitude`` of ``num_magnitude_bins`` from none to
-    the strongest. timm's of the same name is ``TimmAugment``.
+    As ``torchvision.transforms.RandAugment`` on images of Pillow: 14 operations, one of which does nothing. An
+    operation's direction is drawn where it has one. Its magnitude is step ``magnitude`` of
+    ``num_magnitude_bins`` steps, of which step 0 does nothing. timm's RandAugment is ``TimmAugment``.
 
     Example:
         ``gl.ops.RandAugment(num_ops=2, magnitude=9)``
@@ -166,9 +166,9 @@ class RandAugment(_Torchvision):
     Args:
         num_ops: operations for each image, one after the other.
         magnitude: from 0 to ``num_magnitude_bins - 1``.
-        num_magnitude_bins: into how many steps the range of each operation is divided.
+        num_magnitude_bins: the number of steps of each operation's range.
         interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
-        fill: of pixels from outside of the image: a number, or one for each channel.
+        fill: the value of pixels from outside of the image: a number, or one for each channel.
     """
 
     num_ops: int = 2
@@ -201,7 +201,7 @@ class RandAugment(_Torchvision):
 
 @dataclass(frozen=True)
 class TrivialAugmentWide(_Torchvision):
-    """Apply one operation to each image, it and its magnitude drawn; uint8, HWC.
+    """Apply one operation to each image; the operation and its magnitude are drawn; uint8, HWC.
 
     As ``torchvision.transforms.TrivialAugmentWide`` on images of Pillow.
 
@@ -209,9 +209,9 @@ class TrivialAugmentWide(_Torchvision):
         ``gl.ops.TrivialAugmentWide()``
 
     Args:
-        num_magnitude_bins: into how many steps the range of each operation is divided.
+        num_magnitude_bins: the number of steps of each operation's range.
         interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
-        fill: of pixels from outside of the image: a number, or one for each channel.
+        fill: the value of pixels from outside of the image: a number, or one for each channel.
     """
 
     num_magnitude_bins: int = 31
@@ -243,7 +243,7 @@ class AutoAugment(_Torchvision):
     Args:
         policy: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
         interpolation: ``"nearest"``, ``"linear"`` or ``"cubic"``, of the operations that move pixels.
-        fill: of pixels from outside of the image: a number, or one for each channel.
+        fill: the value of pixels from outside of the image: a number, or one for each channel.
     """
 
     policy: str = "imagenet"
@@ -268,7 +268,7 @@ class AutoAugment(_Torchvision):
 
 @dataclass(frozen=True)
 class _Timm(_Policy):
-    """What timm's policies share."""
+    """The base of timm's policies."""
 
     interpolation: str = field(default="random", kw_only=True)
     fill: float | tuple[float, ...] = field(default=128.0, kw_only=True)
@@ -299,11 +299,11 @@ class _Timm(_Policy):
 
 @dataclass(frozen=True)
 class TimmAugment(_Timm):
-    """Apply timm's RandAugment or AutoAugment, told by its string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
+    """Apply timm's RandAugment or AutoAugment, by timm's string ``"rand-m9-mstd0.5-inc1"``; uint8, HWC.
 
     As timm's ``--aa``, on images of Pillow. ``"v0"``, ``"v0r"``, ``"original"``, ``"originalr"`` are AutoAugment's
-    policies for ImageNet, of whose 25 pairs of operations one is drawn; ``"3a"`` is one of DeiT III's three operations;
-    ``-mstd0.5`` is the standard deviation of their magnitudes.
+    policies for ImageNet: one of their 25 pairs of operations is drawn; ``"3a"`` draws one of DeiT III's three
+    operations; ``-mstd0.5`` is the standard deviation of their magnitudes.
 
     ``"rand"`` is RandAugment. The parts of its string, in any order: ``m`` magnitude (10), ``n`` layers (2), ``p``
     probability of each (0.5), ``mstd`` standard deviation of the magnitude (0; more than 100: uniform from 0 to the
@@ -317,9 +317,9 @@ class TimmAugment(_Timm):
     Args:
         config: the string.
         interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; ``"random"`` draws one of the first two for each
-            operation, as timm does where its training script is not told.
-        fill: of pixels from outside of the image: a number, or one for each channel. timm's training scripts have the
-            mean of the data set, ``(124, 116, 104)`` for ImageNet.
+            operation, as timm's training script does by default.
+        fill: the value of pixels from outside of the image: a number, or one for each channel. timm's training scripts
+            have the mean of the data set, ``(124, 116, 104)`` for ImageNet.
     """
 
     config: str
@@ -442,7 +442,7 @@ class AugMix(_Timm):
         depth: operations of each chain; drawn from 1 to 3 for each if left out.
         interpolation: ``"linear"``, ``"cubic"`` or ``"nearest"``; ``"random"`` draws one of the first two for each
             operation.
-        fill: of pixels from outside of the image: a number, or one for each channel.
+        fill: the value of pixels from outside of the image: a number, or one for each channel.
     """
 
     severity: int = 3
@@ -509,10 +509,10 @@ def timm_argument(name: str, part: float, sign: float, shape: tuple[int, ...], i
     """Return the argument of an operation of timm's.
 
     Args:
-        name: of the operation.
-        part: the level as a part of 10.
+        name: the operation.
+        part: the level divided by 10, 0 to 1.
         sign: 1 or -1.
-        shape: of the image.
+        shape: the image's shape.
         increases: True if all operations become stronger with the level.
     """
     if name in ("ShearX", "ShearY"):
@@ -543,7 +543,7 @@ def operate(
         xp: NumPy or CuPy.
         x: uint8 ``[H, W, C]``.
         name: one of `OPERATIONS`.
-        value: its argument: a factor, degrees, a number of the matrix, bits, a threshold, or what is added.
+        value: its argument: a factor, degrees, a number of the matrix, bits, a threshold, or a sum's second part.
         interpolation: of the operations that move pixels.
         fill: of pixels from outside.
     """
@@ -569,7 +569,7 @@ def operate(
 def edit_of(
     name: str, value: float, interpolation: str, fill: float | tuple[float, ...], shape: tuple[int, ...]
 ) -> tuple[int, Sequence[float] | Edits]:
-    """Return an operation as an edit: its code and arguments; it does what ``operate`` does.
+    """Return an operation as an edit: its code and arguments; the result is that of ``operate``.
 
     Args:
         name: one of `OPERATIONS`.
@@ -647,11 +647,11 @@ _TIMM_REMEDY = "write gl.ops.TimmAugment('rand-m9-mstd0.5-inc1'), say"
 
 
 def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return what is drawn by weights without putting it back: int64 ``[N, K]``, the places of weights.
+    """Return K different places for each row, drawn by weights, without replacement: int64 ``[N, K]``, 0 to M - 1.
 
     Args:
-        u: ``[N, K]`` in [0, 1).
-        weights: ``[M]``, M at least K.
+        u: float64 ``[N, K]`` in [0, 1).
+        weights: float64 ``[M]``, M at least K.
     """
     left = np.tile(weights, (len(u), 1))
     places = np.zeros(u.shape, np.int64)
@@ -663,7 +663,7 @@ def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
 
 
 def _normal(u: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return normal numbers of two uniform ones each (Box and Muller)."""
+    """Return a normal number for each pair of uniform ones (Box and Muller)."""
     return np.asarray(np.sqrt(-2 * np.log1p(-u)) * np.cos(2 * np.pi * turn))
 
 
@@ -715,7 +715,7 @@ def _bits(bins: int, num_bits: int) -> Levels:
 
 
 def linspace(begin: float, end: Any, count: int) -> Levels:
-    """Return what ``torch.linspace(begin, end, count)`` does, float32 ``[count]``, or ``[N, count]`` for N ends.
+    """Return the numbers of ``torch.linspace(begin, end, count)``, float32 ``[count]``, or ``[N, count]`` for N ends.
 
     It goes up from the begin and, in its second half, down from the end, each in one rounding.
     """

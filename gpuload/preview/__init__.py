@@ -1,10 +1,10 @@
-"""Preview: what ops make of records, to be looked at: a page of HTML, or a picture.
+"""Preview: records before and behind ops, to be looked at: a page of HTML, or a picture.
 
     gl.preview(loader)                              in a notebook: the page
     gl.preview(loader, records=[3, 14], epochs=3).save("page.html")
 
-Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with what
-         was drawn for the record. Other fields are texts.
+Rows     are records: as the source has them (image files decoded), and behind all ops in the first epochs, with the
+         draws of the ops for the record. Other fields are texts.
 Pixels   of uint8 are shown as they are. Others are stretched, each image by itself, from its least value to its
          greatest, which is written below. Of other than 3 channels the first one is shown; labels of masks are colours.
          Small images are enlarged by a whole factor; of large ones each pixel is the mean of a square.
@@ -54,9 +54,9 @@ class Cell:
     """A record at one point of its way.
 
     Attributes:
-        pictures: for each image its name, pixels ``[height, width, 3]``, and what is to say of it.
+        pictures: for each image its name, pixels ``[height, width, 3]``, and a note about it.
         texts: the other fields, a line each.
-        draws: what the ops drew for the record, a line for each op.
+        draws: the draws of the ops for the record, a line for each op.
     """
 
     pictures: tuple[tuple[str, Pixels, str], ...]
@@ -92,7 +92,7 @@ class Preview:
     """Records before and behind ops; ``save`` writes it, and a notebook shows it.
 
     Attributes:
-        titles: of the columns.
+        titles: the titles of the columns.
         records: the record numbers, one a row.
         rows: for each record its cells, one a column.
         ops: the ops, a line each.
@@ -121,7 +121,7 @@ class Preview:
         write_file(path, content)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         return self._table()
 
     def to_html(self) -> str:
@@ -154,16 +154,17 @@ class Preview:
 def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iterable[int] = 2) -> Preview:
     """Return records of a loader before and behind its ops, to be looked at.
 
-    They are made by the array executor on the CPU, whose pixels are those of every executor, to the tolerance of the
-    op. The loader does not move.
+    The array executor makes them on the CPU; the pixels of every other executor are equal, to the tolerance of the op.
+    The loader's position stays.
 
     Args:
-        loader: with the ops.
-        records: how many from the first one on, or the numbers of the records.
-        epochs: of how many epochs the draws are shown, or the numbers of the epochs. Without random ops it is one.
+        loader: the loader with the ops.
+        records: how many records from the first one on, or their numbers.
+        epochs: how many epochs from the first one on, or their numbers. Without random ops one epoch is shown.
 
     Raises:
-        SpecError: these are no numbers; or epochs of a mix, which has other records in each.
+        SpecError: ``records`` or ``epochs`` are no numbers; or several epochs of a mix are asked for, which has other
+            records in each.
         DeviceError: an op runs in DALI alone.
         RecordIndexError, RecordError: there is no such record, or it is damaged.
     """
@@ -187,7 +188,7 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
         device="cpu", executor="array", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
         on_error="raise", quarantine=None, drawn=True,
     )  # fmt: skip
-    if not loader.graph.mixes:  # what a record becomes does not depend on the order
+    if not loader.graph.mixes:  # a record's values do not depend on the order then
         arrays = arrays.replace(shuffle=False)
     with (
         Progress("drawing") as progress,
@@ -211,10 +212,10 @@ def preview(loader: Loader, records: int | Iterable[int] = 4, epochs: int | Iter
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file as a whole: under another name first, so that none is half-written.
+    """Write a file as a whole: under another name first, so that no half-written file is left.
 
     Raises:
-        FileError: it cannot be written.
+        FileError: the file cannot be written.
     """
     draft = f"{os.fspath(path)}.part"
     try:
@@ -234,15 +235,15 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _numbers(value: object, name: str, length: int | None) -> list[int]:
-    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is how many there are."""
+    """Return the numbers that ``records`` or ``epochs`` stands for; ``length`` is the number of records there are."""
     if isinstance(value, (list, tuple, range, np.ndarray)) and len(value) and all(map(is_whole, value)):
         return [int(number) for number in value]
-    count = check_count(name, value)  # type: ignore[arg-type]  # which refuses what is no number
+    count = check_count(name, value)  # type: ignore[arg-type]  # check_count refuses all but numbers
     return list(range(count if length is None else min(count, length)))
 
 
 def _decode_files(loader: Loader) -> Loader:
-    """Return a loader whose fields of image files are decoded, behind its own ops."""
+    """Return the loader with an op behind its own that decodes the fields of image files."""
     files = [Decode(on=field.name) for field in loader.spec_out if field.encoded]
     return loader.replace(ops=[*loader.ops, *files]) if files else loader
 
@@ -255,7 +256,7 @@ def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
 
 
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
-    """Return what a batch of one record shows."""
+    """Return the cell of a batch of one record."""
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
     pictures, texts = [], []
     for field in spec:

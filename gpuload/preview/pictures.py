@@ -28,12 +28,12 @@ LABEL_STEP = 0.618033988749895  # of the hue from one label of a mask to the nex
 
 
 def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixels, str]:
-    """Return an image of a record as it is shown, and what is to say of it.
+    """Return an image of a record as it is shown, and a note about it: its size, the range of its values.
 
     Args:
         spec: the fields of the record.
-        values: those of the record.
-        field: that of the image; boxes and points that belong to it are drawn into it.
+        values: the values of the record.
+        field: the field of the image; boxes and points that belong to it are drawn into it.
     """
     value = np.asarray(values[field.name])
     if field.kind == INSTANCES:
@@ -65,7 +65,7 @@ def image_pixels(spec: Spec, values: dict[str, Any], field: Field) -> tuple[Pixe
 
 
 def _shrink(image: NDArray[Any], step: int) -> NDArray[Any]:
-    """Return the means of squares of ``step`` pixels; what is left over at the right and below is cut off."""
+    """Return the means of squares of ``step`` pixels; pixels that fill no square are left out."""
     if step == 1 or min(image.shape[:2]) < step:
         return image[::step, ::step]
     height, width = (side // step for side in image.shape[:2])

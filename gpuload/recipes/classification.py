@@ -51,27 +51,28 @@ def resnet50(
 
     Args:
         train: True for training: a random crop, mirrored or not; False for evaluation: the middle of the image.
-        size: of the result, pixels.
-        resize: of the shorter side before the middle is cut out, for evaluation.
+        size: the side of the result, pixels.
+        resize: the shorter side before the middle is cut out, for evaluation, pixels.
         policy: an op between mirroring and normalising, ``gl.ops.TrivialAugmentWide(interpolation="linear")`` say.
         erasing: the probability that a box is erased.
         mixup: alpha of MixUp; 0 leaves it out. With ``cutmix`` one of both is drawn for each pair of images.
         cutmix: alpha of CutMix; 0 leaves it out.
-        smoothing: of labels; leave it out of the loss then.
-        num_classes: makes vectors of labels; needed for MixUp, CutMix and smoothing. None: labels stay numbers.
+        smoothing: the share of each label that is spread over all classes; do not smooth in the loss, too.
+        num_classes: the number of classes: labels become vectors, which MixUp, CutMix and smoothing need. None: they
+            stay numbers.
         repeats: views of each image that are augmented on their own, the fields ``image_0``, ``image_1`` and so on with
             ``label_0`` and so on: repeated augmentation, with all repeats of an image in one batch.
-        mean: what is subtracted from pixels, 0 to 255.
-        std: what they are divided by, 0 to 255.
-        dtype: of the images: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
-        layout: of a batch: ``"NHWC"`` or ``"NCHW"``.
-        images: what the source has: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
+        mean: the number that is subtracted from the pixels, or one for each channel, 0 to 255.
+        std: the number that the differences are divided by, or one for each channel, 0 to 255.
+        dtype: the dtype of the images: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        layout: the order of the axes of a batch: ``"NHWC"`` or ``"NCHW"``.
+        images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize; ``"pil"`` makes every value as Pillow does, more slowly.
+        antialias: the smoothing of the resize; ``"pil"`` makes every value as Pillow does, more slowly.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("resnet50", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -104,20 +105,20 @@ def resnet50_v2(
 
     Args:
         train: as of `resnet50`.
-        size: of the result, pixels: 176 for training, 224 for evaluation if left out.
-        num_classes: of the labels.
+        size: the side of the result, pixels: 176 for training, 224 for evaluation if left out.
+        num_classes: the number of classes.
         repeats: as of `resnet50`, like all that follow.
-        mean: pixels.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        mean: the mean of the pixels.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("resnet50_v2", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -153,20 +154,20 @@ def resnet50_a1(
 
     Args:
         train: as of `resnet50`, like all that follow.
-        size: of the result, pixels.
-        num_classes: of the labels.
+        size: the side of the result, pixels.
+        num_classes: the number of classes.
         repeats: views of each image.
-        mean: pixels.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        mean: the mean of the pixels.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("resnet50_a1", images, image, mean, std, dtype, layout, antialias)
     labels = _Labels(form, label, num_classes, smoothing=0.1, mixup=0.2, cutmix=1.0)
@@ -192,20 +193,20 @@ def resnet50_a2(
 
     Args:
         train: as of `resnet50`, like all that follow.
-        size: of the result, pixels.
-        num_classes: of the labels.
+        size: the side of the result, pixels.
+        num_classes: the number of classes.
         repeats: views of each image; timm has 3.
-        mean: pixels.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        mean: the mean of the pixels.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("resnet50_a2", images, image, mean, std, dtype, layout, antialias)
     labels = _Labels(form, label, num_classes, mixup=0.1, cutmix=1.0)
@@ -232,19 +233,19 @@ def resnet50_a3(
 
     Args:
         train: as of `resnet50`.
-        size: of the result, pixels: 160 for training, 224 for evaluation if left out.
-        num_classes: of the labels.
+        size: the side of the result, pixels: 160 for training, 224 for evaluation if left out.
+        num_classes: the number of classes.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("resnet50_a3", images, image, mean, std, dtype, layout, antialias)
     labels = _Labels(form, label, num_classes, mixup=0.1, cutmix=1.0)
@@ -273,20 +274,20 @@ def deit(
 
     Args:
         train: as of `resnet50`, like all that follow.
-        size: of the result, pixels.
-        num_classes: of the labels.
+        size: the side of the result, pixels.
+        num_classes: the number of classes.
         repeats: views of each image.
-        mean: pixels.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        mean: the mean of the pixels.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
         label: the field of the labels.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("deit", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -317,14 +318,14 @@ def cifar10(
         policy: apply AutoAugment's policy for CIFAR-10.
         cutout: the side of the square that is covered, pixels: 16 in the papers of Cutout and AutoAugment; 0 for none.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has; the binary version of CIFAR-10 has ``"CHW"``.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images; the binary version of CIFAR-10 has ``"CHW"``.
         image: the field of the images.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("cifar10", images, image, mean, std, dtype, layout, antialias=True)
     if not train:
@@ -336,7 +337,7 @@ def cifar10(
 
 
 def _timm_steps(size: int, policy: str, antialias: bool | str) -> list[Op]:
-    """Return what timm does before it normalises, with cubic interpolation."""
+    """Return the ops that timm has before normalising, with cubic interpolation."""
     return [
         ops.RandomResizedCrop(size, interpolation="cubic", antialias=antialias),
         ops.RandomFlip(),
@@ -353,13 +354,13 @@ def _timm(labels: _Labels, train: bool, size: int, policy: str, repeats: int) ->
 
 @dataclass(frozen=True)
 class _Labels:
-    """What a recipe makes of labels, alone or together with the images.
+    """The ops of a recipe for labels, alone or together with the images.
 
     Attributes:
-        form: of the recipe.
-        label: the field.
-        num_classes: None for labels that stay numbers.
-        smoothing: of `OneHot`.
+        form: the form of the images.
+        label: the field of the labels.
+        num_classes: the number of classes; None: labels stay numbers.
+        smoothing: as of `OneHot`.
         mixup: alpha of MixUp, 0 for none.
         cutmix: alpha of CutMix, 0 for none.
     """
@@ -395,7 +396,7 @@ class _Labels:
         return Ops([*form.decode(), *copies, *form.on_views(views, steps, last), *mixes, *form.cast(views)])
 
     def _steps(self, label: str, image: str) -> list[Op]:
-        """Return what is done to the labels of a field, and to the images together with them."""
+        """Return the ops for the labels of a field, and those for labels and images together."""
         if self.num_classes is None:
             return []
         on = None if (image, label) == (IMAGE, LABEL) else (image, label)

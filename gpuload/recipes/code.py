@@ -103,9 +103,9 @@ def _in_columns(values: tuple[Any, ...], indent: int | None) -> str:
 
 
 def _arguments(op: Op) -> list[tuple[str, Any]]:
-    """Return the arguments of an op, as short as makes an equal op, each with ``"name="``, or "" for one by its place.
+    """Return the shortest arguments that make an equal op, each with ``"name="``, or "" where its place names it.
 
-    Left out is each argument without which the op is the same.
+    An argument is left out if the op is the same without it.
     """
     arguments = {field.name: getattr(op, field.name) for field in fields(op) if field.init}
     for field in fields(op):
@@ -133,7 +133,7 @@ def _makes(op: Op, arguments: dict[str, Any]) -> bool:
 
 
 def _shorter(value: Any) -> Iterator[Any]:
-    """Give what may be said in place of an argument: one number for two, or a whole one for a float."""
+    """Give shorter values that may stand for an argument: one number for two, a whole number for a float."""
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(number, (int, float)) for number in value):
         low, high = value
         yield low if low == high else round((high - low) / 2, DIGITS)

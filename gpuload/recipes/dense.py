@@ -15,7 +15,11 @@ from gpuload.ops import Op
 from gpuload.recipes.code import Ops
 from gpuload.recipes.form import IMAGE, IMAGENET_MEAN, IMAGENET_STD, Form, Numbers
 
-CAFFE_MEAN = (123.0, 117.0, 104.0)  # of ImageNet, in whole numbers: what SSD subtracts, and detectors put around images
+CAFFE_MEAN = (
+    123.0,
+    117.0,
+    104.0,
+)  # of ImageNet, in whole numbers: SSD subtracts it, and detectors fill with it around images
 MASK = "mask"
 
 
@@ -37,17 +41,17 @@ def ssd(
 
     Args:
         train: True for training, False for evaluation, which only resizes; boxes go with the image there, too.
-        size: of the result, pixels.
+        size: the side of the result, pixels.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("ssd", images, image, mean, std, dtype, layout, antialias)
     resize = ops.Resize(size, size, antialias=antialias)
@@ -73,17 +77,17 @@ def ssdlite(
 
     Args:
         train: as of `ssd`, like all that follow.
-        size: of the result, pixels.
-        mean: pixels.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        size: the side of the result, pixels.
+        mean: the mean of the pixels.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("ssdlite", images, image, mean, std, dtype, layout, antialias)
     resize = ops.Resize(size, size, antialias=antialias)
@@ -107,17 +111,17 @@ def lsj(
     Args:
         train: as of `ssd`. Images for evaluation have 800 pixels along the shorter side, at most 1333 along the longer
             one, so a batch of more than one is a list.
-        size: of the result of training, pixels.
+        size: the side of the result of training, pixels.
         mean: as of `ssd`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("lsj", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -148,20 +152,20 @@ def segmentation(
     Args:
         train: True for training; False for evaluation: the shorter side has ``base`` pixels, and a batch of more than
             one is a list.
-        size: of the result of training, pixels.
+        size: the side of the result of training, pixels.
         base: half of it to twice as much is the shorter side before the crop, pixels.
         ignore: the label around an image that is smaller than the crop; the loss leaves it out.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch of images.
-        images: what the source has: ``"encoded"`` files of images and masks, or ``"HWC"`` pixels of both.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch of images.
+        images: the form of the source's images and masks: ``"encoded"`` files, or ``"HWC"`` pixels.
         image: the field of the images.
         mask: the field of the masks.
-        antialias: of the resize of images.
+        antialias: the smoothing of the resize of images.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("segmentation", images, image, mean, std, dtype, layout, antialias)
     fields, by_field = (image, mask), {mask: "nearest"}
@@ -182,9 +186,9 @@ def _detection(form: Form, steps: list[Op], behind: list[Op]) -> Ops:
     """Return a recipe of a detector.
 
     Args:
-        form: of the recipe.
-        steps: that cut images; boxes of which nothing is left are dropped behind them.
-        behind: steps behind that.
+        form: the form of the images.
+        steps: ops that cut images; boxes outside of the cut are dropped behind them.
+        behind: ops behind that.
     """
     return Ops([*form.decode(), *form.on_image(steps), ops.CleanBoxes(), *form.on_image(behind), *form.finish()])
 

@@ -27,10 +27,10 @@ class Form:
 
     Attributes:
         recipe: its name, for errors.
-        images: what the source has: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels of uint8.
+        images: the form of the source's images: ``"encoded"`` files, ``"HWC"`` or ``"CHW"`` pixels of uint8.
         image: the field of the images.
-        mean: what is subtracted, in units of the pixels, 0 to 255: a number, or one for each channel.
-        std: what the difference is divided by, in the same units.
+        mean: the number that is subtracted from the pixels, or one for each channel, in their units, 0 to 255.
+        std: the number that the differences are divided by, or one for each channel, in the same units.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         layout: ``"NHWC"`` or ``"NCHW"``.
         antialias: as of ``gl.ops.Resize``; ``"pil"`` makes Pillow's pixels, every value.
@@ -57,7 +57,7 @@ class Form:
             raise self.refuse("std", self.std, "in units of the pixels, 0 to 255, not of 0 to 1", remedy)
 
     def refuse(self, name: str, value: object, demand: str, remedy: str = "") -> SpecError:
-        """Return the error for an argument of the recipe that is not what it has to be."""
+        """Return the error for a wrong argument of the recipe; ``demand`` says how a right one is."""
         return SpecError(
             f"gl.recipes.{self.recipe}({name}={value!r})",
             cause=f"{name} must be {demand}",
@@ -65,7 +65,7 @@ class Form:
         )
 
     def decode(self) -> list[Op]:
-        """Return what makes HWC pixels of the images."""
+        """Return the ops that turn the source's images into HWC pixels."""
         steps: dict[str, list[Op]] = {"encoded": [ops.Decode()], "HWC": [], "CHW": [ops.Transpose("HWC")]}
         return self.on_image(steps[self.images])
 
@@ -85,9 +85,9 @@ class Form:
         """Return a recipe: images are decoded, go through some steps, and are normalised.
 
         Args:
-            steps: on the images, between decoding and normalising.
-            last: on the images, behind normalising, before the layout is changed.
-            behind: on any field, behind that.
+            steps: ops on the images, between decoding and normalising.
+            last: ops on the images, behind normalising, before the layout is changed.
+            behind: ops on any field, behind these.
         """
         return Ops([*self.decode(), *self.on_image(self._through(steps, last)), *behind, *self._cast()])
 

@@ -41,19 +41,19 @@ def simclr(
 
     Args:
         train: True for two views; False for evaluation: the middle of the image, in its own field.
-        size: of the result, pixels.
-        strength: of the colours' jitter, the paper's s.
+        size: the side of the result, pixels.
+        strength: the strength of the colours' jitter, the paper's s.
         blur: the probability that a view is blurred, by a window of a tenth of its side.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the views.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the views.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("simclr", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -94,21 +94,21 @@ def dino(
 
     Args:
         train: True for these crops; False for evaluation: the middle of the image, in its own field.
-        size: of the global crops, pixels.
-        local_size: of the local crops, pixels.
-        num_local: how many local crops.
-        scale: least and greatest part of the area in a global crop; without local ones the authors have (0.14, 1).
-        local_scale: of a local crop.
+        size: the side of the global crops, pixels.
+        local_size: the side of the local crops, pixels.
+        num_local: the number of local crops.
+        scale: least and greatest part of the area in a global crop; the authors' is (0.14, 1) without local ones.
+        local_scale: the same of a local crop.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the crops.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the crops.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("dino", images, image, mean, std, dtype, layout, antialias)
     if not train:
@@ -158,17 +158,17 @@ def mae(
 
     Args:
         train: True for training, False for evaluation: the middle of the image.
-        size: of the result, pixels.
+        size: the side of the result, pixels.
         mean: as of `resnet50`, like all that follow.
-        std: pixels.
-        dtype: of the images.
-        layout: of a batch.
-        images: what the source has.
+        std: the standard deviation of the pixels.
+        dtype: the dtype of the images.
+        layout: the order of the axes of a batch.
+        images: the form of the source's images.
         image: the field of the images.
-        antialias: of the resize.
+        antialias: the smoothing of the resize.
 
     Raises:
-        SpecError: an argument is not what it has to be.
+        SpecError: an argument has a wrong type or value.
     """
     form = Form("mae", images, image, mean, std, dtype, layout, antialias)
     if not train:
