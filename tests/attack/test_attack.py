@@ -143,7 +143,7 @@ def _repeating(real):
     return deliver
 
 
-Header = sys.modules["gpuload.formats.idx"].Header  # the package has a function of that name
+Header = importlib.import_module("gpuload.formats.idx").Header  # the package has a function of that name
 
 # What is put in the place of what, for which part; each must be found in three seconds.
 FAULTS = {
@@ -151,7 +151,7 @@ FAULTS = {
     "rows that begin one byte too late": (npy, npyheader, "_header_text", lambda real: _later(real)),
     "a file that is cut without a word": (
         fixed,
-        sys.modules["gpuload.formats.fixed.source"],
+        importlib.import_module("gpuload.formats.fixed.source"),
         "_num_records",
         lambda real: _whole,
     ),
@@ -242,7 +242,7 @@ def test_pixels_that_differ_between_executors_are_found(monkeypatch, findings_fo
         (parsers._check_npy, npyheader, "_parse"),
         (parsers._check_head, head, "kind_of"),
         (parsers._check_message, wire, "_field"),
-        (parsers._check_idx, sys.modules["gpuload.formats.idx"], "Header"),
+        (parsers._check_idx, importlib.import_module("gpuload.formats.idx"), "Header"),
     ],
 )
 def test_what_no_parser_may_raise_reaches_atheris(monkeypatch, check, place, name):
