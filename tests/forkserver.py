@@ -3,14 +3,16 @@
     done = forkserver.run(code, *arguments)     as subprocess.run([sys.executable, "-c", code, *arguments], ...)
 
 To start Python and to import gpuload takes ten times as long as to fork. The program runs as ``__main__`` in a process
-of one thread, and ends as each Python ends. What is about the start of Python, about what is done before gpuload is
-imported, or about memory needs ``subprocess``. Where Linux is not the system, this is ``subprocess``, too.
+of one thread, and ends as each Python ends. A program about what is done before gpuload is imported says
+``has_gpuload=False``. What is about the start of Python or about memory needs ``subprocess``. Where Linux is not the
+system, this is ``subprocess``, too.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import signal
@@ -35,6 +37,8 @@ def run(
     warnings: str = "default",
     stderr: int | None = None,
     environment: Mapping[str, str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    has_gpuload: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Return the status of a program and what it wrote, when it has ended.
 
@@ -45,6 +49,8 @@ def run(
         warnings: what becomes of them, as of ``python -W``.
         stderr: a descriptor that the program writes its errors to, in place of the result's ``stderr``.
         environment: of the program; without it that of this process.
+        folder: in which it runs; without it that of this process.
+        has_gpuload: False: gpuload is not imported before the program begins; NumPy is.
 
     Raises:
         TimeoutExpired: it did not end.
@@ -54,18 +60,19 @@ def run(
         python = [sys.executable, "-W", warnings, "-c", code, *command[1:]]
         errors = subprocess.PIPE if stderr is None else stderr
         return subprocess.run(
-            python, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, env=environment, check=False
-        )
+            python, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, env=environment, cwd=folder,
+            check=False,
+        )  # fmt: skip
     message = {
         "argv": command,
         "environment": dict(environment or os.environ),
-        "folder": os.getcwd(),
+        "folder": os.fspath(folder or os.getcwd()),
         "warnings": warnings,
     }
     with tempfile.TemporaryFile() as program, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         program.write(code.encode())
         program.seek(0)
-        connection = _server()
+        connection = _server("gpuload" if has_gpuload else "numpy")
         descriptors = [program.fileno(), out.fileno(), stderr or errors.fileno()]
         socket.send_fds(connection, [json.dumps(message).encode()], descriptors)
         child = int(connection.recv(100))
@@ -87,13 +94,13 @@ def run(
 
 
 @cache
-def _server() -> socket.socket:
-    """Return a connection to the process that forks; it ends when the connection is closed."""
+def _server(package: str) -> socket.socket:
+    """Return a connection to the process that forks, and has imported a package; it ends when that is closed."""
     connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # More threads than one, of a library that multiplies matrices, would not be in what is forked.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    server = subprocess.Popen([sys.executable, __file__, str(server_end.fileno())], cwd=ROOT, env=environment,
-                              pass_fds=[server_end.fileno()])  # fmt: skip
+    command = [sys.executable, __file__, str(server_end.fileno()), package]
+    server = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[server_end.fileno()])
     server_end.close()
 
     def end() -> None:
@@ -123,10 +130,10 @@ def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def _main() -> None:
     sys.path[0] = ""  # as of `python -c`
-    import gpuload
-
-    for name in gpuload.__all__:
-        getattr(gpuload, name)  # imports it, once for all programs
+    package = importlib.import_module(sys.argv[2])
+    if sys.argv[2] == "gpuload":
+        for name in package.__all__:
+            getattr(package, name)  # imports it, once for all programs
     gc.freeze()  # a collection in a child would copy the memory of everything that was imported
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         message, (program, out, errors) = _serve(connection)

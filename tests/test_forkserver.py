@@ -47,6 +47,13 @@ def test_it_is_what_a_new_python_makes_of_the_program(name, tmp_path, monkeypatc
     assert process.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
 
 
+def test_a_program_may_have_a_folder_and_no_gpuload(tmp_path):
+    program = "import os, sys; print(os.getcwd(), 'numpy' in sys.modules, 'gpuload' in sys.modules)"
+
+    assert forkserver.run(program, folder=tmp_path, has_gpuload=False).stdout == f"{tmp_path} True False\n"
+    assert forkserver.run(program).stdout.split()[1:] == ["True", "True"]
+
+
 def test_warnings_may_be_errors_or_nothing():
     program = PROGRAMS["a warning"]
 

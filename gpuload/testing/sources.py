@@ -164,7 +164,7 @@ class SourceContract:
         self.check(source, [0, 1], source.read([0, 1]))
 
     def test_several_threads_read_at_once(self, source: Source) -> None:
-        orders = [np.random.default_rng(seed).integers(0, len(source), 20).tolist() for seed in range(16)]
+        orders = [np.random.default_rng(seed).integers(0, len(source), 12).tolist() for seed in range(8)]
         with ThreadPoolExecutor(4) as pool:
             batches = list(pool.map(source.read, orders))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpuload import core
+from tests import forkserver
 
 ROOT = Path(__file__).parents[2]
 ROWS = """
@@ -44,8 +43,7 @@ needs_core = pytest.mark.skipif(core.native is None, reason=core.problem)
 
 def run(code, *arguments, folder=ROOT, **settings):
     environment = {name: value for name, value in os.environ.items() if name != core.SWITCH} | settings
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=100)
+    process = forkserver.run(code, *arguments, folder=folder, environment=environment, has_gpuload=False)
     assert process.returncode == 0, process.stderr
     return process
 

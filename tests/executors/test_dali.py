@@ -730,11 +730,12 @@ next(kept)
 """
 
 
-def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_scripts", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_script_that_ends_in_mid_epoch_ends_in_silence(tmp_path: Path, num_scripts: int) -> None:
     """DALI shuts down its pipelines at the end, and complains of those that somebody makes meanwhile."""
     for number in range(12):
         Image.fromarray(np.full((40, 50, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
-    for _ in range(3):
+    for _ in range(num_scripts):
         command = [sys.executable, "-c", ENDS_EARLY, str(tmp_path)]
         script = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (script.returncode, script.stderr) == (0, "")

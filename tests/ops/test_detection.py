@@ -92,10 +92,12 @@ def test_crops_are_drawn_as_torchvision_draws_them(number):
     is_whole = (draw["shape"] == SIZE).all(axis=1, keepdims=True)
     rows = np.concatenate([draw["start"], draw["shape"], is_whole], axis=1)
     assert standard_errors(rows, *GOLDEN["crops"][number]).max() < 4.5
-    for top, left, height, width in rows[~is_whole[:, 0], :4]:
-        centres = (corners[:, :2] + corners[:, 2:]) / 2
-        assert ((centres > (left, top)) & (centres < (left + width, top + height))).all(axis=1).any()
-        assert 0.5 <= width / height <= 2
+    begins, sizes = rows[~is_whole[:, 0], None, 1::-1], rows[~is_whole[:, 0], None, 3:1:-1]  # x and y; width and height
+    centres = (corners[:, :2] + corners[:, 2:]) / 2
+    assert ((centres > begins) & (centres < begins + sizes)).all(axis=2).any(axis=1).all()
+    aspects = sizes[..., 0] / sizes[..., 1]
+    assert aspects.min() >= 0.5
+    assert aspects.max() <= 2
 
 
 def test_an_overlap_that_is_asked_for_is_kept():

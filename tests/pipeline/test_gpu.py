@@ -268,8 +268,9 @@ def fails(monkeypatch, folder):
     return False
 
 
+@pytest.mark.parametrize("turns", [range(1, 30, 4), pytest.param(range(1, 30), marks=pytest.mark.slow)], ids=len)
 @pytest.mark.parametrize("door", ["__enter__", "__exit__"])
-def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, tmp_path, monkeypatch, door):
+def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, tmp_path, monkeypatch, door, turns):
     source, refused = records(tmp_path), []
     original = getattr(devices.Lane, door)
 
@@ -277,7 +278,7 @@ def test_a_batch_that_fails_between_its_start_and_its_end_shifts_no_other(sim, t
         return {"batch_size": 7, "ops": CHAIN, "shuffle": True, "seed": 5, "executor": "array", "device": device}
 
     expected = {batch.step: batch["image"] for batch in gl.Loader(source, **arguments("cpu"))}
-    for turn in range(1, 30):
+    for turn in turns:
         counter = iter(range(1, 10_000))
 
         def fails_once(self, *rest, counter=counter, turn=turn):

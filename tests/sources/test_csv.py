@@ -757,7 +757,7 @@ def test_a_quote_that_is_never_closed_is_refused_before_the_file_is_read(tmp_pat
 def test_one_endless_line_is_refused_within_bounded_time_and_memory(tmp_path, text):
     path = tmp_path / "a.csv"
     with open(path, "wb") as file:
-        file.write(b"a,b\n1,2\n" + text * ((48 << 20) // len(text)))
+        file.write(b"a,b\n1,2\n" + text * ((20 << 20) // len(text)))
         file.truncate(1 << 40)  # a hole: nobody could read so much
 
     with pytest.raises(RecordError, match=r"a\.csv, line 3 has more than 16777216 bytes"):
@@ -773,10 +773,10 @@ def test_a_file_that_was_never_written_is_refused(tmp_path):
         gl.csv(path)
 
 
-def test_a_million_columns_are_refused(tmp_path):
-    path = written(tmp_path, ",".join(f"c{number}" for number in range(1_000_000)) + "\n")
+def test_very_many_columns_are_refused(tmp_path):
+    path = written(tmp_path, ",".join(f"c{number}" for number in range(100_000)) + "\n")
 
-    with pytest.raises(FormatError, match="has 1000000 columns"):
+    with pytest.raises(FormatError, match="has 100000 columns"):
         gl.csv(path)
 
 

@@ -380,20 +380,20 @@ def test_any_damage_leaves_an_error_or_the_other_lines(tmp_path, count):
 
 @pytest.mark.parametrize("how", ["raise", "keep"])
 def test_a_wrong_line_among_thousands_of_columns_is_found_soon(tmp_path, how):
-    count = 5000
+    count = 2000
     row = ",".join(["1"] * count) + "\n"
     path = tmp_path / "a.csv"
     path.write_text(",".join(f"c{number}" for number in range(count)) + "\n" + row * 100 + row[2:] + row)
     gl.csv(path, columns=["c0"], bad_lines="keep")  # imports and compiles
     began = time.process_time()
 
-    with contextlib.nullcontext() if how == "keep" else pytest.raises(RecordError, match="line 102 has 4999 columns"):
+    with contextlib.nullcontext() if how == "keep" else pytest.raises(RecordError, match="line 102 has 1999 columns"):
         assert len(gl.csv(path, bad_lines=how)) == 102
-    assert time.process_time() - began < 8  # some 1 to 2 s; a parse for each record and column took 40 s
+    assert time.process_time() - began < 4  # some 0.3 s; a parse for each record and column took 16 s
 
 
 def test_columns_that_only_text_can_hold_are_found_soon_among_thousands(tmp_path):
-    count = 2000
+    count = 1000
     row = ",".join(["1.5"] * count) + "\n"
     path = tmp_path / "a.csv"
     path.write_text(",".join(f"c{number}" for number in range(count)) + "\n" + row * 300 + "0x1f" + row[3:])
@@ -402,5 +402,5 @@ def test_columns_that_only_text_can_hold_are_found_soon_among_thousands(tmp_path
     source = gl.csv(path)
 
     assert source.read([300])["c0"].tolist() == ["0x1f"]
-    assert source.read([300])["c1999"].tolist() == [1.5]
-    assert time.process_time() - began < 10  # some 2 s; a parse for each column took minutes
+    assert source.read([300])["c999"].tolist() == [1.5]
+    assert time.process_time() - began < 8  # some 0.5 s; a parse for each column took minutes

@@ -402,7 +402,7 @@ class StorageContract:
 
     def test_threads_that_come_first_at_the_same_time_all_read_the_data(self, tmp_path):
         paths, contents = write_files(tmp_path, [20_000] * 20 + [300] * 20)
-        for _ in range(20):
+        for _ in range(8):
             storage, wrong, ready = self.open(paths), [], threading.Barrier(8)
 
             def work(seed, storage=storage, wrong=wrong, ready=ready):

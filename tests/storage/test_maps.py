@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
 import textwrap
 import time
 
@@ -15,6 +13,7 @@ import pytest
 from gpuload import core
 from gpuload.storage import maps, open_storage
 from gpuload.storage.pread import PositionedStorage
+from tests import forkserver
 from tests.interrupts import Alarm
 from tests.storage.contract import (
     ProcessContract,
@@ -212,8 +211,7 @@ WITHOUT = """
 def test_it_imports_and_reads_where_the_system_has_less(tmp_path, before, expected):
     paths, _ = write_files(tmp_path, [1000])
 
-    command = [sys.executable, "-c", textwrap.dedent(WITHOUT).format(before=before), paths[0]]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    process = forkserver.run(textwrap.dedent(WITHOUT).format(before=before), paths[0], has_gpuload=False)
 
     assert (process.returncode, process.stdout) == (0, f"{expected} True True\n"), process.stderr
 
