@@ -461,7 +461,7 @@ def _to_files(work: _Work, path: str, form: Format, writer: Writer, num_shards: 
     with Journal(os.path.join(folder, _stem(pattern) + JOURNAL)) as journal:
         with _writing(path):
             journal.remove_parts()
-        _settle(journal, about, folder, overwrite=work.overwrite)
+        _open_journal(journal, about, folder, overwrite=work.overwrite)
 
         def is_whole(file: _File) -> bool:
             return journal.is_finished(file.name, file.path) and not _differing(file, beside[file.path])
@@ -576,8 +576,14 @@ def _stem(pattern: str) -> str:
 # --- files of the same names that are there already
 
 
-def _settle(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
-    """Go on with the journal of the same conversion; end that of another one, if its files may go or are gone."""
+def _open_journal(journal: Journal, about: Mapping[str, Any], folder: str, *, overwrite: bool) -> None:
+    """Have the journal tell of this conversion: go on with it, or begin anew.
+
+    A journal of another conversion is ended, and with ``overwrite`` the files that it finished are removed.
+
+    Raises:
+        FileError: files of another conversion are there, and ``overwrite`` is False.
+    """
     if journal.about is None:
         journal.begin(about)
         return

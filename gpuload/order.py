@@ -358,7 +358,7 @@ class Plan:
         return self.most_records + 2 * (size - 1)
 
     def end(self, position: Position = Position()) -> int:
-        """Return the number of steps of an epoch that is at ``position``; the same on every shard."""
+        """Return the step behind the last one of an epoch that goes on at ``position``; the same on every shard."""
         left = self.length - position.offset
         whole, rest = divmod(left, self.global_batch)
         return position.step + whole + (rest > 0 and self.last_batch != "drop")

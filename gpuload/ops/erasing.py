@@ -136,7 +136,7 @@ class Erasing(_Cover):
         return draw if self.mode == "const" else draw | {"key": keys(u[:, -KEY_WORDS:])}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image."""
+        """Return one image ``[H, W, C]`` whose boxes are filled; the image itself if it has none."""
         boxes = [box for box in draw["boxes"].tolist() if box[2] and box[3]]
         if not boxes:
             return x
@@ -226,7 +226,7 @@ class Cutout(_Cover):
         return {"boxes": np.where((u[:, :1] < self.p)[..., None], boxes, 0).astype(np.int32)}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """Return one image."""
+        """Return one image ``[H, W, C]`` whose boxes are filled; the image itself if it has none."""
         boxes = [box for box in draw["boxes"].tolist() if box[2] and box[3]]
         if not boxes:
             return x

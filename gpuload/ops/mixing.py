@@ -284,9 +284,10 @@ def beta_quantile(alpha: float, u: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _beta_table(alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return values of the distribution function of Beta(alpha, alpha) from 0 to 1/2, and where it has them.
+    """Return the distribution function of Beta(alpha, alpha) from 0 to 1/2 as a table: values, and their places.
 
-    These places are ``t = x ** min(alpha, 1)``: for alpha < 1 the density is infinite at 0 in x, and smooth in t.
+    Both are float64 ``[NODES]``. The places are ``t = x ** min(alpha, 1)``: for alpha < 1 the density is infinite at 0
+    in x, and smooth in t.
     """
     power = min(alpha, 1.0)
     t = np.linspace(0, 0.5**power, NODES)

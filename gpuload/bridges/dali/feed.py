@@ -141,7 +141,7 @@ class Feed:
         return self._is_over and len(self._steps) == 1 and self._steps[0].is_filled
 
     def reset(self) -> None:
-        """Begin the next epoch when the next batch is asked for, or go on behind a step that failed."""
+        """Allow the next batch: the first one of the next epoch, or the one behind a step that failed."""
         self._is_over = False
 
     @property

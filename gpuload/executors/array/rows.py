@@ -195,7 +195,11 @@ class _FieldRun:
         return concatenate(tiles) if self._ragged else as_values(np, self.after, [tile[0] for tile in tiles])
 
     def _tile_rows(self, x: Values) -> int:
-        """Return how many rows go through the stages at a time."""
+        """Return how many rows go through the stages at a time, at least 1: about ``TILE_BYTES`` of values.
+
+        The bytes of a row are known where all rows have one size, and are the mean of ``x`` where it is a ``Ragged``.
+        All other rows, images of different sizes, go one by one.
+        """
         if self._uniform or self._takes_list:
             return TILE_BYTES // self._row_bytes or 1 if self._row_bytes else len(x)
         return TILE_BYTES * len(x) // max(x.nbytes, 1) or 1 if self._ragged and isinstance(x, Ragged) else 1

@@ -208,7 +208,10 @@ def split_block(block: Block, dialect: Dialect, most_bytes: int) -> Iterator[Blo
 
 
 def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
-    """Return where the quotes are, if the first, third ... open and the others close; None if some do neither."""
+    """Return the places of all quotes, int64; None if they are not in turn the beginnings and the ends of values.
+
+    A quote begins a value behind a delimiter, the end of a line, or another quote: two in a row are one that is quoted.
+    """
     array = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(array == ord(dialect.quote))
     between = np.zeros(256, np.bool_)
@@ -218,7 +221,7 @@ def _quotes(data: bytes, dialect: Dialect) -> NDArray[np.int64] | None:
     count = min(closes.size, opens.size - 1)
     doubled[1 : count + 1] = opens[1 : count + 1] == closes[:count] + 1
     starts = doubled | (opens == 0) | between[array[opens - 1]]
-    ends = (closes + 1 == data.__len__()) | between[array[np.minimum(closes + 1, array.size - 1)]]
+    ends = (closes + 1 == len(data)) | between[array[np.minimum(closes + 1, array.size - 1)]]
     ends[:count] |= doubled[1 : count + 1]
     return places if bool(starts.all()) and bool(ends.all()) else None
 

@@ -19,7 +19,7 @@ def _sniff(beginning: Beginning) -> Match | None:
 
 
 def _salvage(path: str, head: bytes) -> Source | None:
-    """Return a file as one record: an array without axes has no rows."""
+    """Return a source with the file as its one record, None if it cannot be read: an array without axes has no rows."""
     if head.startswith(MAGIC):
         with suppress(FormatError, RecordError, SpecError, FileError):
             source: Source = npy([path], record="file")

@@ -43,7 +43,7 @@ def _sniff(beginning: Beginning) -> Match | None:
 
 
 def _salvage(path: str, head: bytes) -> Source | None:
-    """Return a file as one record: arrays without axes, or of different lengths, are no rows."""
+    """Return a source with the file as its one record, None if it cannot be read: its arrays need not be rows."""
     if head.startswith(MEMBER):
         with suppress(FormatError, RecordError, SpecError, FileError):
             source: Source = npz([path], record="file")

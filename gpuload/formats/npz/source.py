@@ -358,7 +358,7 @@ def _layout(name: str, dtype: np.dtype[Any], fortran: bool, shape: tuple[int, ..
 
 
 def _different(layouts: Sequence[Layout]) -> tuple[list[Layout], Indices]:
-    """Return the different layouts, and which of them each archive has; archives that store alike share the object."""
+    """Return the layouts without repeats, and for each archive the number of its own. Equal ones are one object."""
     by_id = {id(layout): layout for layout in layouts}
     number_of = {key: number for number, key in enumerate(by_id)}
     return list(by_id.values()), np.fromiter((number_of[id(layout)] for layout in layouts), np.int64)

@@ -74,7 +74,7 @@ def parse_features(raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[F
 def _compiled(
     native: Native, raw: Bytes, begins: Int64s, ends: Int64s, columns: Sequence[FeatureColumn]
 ) -> tuple[list[ValueLists], int]:
-    """Return the values of each column, and MISSING or the row that cannot be read."""
+    """Return the values of each column by the core, and MISSING; or no values, and the first row that is damaged."""
     keys = list(dict.fromkeys((column.section, column.key) for column in columns))
     key_begins = np.cumsum([0, *(len(key) for _, key in keys)], dtype=np.int64)
     key_bytes = np.frombuffer(b"".join(key for _, key in keys), np.uint8)

@@ -106,7 +106,11 @@ def feature_of(data: bytes, span: Span, *, is_entry: bool) -> tuple[int, list[An
 
 
 def _extend(data: bytes, kind: int, span: Span, values: list[Any]) -> None:
-    """Append the values of a list."""
+    """Append the values of a list of a kind, which lies in ``data[span]``: spans of bytes, bits of floats, or integers.
+
+    Raises:
+        WireError: the bytes of floats are no multiple of 4.
+    """
     for number, wire, first, after in fields(data, *span):
         if number != 1:
             continue
