@@ -134,6 +134,7 @@ class Loader:
         check_mixes(self._graph, names)
         self.device, self._device_reason = devices.choose(device)
         self._executor_name, self._executor_reason = choose.choose(executor, self._graph, self.device)
+        self._graph, self._doctor_line = choose.heed_failures(self._graph, self._executor_name, self.device)
         all_ops = (*source.ops, *ops)
         self._labels = dict(zip(streams(all_ops), labels(all_ops), strict=True)) if _is_flag("drawn", drawn) else None
         self._session = self._make_session(names)
@@ -700,6 +701,7 @@ class Loader:
             "device": f"{self.device} ({self._device_reason})",
             "executor": f"{executor_lines.pop('executor')} ({self._executor_reason})",
             **{name: line for name, line in executor_lines.items() if name not in ("device", "threads")},
+            **({"doctor": self._doctor_line} if self._doctor_line else {}),
             "core": core.how(),
             "threads": f"{self.num_threads}; {division}",
             "prefetch": f"{self.prefetch} steps are made ahead",

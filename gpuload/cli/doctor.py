@@ -13,6 +13,7 @@ package is not installed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -33,7 +34,10 @@ import gpuload as gl
 from gpuload import core, device, signalsafe, threads
 from gpuload.cli import parity_images
 from gpuload.cli.base import Output, verb
+from gpuload.errors import FileError
+from gpuload.executors import trials
 from gpuload.ops.decode import REGIONS_ON_GPU
+from gpuload.progress import Progress
 from gpuload.storage import memory
 
 OK, ABSENT, PROBLEM = "ok", "-", "PROBLEM"
@@ -204,7 +208,7 @@ def import_fault(package: Package) -> str:
 
 def _child(program: str, *arguments: str) -> tuple[int, str, str]:
     """Run a program in a Python of its own; return its exit status, stdout and stderr. None of them may hang."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "", "GPULOAD_PROGRESS": "0"}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONFAULTHANDLER": "", "GPULOAD_PROGRESS": "0", trials.SWITCH: "0"}
     command = [sys.executable, "-c", program, *arguments]
     try:
         process = subprocess.run(
@@ -325,7 +329,10 @@ def _open_files(section: str) -> Iterator[Finding]:
 
 
 def _images() -> Iterator[Finding]:
-    """Give a finding for each executor, and one for each format that it does not decode as the others do."""
+    """Give a finding for each executor, and one for each format that it does not decode as the others do; store these.
+
+    What is stored is heeded by loaders: see `executors.trials`.
+    """
     titles = [title for title, _ in parity_images.samples()]
     if not titles:
         yield Finding("images", "formats", ABSENT, "Pillow, which makes the files to decode, is not installed")
@@ -335,16 +342,42 @@ def _images() -> Iterator[Finding]:
         places.append(("dali", "cpu"))
         if device.gpu_problem(0) is None:
             places.append(("dali", "gpu:0"))
-    for name, place in places:
-        good, bad = [], []
-        for title, state, about in decode_samples(name, place, titles):
-            if state == OK:
-                good.append(title)
-            else:
-                bad.append(Finding("images", f"{title}, {name} on {place}", state, about, _image_remedy(state, name)))
-        if good:
-            yield Finding("images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region")
-        yield from bad
+    works = [(title, part) for title in titles for part in parity_images.PARTS]
+    failures = []
+    with Progress("decoding images") as progress:
+        for number, (name, place) in enumerate(places):
+            results = {}
+            for work, *result in decode_samples(name, place, [", ".join(work) for work in works]):
+                results[work] = result
+                progress.show(number * len(works) + len(results), len(places) * len(works), "images")
+            good = [t for t in titles if all(results[f"{t}, {part}"][0] == OK for part in parity_images.PARTS)]
+            if good:
+                yield Finding("images", f"{name} on {place}", OK, f"{', '.join(good)}; whole and by region")
+            for title, part in works:
+                state, about = results[f"{title}, {part}"]
+                if state == OK or (part == "region" and results[f"{title}, whole"][0] != OK):
+                    continue
+                subject = f"{title}{', a region' if part == 'region' else ''}, {name} on {place}"
+                yield Finding("images", subject, state, about, _image_remedy(state, name))
+                if state == PROBLEM:
+                    kind = place.partition(":")[0]
+                    failures.append(trials.Failure(name, kind, title, part == "region", about))
+    yield from _store(failures)
+
+
+def _store(failures: Sequence[trials.Failure]) -> Iterator[Finding]:
+    """Store what failed, and say what becomes of it."""
+    try:
+        path = trials.save(failures)
+    except FileError as error:
+        remedy = f"{error.remedy}; until then loaders do not know what failed" if failures else ""
+        yield Finding("images", "findings", PROBLEM if failures else ABSENT, f"{error.what}: {error.cause}", remedy)
+    else:
+        if failures:
+            about = (
+                f'stored in {path}: executor="auto" and decoding of regions heed them, until gpuload doctor runs again'
+            )
+            yield Finding("images", "findings", OK, about)
 
 
 def _image_remedy(state: str, name: str) -> str:
@@ -355,9 +388,9 @@ def _image_remedy(state: str, name: str) -> str:
 
 
 def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Give the title, state and description of each sample, as processes of their own decode them.
+    """Give the title, state and description of each part of each sample, as processes of their own decode them.
 
-    A process does one after the other. Where it ends, another one goes on behind the sample that ended it.
+    A process does one after the other. Where it ends, another one goes on behind the part that ended it.
     """
     first = 0
     while first < len(titles):
@@ -371,12 +404,11 @@ def decode_samples(name: str, place: str, titles: Sequence[str]) -> Iterator[tup
 
 
 def try_images(name: str, place: str, first: int) -> None:
-    """Decode samples by an executor, and print a line of JSON for each that is done: title, state, description."""
-    for number, (title, data) in enumerate(parity_images.samples()):
-        if number < first:
-            continue
+    """Decode samples by an executor, and print a line of JSON for each part that is done: title, state, description."""
+    works = ((title, data, part) for title, data in parity_images.samples() for part in parity_images.PARTS)
+    for title, data, part in itertools.islice(works, first, None):
         state, about = OK, ""
-        for comparison in parity_images.compare_bytes(title, data, [(name, place)]):
+        for comparison in parity_images.compare_bytes(title, data, [(name, place)], [part]):
             is_refusal_of_library = comparison.is_refusal and comparison.against != "array on cpu"
             if comparison.verdict == "ok" or is_refusal_of_library or not comparison.party.startswith(name):
                 continue
@@ -384,4 +416,4 @@ def try_images(name: str, place: str, first: int) -> None:
             if comparison.is_refusal:
                 cause = re.search(r"cause: (.*?) remedy:", about)
                 state, about = ABSENT, cause[1] if cause else about
-        print(json.dumps([title, state, about]), flush=True)
+        print(json.dumps([f"{title}, {part}", state, about]), flush=True)

@@ -27,6 +27,7 @@ from gpuload.sources.base import Source
 
 HEIGHT, WIDTH = 90, 122  # no multiples of 8
 REGION = (40, 56)
+PARTS = ("whole", "region")  # of a comparison of an image
 Pixels = NDArray[np.uint8]
 
 SAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # title and mode, Pillow's format, its words
@@ -104,9 +105,11 @@ def sources(paths: Sequence[str]) -> Iterator[tuple[str, Source]]:
         yield f"file {title}", _source_of(data)
 
 
-def compare_bytes(title: str, data: bytes, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
-    """Give the comparisons of an image file that lies in memory."""
-    yield from compare_source(f"file {title}", _source_of(data), executors)
+def compare_bytes(
+    title: str, data: bytes, executors: Sequence[tuple[str, str]], parts: Sequence[str] = PARTS
+) -> Iterator[Comparison]:
+    """Give the comparisons of an image file that lies in memory: of the whole image, of a region, or of both."""
+    yield from compare_source(f"file {title}", _source_of(data), executors, parts)
 
 
 def _source_of(data: bytes) -> Source:
@@ -119,7 +122,9 @@ def _source_of(data: bytes) -> Source:
     return gl.records(1, read, fields={"image": ("uint8", (None,))}).mark(image="encoded")
 
 
-def compare_source(title: str, source: Source, executors: Sequence[tuple[str, str]]) -> Iterator[Comparison]:
+def compare_source(
+    title: str, source: Source, executors: Sequence[tuple[str, str]], parts: Sequence[str] = PARTS
+) -> Iterator[Comparison]:
     """Give the comparisons of one file: libraries, then each executor, whole and by region."""
     data = bytes(source[0]["image"])
     try:
@@ -128,7 +133,7 @@ def compare_source(title: str, source: Source, executors: Sequence[tuple[str, st
         yield failure(title, "array on cpu", "itself", bound_of(title, "array on cpu"), error)
         return
     for library, decode in (("Pillow", _by_pillow), ("OpenCV", _by_opencv)):
-        if not version_of(library):
+        if not version_of(library) or "whole" not in parts:
             continue
         bound, against = bound_of(title, library), f"{library} {version_of(library)}"
         try:
@@ -139,16 +144,19 @@ def compare_source(title: str, source: Source, executors: Sequence[tuple[str, st
     for name, place in executors:
         party = f"{name} on {place.partition(':')[0]}"
         if (name, place) == ("array", "cpu") or name == "dali":
-            yield from _compare_executor(title, source, whole, (height, width), (name, place), party)
+            yield from _compare_executor(title, source, whole, (height, width), (name, place), party, parts)
 
 
 def _compare_executor(
-    title: str, source: Source, whole: Pixels, region: tuple[int, int], executor: tuple[str, str], party: str
-) -> Iterator[Comparison]:
+    title: str, source: Source, whole: Pixels, region: tuple[int, int], executor: tuple[str, str], party: str,
+    parts: Sequence[str],
+) -> Iterator[Comparison]:  # fmt: skip
     bound = bound_of(title, party)
     try:
-        if party != "array on cpu":
+        if party != "array on cpu" and "whole" in parts:
             yield measure(title, party, "array on cpu", bound, [_decode(source, *executor)], [whole])
+        if "region" not in parts:
+            return
         crop = gl.ops.RandomCrop(*region)
         ops = [gl.ops.Decode(), crop]
         with gl.Loader(source, 1, ops=ops, seed=SEED, drawn=True, executor=executor[0], device=executor[1]) as loader:

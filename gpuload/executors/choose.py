@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from gpuload import signalsafe
 from gpuload.errors import DeviceError, MissingPackageError, SpecError, missing_package
+from gpuload.executors import trials
 from gpuload.executors.array import ArrayBatchExecutor, ArrayRowExecutor
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.images.decode import codec
@@ -16,6 +19,7 @@ from gpuload.ops.graph import Graph
 from gpuload.spec import Spec
 
 NAMES = ("auto", "array", "dali")
+log = logging.getLogger("gpuload")
 
 
 def choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
@@ -53,11 +57,42 @@ def _choose(request: str, graph: Graph, device: str) -> tuple[str, str]:
         if decodes and not _has_dali():
             raise missing_package("nvidia-dali", needed_for=f"gl.ops.Decode on {device}", extra="cuda12")
         return ("dali", "images are decoded on the GPU") if decodes else ("array", "no op needs an image codec")
+    if decodes and _has_dali() and (failure := _whole_failure("array")) and not _whole_failure("dali"):
+        _warn(f"DALI decodes images: {failure}")
+        return "dali", str(failure)
     if decodes and codec() is None:
         if not _has_dali():
             raise _no_codec()
         return "dali", "neither nvImageCodec nor Pillow is installed, which the array executor decodes with"
     return "array", "it is the faster one on a CPU"
+
+
+def _whole_failure(name: str) -> trials.Failure | None:
+    """Return the first format whose images an executor does not decode on the CPU."""
+    return next((failure for failure in trials.load(name, "cpu") if not failure.is_region), None)
+
+
+def heed_failures(graph: Graph, name: str, device: str) -> tuple[Graph, str]:
+    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing of concern.
+
+    Where the executor fails at regions of images, it is the graph that decodes whole images, with the same pixels.
+    """
+    failures = trials.load(name, device) if any(op.codec for op in graph.ops) else ()
+    texts = [str(failure) for failure in failures if not failure.is_region][:1]
+    region = next((failure for failure in failures if failure.is_region), None)
+    if region is not None and device == "cpu" and any(crop is not None for crop in graph.crops):
+        graph = graph.without_regions
+        texts.append(f"whole images are decoded and cut: {region}")
+    text = "; ".join(texts)
+    if text:
+        _warn(text)
+    return graph, text
+
+
+@cache
+def _warn(text: str) -> None:
+    """Say it once in a process."""
+    log.warning("%s", text)
 
 
 def split_ops(graph: Graph, name: str, device: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -85,12 +85,14 @@ def test_a_codec_that_ends_the_process_is_one_line_and_the_others_are_tried(monk
 
 def test_each_format_is_decoded_whole_and_by_region_in_a_process_of_its_own():
     pytest.importorskip("PIL.Image")
-    titles = [title for title, _ in doctor.parity_images.samples()]
+    titles = [f"{title}, {part}" for title, _ in doctor.parity_images.samples() for part in ("whole", "region")]
 
     results = list(doctor.decode_samples("array", "cpu", titles))
 
     assert [title for title, _, _ in results] == titles
-    assert {"JPEG 4:2:0", "PNG"} < {title for title, state, _ in results if state == OK}
+    assert {"JPEG 4:2:0, whole", "JPEG 4:2:0, region", "PNG, whole"} < {
+        title for title, state, _ in results if state == OK
+    }
     assert [result for result in results if result[1] == PROBLEM] == []
 
 
