@@ -62,8 +62,10 @@ class Output:
             is_wrapped: False for lines that must stay whole, as those of a program.
         """
         if not self.is_json:
+            with self.console.capture() as capture:  # Rich would end the process where a pipe is closed
+                self.console.print(*parts, soft_wrap=not is_wrapped)
             progress.wipe()
-            self.console.print(*parts, soft_wrap=not is_wrapped)
+            print(capture.get(), end="", flush=True)
 
     def note(self, text: object) -> None:
         """Print a remark for people on stderr."""

@@ -13,6 +13,7 @@ package is not installed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -41,9 +42,11 @@ from gpuload.progress import Progress
 from gpuload.storage import memory
 
 OK, ABSENT, PROBLEM = "ok", "-", "PROBLEM"
-COLUMNS, INDENT = 80, 10
+STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
+INDENT = 10
 CHILD_S = 120  # that a process may take: TensorFlow needs seconds on a cold disk
 FEW_FILES, SMALL_SHARED_BYTES, SMALL_MEMORY_BYTES = 1024, 1 << 27, 1 << 30  # less is a problem
+HARDWARE_DECODERS = ((8, 0), (9, 0), (10, 0), (10, 3))  # compute capabilities of A100, H100, B200, B300
 DRIVER = "/proc/driver/nvidia/version"
 IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 TRY_IMAGES = (
@@ -122,10 +125,9 @@ def command(output: Output) -> int:
     for finding in findings():
         num_problems += finding.state == PROBLEM
         lines.append(asdict(finding))
-        if finding.section != section:
-            output.say(f"\n{finding.section}" if section else finding.section)
-            section = finding.section
-        output.say(_text(finding))
+        if not output.is_json:
+            _draw(output, finding, is_first=finding.section != section)
+        section = finding.section
     count = f"{num_problems} problem{'s' * (num_problems > 1)}" if num_problems else "all that is here works"
     output.say(f"\n{count}")
     output.result(num_problems=num_problems, findings=lines)
@@ -142,17 +144,25 @@ def findings() -> Iterator[Finding]:
     yield from _images()
 
 
-def _text(finding: Finding) -> str:
-    """Return a finding as lines of at most 80 columns."""
-    head = f"  {finding.state:<8}{finding.subject}"
-    text = textwrap.fill(f"{head}: {finding.about}", COLUMNS, subsequent_indent=" " * INDENT, break_long_words=False)
-    if not finding.remedy:
-        return text
-    indent = " " * INDENT + "-> "
-    remedy = textwrap.fill(
-        finding.remedy, COLUMNS, initial_indent=indent, subsequent_indent=" " * len(indent), break_long_words=False
-    )
-    return f"{text}\n{remedy}"
+def _draw(output: Output, finding: Finding, *, is_first: bool) -> None:
+    """Print a finding, and above the first of a section its title; a long word stays whole, to be copied."""
+    from rich.text import Text
+
+    wrap = functools.partial(textwrap.wrap, width=output.console.width, break_long_words=False, break_on_hyphens=False)
+    lines = []
+    if is_first:
+        lines.append(Text(finding.section if finding.section == "gpuload" else f"\n{finding.section}", "bold"))
+    head = f"  {finding.state:<8}"
+    for number, line in enumerate(wrap(f"{head}{finding.subject}: {finding.about}", subsequent_indent=" " * INDENT)):
+        lines.append(Text(line))
+        if number == 0:
+            lines[-1].stylize(STYLES[finding.state], 0, len(head))
+    arrow = " " * INDENT + "-> "
+    if finding.remedy:
+        remedy = wrap(finding.remedy, initial_indent=arrow, subsequent_indent=" " * len(arrow))
+        lines += [Text(line, "cyan") for line in remedy]
+    for text in lines:
+        output.draw(text, is_wrapped=False)
 
 
 def _environment() -> Iterator[Finding]:
@@ -163,7 +173,9 @@ def _environment() -> Iterator[Finding]:
         yield Finding("gpuload", "core", OK, core.how())
     else:
         remedy = "install a C++ compiler (apt install g++), then: pip install --force-reinstall --no-deps gpuload"
-        yield Finding("gpuload", "core", PROBLEM, core.how(), "" if os.environ.get(core.SWITCH) == "0" else remedy)
+        if os.environ.get(core.SWITCH) == "0":
+            remedy = f"unset {core.SWITCH}"
+        yield Finding("gpuload", "core", PROBLEM, core.how(), remedy)
 
 
 def versions(distributions: Sequence[str]) -> dict[str, str]:
@@ -286,11 +298,15 @@ def _gpu() -> Iterator[Finding]:
         about = f"{properties['name'].decode()}, sm_{properties['major']}{properties['minor']}, " + (
             f"{properties['totalGlobalMem'] / 1e9:.0f} GB"
         )
+        if (properties["major"], properties["minor"]) in HARDWARE_DECODERS:
+            about += "; a hardware decoder for JPEG, for gl.ops.Decode(hw_decoder_load=1)"
         if problem is not None:
             yield Finding(section, f"gpu:{number}", PROBLEM, f"{about}: {problem.cause}", problem.remedy)
         else:
             yield Finding(section, f"gpu:{number}", OK, about)
     yield Finding(section, "regions of images", OK, REGIONS_ON_GPU)
+    gds = "its driver is loaded" if os.path.isdir("/proc/driver/nvidia-fs") else "its driver is not loaded"
+    yield Finding(section, "GPUDirect Storage", OK, f"{gds}; gpuload reads by way of the host, and does not need it")
 
 
 def _machine() -> Iterator[Finding]:
@@ -304,14 +320,16 @@ def _machine() -> Iterator[Finding]:
         remedy = "" if state == OK else "give the container more memory (docker run --memory), or end other programs"
         about = f"{cache_bytes / 1e9:.1f} GB of files will stay in memory once read"
         yield Finding(section, "memory", state, about, remedy)
+    limit_bytes, present_bytes = memory.limit_bytes(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if limit_bytes < present_bytes:
+        about = f"{limit_bytes / 1e9:.1f} GB of {present_bytes / 1e9:.1f}: a container's or another control group's"
+        yield Finding(section, "memory limit", OK, about)
     yield from _open_files(section)
     if os.path.isdir("/dev/shm"):
         size = shutil.disk_usage("/dev/shm").total
         state = OK if size >= SMALL_SHARED_BYTES else PROBLEM
         remedy = "" if state == OK else "docker run --shm-size=1g, or --ipc=host: workers of PyTorch need it"
         yield Finding(section, "shared memory", state, f"{size / 1e6:,.0f} MB in /dev/shm", remedy)
-    if os.path.isdir("/proc/driver/nvidia-fs"):
-        yield Finding(section, "GPUDirect Storage", OK, "its driver is loaded; gpuload does not use it yet")
 
 
 def _open_files(section: str) -> Iterator[Finding]:

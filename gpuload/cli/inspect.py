@@ -13,8 +13,8 @@ Exit status 0, 1 if a record of the sample is damaged, 2 if the files cannot be 
 
 from __future__ import annotations
 
+import functools
 import os
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ from gpuload.spec import Field
 from gpuload.storage.files import as_folder, expand
 
 NUM_SAMPLES = 64  # records, spread over all
-COLUMNS = 80  # of a terminal
 BLOCKS = (48, 20)  # columns and lines that an image takes at most
+MARGIN, INDENT = " " * 2, " " * 4  # of an image, and of lines of Python
 RAMP = " .:-=+*#%@"  # from dark to bright, where there are no colours
 MOST_NAMES, MAX_VALUE = 6, 200  # names of classes in a line, characters of a value
 BATCH_SIZE, SIDE = 64, 224  # of the lines of Python
@@ -115,9 +115,16 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
                 remedy="leave --picture out",
             )
         write_file(picture, png(image))
-    is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    for line in _lines(inspection, image, is_terminal):
-        output.say(line)
+    if not output.is_json:
+        from rich.text import Text
+
+        for line, style in _lines(inspection, image, output.console.width):
+            output.draw(Text(line, style), is_wrapped=False)
+        if image is not None:
+            output.draw()
+            for row in _colour_blocks(image, output.console) or _gray_blocks(image):
+                output.draw(row, is_wrapped=False)
+        output.draw(Text(f"\nIn Python:\n\n{textwrap.indent(inspection.code, INDENT)}"), is_wrapped=False)
     output.result(**asdict(inspection))
     return 1 if inspection.damage else 0
 
@@ -265,15 +272,16 @@ def _code(source: Source, paths: str | list[str]) -> str:
     return "\n".join(["import gpuload as gl", "", *lines])
 
 
-def _lines(inspection: Inspection, image: Pixels | None, has_colours: bool) -> Iterator[str]:
-    """Give the lines of the report, at most 80 columns wide but for the lines of Python."""
+def _lines(inspection: Inspection, image: Pixels | None, columns: int) -> Iterator[tuple[str, str]]:
+    """Give the lines of the report, at most so many columns wide, each with its style."""
+    wrap = functools.partial(_wrapped, columns)
     files = f"{inspection.num_files:,} file{'s' * (inspection.num_files != 1)}"
-    yield f"{inspection.format}, opened by {inspection.call}"
+    yield from wrap(f"{inspection.format}, opened by {inspection.call}", style="bold")
     records = f"{inspection.num_records:,} record{'s' * (inspection.num_records != 1)}"
-    yield f"{records} in {files}, {_bytes(inspection.num_bytes)}"
-    yield from _wrapped(f"read: {inspection.how}")
-    yield ""
-    width = max(len(field.name) for field in inspection.fields)
+    yield from wrap(f"{records} in {files}, {_bytes(inspection.num_bytes)}")
+    yield from wrap(f"read: {inspection.how}")
+    yield "", ""
+    width = min(max(len(field.name) for field in inspection.fields), columns // 3)
     for field in inspection.fields:
         lengths = ["?" if n is None else str(n) for n in field.shape or ()]
         shape = "of varying rank" if field.shape is None else f"[{', '.join(lengths)}]" if lengths else ""
@@ -282,32 +290,27 @@ def _lines(inspection: Inspection, image: Pixels | None, has_colours: bool) -> I
             if field.is_image_file
             else " ".join(filter(None, [field.dtype, shape, field.axes, field.mark]))
         )
-        yield from _wrapped(f"{field.name:{width}}  {kind}", width + 2)
+        yield from wrap(f"{field.name:{width}}  {kind}", width + 2, "cyan")
         if field.about:
-            yield from _wrapped(f"{'':{width}}  {field.about}", width + 2)
-    yield ""
+            yield from wrap(f"{'':{width}}  {field.about}", width + 2)
+    yield "", ""
     if inspection.num_samples < inspection.num_records:
-        yield f"Of {inspection.num_samples} records, spread over all."
+        yield from wrap(f"Of {inspection.num_samples} records, spread over all.")
     for line in inspection.damage:
-        yield from _wrapped(line, 2)
+        yield from wrap(line, 2, "bold red")
     if inspection.damage:
-        yield "gpuload check lists all damaged records."
+        yield from wrap("gpuload check lists all damaged records.", style="bold red")
     if inspection.num_records:
-        yield from _wrapped(f"Record {inspection.record}, {inspection.place}", 2)
+        yield from wrap(f"Record {inspection.record}, {inspection.place}", 2, "bold")
         for field in inspection.fields:
             if field.value:
-                yield from _wrapped(f"{field.name:{width}}  {field.value}", width + 2)
-    if image is not None:
-        yield ""
-        yield from _colour_blocks(image) if has_colours else _gray_blocks(image)
-    yield ""
-    yield "In Python:"
-    yield ""
-    yield from (f"    {line}".rstrip() for line in inspection.code.splitlines())
+                yield from wrap(f"{field.name:{width}}  {field.value}", width + 2)
 
 
-def _wrapped(text: str, indent: int = 0) -> list[str]:
-    return textwrap.wrap(text, COLUMNS, subsequent_indent=" " * indent, drop_whitespace=True) or [""]
+def _wrapped(columns: int, text: str, indent: int = 0, style: str = "") -> list[tuple[str, str]]:
+    """Return a text as lines of so many columns, each with its style; a long word stays whole, to be copied."""
+    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return [(line, style) for line in lines or [""]]
 
 
 def _bytes(count: int) -> str:
@@ -339,22 +342,31 @@ def _size(image: Pixels, across: int, down: int) -> tuple[int, int]:
     return max(1, min(round(width * scale), width)), max(1, min(round(height * scale), height))
 
 
-def _colour_blocks(image: Pixels) -> Iterator[str]:
-    """Give lines of half blocks, two pixels in each letter, in colours of 24 bits."""
+def _colour_blocks(image: Pixels, console: Any) -> list[Any]:
+    """Return lines of half blocks, two pixels in each letter; none on a terminal without colours or these letters."""
+    from rich.color import Color
+    from rich.style import Style
+    from rich.text import Text
+
+    has_colours = console.is_terminal and console.color_system and not console.no_color
+    if not has_colours or not console.encoding.startswith("utf"):
+        return []
     columns, lines = BLOCKS
-    width, height = _size(image, columns, 2 * lines)
+    width, height = _size(image, min(columns, console.width - len(MARGIN)), 2 * lines)
     height += height % 2 if height < image.shape[0] else -(height % 2) if height > 1 else 0
     pixels = _thumbnail(image, width, height)
+    rows = []
     for upper, lower in zip(pixels[::2], pixels[1::2], strict=False):
-        letters = (
-            f"\x1b[38;2;{a[0]};{a[1]};{a[2]}m\x1b[48;2;{b[0]};{b[1]};{b[2]}m\u2580"
+        styles = (
+            Style(color=Color.from_rgb(*a), bgcolor=Color.from_rgb(*b))
             for a, b in zip(upper.tolist(), lower.tolist(), strict=True)
         )
-        yield f"  {''.join(letters)}\x1b[0m"
+        rows.append(Text.assemble(MARGIN, *(("\u2580", style) for style in styles)))
+    return rows
 
 
-def _gray_blocks(image: Pixels) -> Iterator[str]:
-    """Give lines of letters from dark to bright; a letter is about twice as high as wide."""
+def _gray_blocks(image: Pixels) -> list[str]:
+    """Return lines of letters from dark to bright; a letter is about twice as high as wide."""
     columns, lines = BLOCKS
     height, width = image.shape[:2]
     across = min(columns, round(2 * lines * width / max(height, 1)) or 1)
@@ -362,5 +374,4 @@ def _gray_blocks(image: Pixels) -> Iterator[str]:
     gray = _thumbnail(image, min(across, width), down).mean(axis=2)
     low, high = gray.min(), gray.max()
     levels = ((gray - low) * (len(RAMP) - 1) / max(high - low, 1)).round().astype(np.int64)
-    for line in levels.tolist():
-        yield f"  {''.join(RAMP[level] for level in line)}".rstrip()
+    return [f"{MARGIN}{''.join(RAMP[level] for level in line)}".rstrip() for line in levels.tolist()]

@@ -7,6 +7,7 @@ Sources  proc(5): MemAvailable of /proc/meminfo, the control groups of /proc/sel
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 
@@ -17,6 +18,11 @@ MEMINFO, OWN_GROUPS, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgr
 def cache_bytes() -> int:
     """Return how many bytes of files will stay in memory once they were read, by a careful guess; 0 if unknown."""
     return int(min([_available(), *_limits()]) * CACHED_PART)
+
+
+def limit_bytes() -> float:
+    """Return the bytes that control groups allow this process, infinity where they limit nothing."""
+    return min(_limits(), default=math.inf)
 
 
 def _available() -> float:

@@ -109,11 +109,19 @@ def test_colours_on_a_terminal(tmp_path, capsys, monkeypatch):
     Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / "plain.png")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
 
     assert inspect(tmp_path / "plain.png") == 0
 
-    block = "\x1b[38;2;10;20;30m\x1b[48;2;10;20;30m\u2580"
-    assert f"  {block * 48}\x1b[0m\n" * 16 in capsys.readouterr().out
+    block = "\x1b[38;2;10;20;30;48;2;10;20;30m\u2580\x1b[0m"
+    assert f"  {block * 48}\n" * 16 in capsys.readouterr().out
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert inspect(tmp_path / "plain.png") == 0
+    out = capsys.readouterr().out
+    assert "38;2" not in out
+    assert "\u2580" not in out
 
 
 def test_a_damaged_record_of_the_sample_is_named_and_is_status_1(files, capsys):
