@@ -14,6 +14,7 @@ from gpuload.ops import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
+    RandomZoomOut,
     Resize,
     Rotate,
     boxes,
@@ -102,12 +103,47 @@ def test_resizes():
 
 
 def test_rotations():
-    """Not with ``expand``: torchvision gives boxes another canvas than the image then, one pixel more."""
-
     def rotate(tensor, draw, u, size):
         return functional.rotate(tensor, float(-180 + u[0] * 360))
 
     check(lambda number, size: Rotate(180), rotate, 2e-3)
+
+
+def test_rotations_that_expand():
+    """Torchvision counts from the corner of the box about the turned image, of which the canvas holds the middle.
+
+    Its canvas of boxes has a pixel more or less than that of its image for two of three angles; ours is the image's,
+    which test_warp_torch.py compares.
+    """
+    rng, op = np.random.default_rng(6), Rotate(180, expand=True)
+    for number in range(COUNT):
+        size = np.array(SIZES[number % len(SIZES)], np.int32)
+        u = rng.random(1)
+        draw = {name: values[0] for name, values in op.draw(u[None], size[None]).items()}
+        corners, angle = random_boxes(rng, size), float(-180 + u[0] * 360)
+        cosine, sine = abs(np.cos(np.deg2rad(angle))), abs(np.sin(np.deg2rad(angle)))
+        beside = (draw["size"][::-1] - size @ [[sine, cosine], [cosine, sine]]) / 2
+
+        moved = op.move_boxes(corners.astype(np.float64), draw, size) - np.tile(beside, 2)
+        points = op.move_keypoints(corners[:, :2].astype(np.float64), draw, size) - beside
+
+        canvas = {"canvas_size": tuple(size.tolist())}
+        tensor = tv_tensors.BoundingBoxes(torch.from_numpy(corners), format="XYXY", clamping_mode=None, **canvas)
+        expected = functional.rotate(tensor, angle, expand=True)
+        assert np.abs(np.array(expected.canvas_size) - draw["size"]).max() <= 1
+        assert np.abs(beside).max() < 1
+        np.testing.assert_allclose(moved, expected.numpy(), rtol=0, atol=2e-3, err_msg=f"{angle} {size}")
+        tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), **canvas)
+        expected = functional.rotate(tensor, angle, expand=True).numpy()
+        np.testing.assert_allclose(points, expected, rtol=0, atol=2e-3, err_msg=f"{angle} {size}")
+
+
+def test_zoom_outs():
+    def zoom_out(tensor, draw, u, size):
+        (top, left), (height, width) = (-draw["start"]).tolist(), draw["shape"].tolist()
+        return functional.pad(tensor, [left, top, width - left - size[1], height - top - size[0]])
+
+    check(lambda number, size: RandomZoomOut(p=0.9), zoom_out, 1e-4)
 
 
 def test_affines():

@@ -20,6 +20,7 @@ from gpuload.spec import Field, Spec
 from tests import simdevice
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "augment" / "boxes.json").read_text(encoding="utf-8"))
+WARPED = np.load(Path(__file__).parents[1] / "golden" / "augment" / "follow.npz")
 SIZE = GOLDEN["size"]
 FORMS = ("xyxy", "xywh", "cxcywh")
 RNG = np.random.default_rng(4)
@@ -51,6 +52,53 @@ def moved(case, kind, values):
     move = MoveAnnotations(op, "image", kind, on="boxes")
     draw = move.complete_draw({name: np.asarray(rows) for name, rows in draw.items()}, np.array([SIZE], np.int32))
     return move.array(np, np.asarray(values, np.float32), {name: rows[0] for name, rows in draw.items()})
+
+
+def warp_of(case):
+    """Return the op that does what a case of follow.npz did, its draw, and how far torchvision's boxes lie beside ours.
+
+    With ``expand`` torchvision begins to count at the corner of the box about the turned image, which is no whole
+    number of pixels: the image itself lies in the middle of the canvas, which ends at whole pixels. The difference is
+    less than one pixel.
+    """
+    kind, *numbers = case.split("/")
+    size, beside = np.array([WARPED["mask"].shape], np.int32), np.zeros(2)
+    if kind == "rotate":
+        angle = float(numbers[0])
+        op = ops.Rotate((angle, angle), expand=True)
+        cosine, sine = abs(np.cos(np.deg2rad(angle))), abs(np.sin(np.deg2rad(angle)))
+        exact = size[0] @ [[sine, cosine], [cosine, sine]]  # width and height
+        beside = (WARPED[f"{case}/canvas"][::-1] - exact) / 2
+        assert (np.abs(beside) < 1).all()
+    elif kind == "affine":
+        angle, scale, *shear = map(float, numbers)
+        op = ops.Affine((angle, angle), scale=(scale, scale), shear=(shear[0], shear[0], shear[1], shear[1]))
+    elif kind == "perspective":
+        return (
+            ops.Perspective(p=1, interpolation="nearest"),
+            {"matrix": WARPED[f"matrix/{numbers[0]}"][None]},
+            size,
+            beside,
+        )
+    else:
+        return ops.RandomZoomOut(), {"start": WARPED["start"][None], "shape": WARPED["shape"][None]}, size, beside
+    return op, op.draw(np.zeros((1, op.num_uniforms)), size), size, beside
+
+
+@pytest.mark.parametrize("case", [name.removesuffix("/canvas") for name in WARPED.files if name.endswith("/canvas")])
+def test_masks_boxes_and_points_go_where_torchvision_turns_and_warps_them(case):
+    op, draws, size, beside = warp_of(case)
+    draw = {name: values[0] for name, values in draws.items()}
+
+    mask = op.array(np, WARPED["mask"][..., None], draw)[..., 0]
+    boxes = op.move_boxes(WARPED["boxes"].astype(float), draw, size[0]) - np.tile(beside, 2)
+    points = op.move_keypoints(WARPED["points"].astype(float), draw, size[0]) - beside
+
+    np.testing.assert_array_equal(op.size_after(size, draws)[0], WARPED[f"{case}/canvas"])
+    np.testing.assert_array_equal(mask, WARPED[f"{case}/mask"])
+    np.testing.assert_allclose(boxes, WARPED[f"{case}/boxes"], rtol=0, atol=2e-3)  # which are float32 in torch
+    inside = (points > 0).all(axis=1) & (points < WARPED[f"{case}/canvas"][::-1]).all(axis=1)
+    np.testing.assert_allclose(points[inside], WARPED[f"{case}/points"][inside], rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
